@@ -1,12 +1,12 @@
 /*
- * The system call filter: everything is allowed but what stands here. A deny list, because a kernel
- * runs whatever people import and an allow list would break with every new libc; what it must not
- * reach is kept from it by namespaces, missing capabilities and Landlock first, and this takes away
- * the ways around those and the rarely used, often broken rest.
+ * The system call filter: everything is allowed but the calls listed here. A deny list, because a
+ * kernel runs whatever people import, and an allow list would break with every new libc.
+ * Namespaces, missing capabilities and Landlock are the first layer; the filter removes ways around
+ * them, and rarely used, often vulnerable parts of the kernel.
  *
- * Compiled by libseccomp while cellgate is built (seccomp_gen.c). All denials are EPERM, but ENOSYS
- * where a program then falls back to something that can be checked. Most are told (notify.c says
- * EPERM then); not those that programs try without need and go on.
+ * Compiled by libseccomp while cellgate is built (seccomp_gen.c). Denials are EPERM, or ENOSYS if
+ * programs then fall back to a call that can be checked. Most are notified (init replies EPERM and
+ * reports them), but not calls that programs try without need and continue.
  */
 #include "sandbox/steps.h"
 
@@ -41,21 +41,21 @@
 #endif
 #define UNSHARE_EMPTY_MNTNS 0x00100000 /* newer than the headers; a mount namespace like CLONE_NEWNS */
 
-/* The s390 puts clone()'s flags second. */
+/* On s390 clone()'s flags are the second argument. */
 #if defined(__s390__)
 #define CLONE_FLAGS_ARG 1
 #else
 #define CLONE_FLAGS_ARG 0
 #endif
 
-/* Numbers that libseccomp 2.5 has no name for; from 424 on they are the same everywhere. */
+/* Calls without a name in libseccomp 2.5; numbers from 424 on are the same on all architectures. */
 #define NR_OPEN_TREE_ATTR 467
-#define NR_FIRST_UNKNOWN  470 /* listns and what comes after it */
+#define NR_FIRST_UNKNOWN  470 /* listns and later calls */
 #define NR_LAST_UNKNOWN   511
 
 /*
  * Mounts, roots and other namespaces: the file system view is made once, by init. clone and unshare
- * are looked at below.
+ * are below.
  */
 static const int denied_views[] = {
         SCMP_SYS(mount),    SCMP_SYS(umount),    SCMP_SYS(umount2),    SCMP_SYS(pivot_root),
@@ -65,8 +65,8 @@ static const int denied_views[] = {
 };
 
 /*
- * Not told: node and others try it first and then do without. It opens sockets and files without
- * any call this filter could see.
+ * Denied without a report: node and others try io_uring first and then do without. It opens sockets
+ * and files without a call that this filter could check.
  */
 static const int denied_silently[] = { SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter),
                                        SCMP_SYS(io_uring_register) };
@@ -83,10 +83,12 @@ static const int denied[] = {
         SCMP_SYS(keyctl),
         SCMP_SYS(add_key),
         SCMP_SYS(request_key),
-        /* Files by handle: past every path-based check. */
+        /* Files by handle, which bypass path-based checks. */
         SCMP_SYS(open_by_handle_at),
         SCMP_SYS(name_to_handle_at),
-        /* Large, privileged or hardly used parts of the kernel with a record of holes. */
+        /*
+         * Large, privileged or rarely used parts of the kernel with a history of vulnerabilities.
+         */
         SCMP_SYS(bpf),
         SCMP_SYS(perf_event_open),
         SCMP_SYS(userfaultfd),
@@ -102,7 +104,7 @@ static const int denied[] = {
         SCMP_SYS(ustat),
         SCMP_SYS(nfsservctl),
         SCMP_SYS(remap_file_pages),
-        /* The machine itself. Capabilities guard these as well. */
+        /* Settings of the machine. They need capabilities as well. */
         SCMP_SYS(kexec_load),
         SCMP_SYS(kexec_file_load),
         SCMP_SYS(init_module),
@@ -131,8 +133,8 @@ static const int denied[] = {
 };
 
 /*
- * Protocols of AF_INET whose kernel module a mere socket() call would load: DCCP, L2TP, SCTP, SMC,
- * MPTCP. Programs that try MPTCP (Go's listeners) go on with TCP.
+ * Protocols of AF_INET whose kernel module socket() would load: DCCP, L2TP, SCTP, SMC, MPTCP.
+ * Programs that try MPTCP (Go's listeners) continue with TCP.
  */
 static const unsigned int denied_protocols[] = { 33, 115, 132, 256, 262 };
 
@@ -145,16 +147,16 @@ static const unsigned int namespace_flags[] = {
 };
 
 /*
- * Terminals: TIOCSTI types into a terminal that somebody outside reads, TIOCLINUX pastes into a
- * console, TIOCSETD loads line disciplines, TIOCEXCL has nobody open the caller's terminal any
- * more, long after the sandbox's end: who asks for a password or an approval does.
+ * Terminals: TIOCSTI types into a terminal that programs outside read, TIOCLINUX pastes into a
+ * console, TIOCSETD loads line disciplines, and TIOCEXCL prevents that other programs open the
+ * caller's terminal, also after the sandbox's end; prompts for passwords and approvals do.
  */
 static const unsigned int denied_ioctls[] = { TIOCSTI, TIOCLINUX, TIOCSETD, TIOCEXCL };
 
 /*
- * Folders made, copied and removed with what is in them, by a descriptor that is only read:
- * Landlock is not asked about them. BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, SNAP_DESTROY,
- * SNAP_CREATE_V2, SUBVOL_CREATE_V2, SNAP_DESTROY_V2; OCFS2_IOC_REFLINK.
+ * These make, copy and remove folders with their contents by a read-only descriptor, which Landlock
+ * does not check. BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, SNAP_DESTROY, SNAP_CREATE_V2,
+ * SUBVOL_CREATE_V2, SNAP_DESTROY_V2; OCFS2_IOC_REFLINK.
  */
 static const unsigned int denied_copies[] = { 0x50009401, 0x5000940e, 0x5000940f, 0x50009417,
                                               0x50009418, 0x5000943f, 0x40186f04 };
@@ -162,8 +164,8 @@ static const unsigned int denied_copies[] = { 0x50009401, 0x5000940e, 0x5000940f
 #define SOCKET_TYPE_MASK 0xf /* the rest are flags */
 
 /*
- * The landlock tier has no ipc namespace, no pid namespace and no mounts: what these keep from the
- * host's programs of the same user is denied by its call.
+ * The landlock tier has no ipc namespace, pid namespace or mounts, which protect the user's
+ * programs outside in the full tier: the calls themselves are denied.
  */
 static const int denied_without_namespaces[] = {
         SCMP_SYS(shmget),     SCMP_SYS(shmat),   SCMP_SYS(shmctl),    SCMP_SYS(semget), SCMP_SYS(semop),
@@ -172,8 +174,8 @@ static const int denied_without_namespaces[] = {
 };
 
 /*
- * Extended attributes of files, and other flags, which Landlock does not know and no program needs
- * to go on.
+ * Extended attributes and flags of files, for which Landlock has no right. Programs work without
+ * them.
  */
 #define NR_SETXATTRAT    463
 #define NR_REMOVEXATTRAT 466
@@ -184,14 +186,14 @@ static const int denied_attributes[] = {
         NR_SETXATTRAT,         NR_REMOVEXATTRAT,       NR_FILE_SETATTR,
 };
 
-/* Those that programs do need: the broker does them where files may be written. */
+/* Calls that programs do need: the broker executes them on writable files. */
 static const int brokered[] = {
         SCMP_SYS(chmod), SCMP_SYS(fchmod), SCMP_SYS(fchmodat),  452 /* fchmodat2 */,
         SCMP_SYS(chown), SCMP_SYS(fchown), SCMP_SYS(lchown),    SCMP_SYS(fchownat),
         SCMP_SYS(utime), SCMP_SYS(utimes), SCMP_SYS(futimesat), SCMP_SYS(utimensat),
 };
 
-/* Done by init in write roots: see mediate.h. */
+/* Executed by init in write roots: see mediate.h. */
 static const int mediated[] = {
         SCMP_SYS(creat),    SCMP_SYS(mkdir),     SCMP_SYS(mkdirat), SCMP_SYS(mknod),     SCMP_SYS(mknodat),
         SCMP_SYS(link),     SCMP_SYS(linkat),    SCMP_SYS(symlink), SCMP_SYS(symlinkat), SCMP_SYS(rename),
@@ -199,7 +201,7 @@ static const int mediated[] = {
         SCMP_SYS(truncate), SCMP_SYS(umask),
 };
 
-/* First argument: a process. 0 is the caller itself. */
+/* Calls whose first argument is a process; 0 is the caller. */
 static const int of_a_process[] = {
         SCMP_SYS(prlimit64),      SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler),
         SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr),     SCMP_SYS(migrate_pages),
@@ -207,8 +209,8 @@ static const int of_a_process[] = {
 };
 
 /*
- * FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION: attributes again, by a
- * file that is only read.
+ * FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION: attributes by a read-
+ * only descriptor.
  */
 static const unsigned int denied_file_ioctls[] = { 0x40086602, 0x40046602, 0x401c5820, 0x40087602 };
 
@@ -217,14 +219,14 @@ static const unsigned int denied_file_ioctls[] = { 0x40086602, 0x40046602, 0x401
 #define PR_SCHED_CORE 62
 #endif
 
-/* Collects the first failure, so that the lists below stay lists. */
+/* Collects the first error, so that callers need not check each rule. */
 struct rules {
         scmp_filter_ctx ctx;
         int error; /* 0 or a negative errno */
 };
 
-/* Instead of an errno: EPERM, and told. */
-#define TOLD 0
+/* In place of an errno: EPERM with a report. */
+#define REPORTED 0
 
 static void deny_if(struct rules *r, int syscall_nr, int error, unsigned int n,
                     const struct scmp_arg_cmp *args)
@@ -233,9 +235,10 @@ static void deny_if(struct rules *r, int syscall_nr, int error, unsigned int n,
 
         if (r->error)
                 return;
-        e = seccomp_rule_add_array(r->ctx, error == TOLD ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO((uint32_t)error),
+        e = seccomp_rule_add_array(r->ctx,
+                                   error == REPORTED ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO((uint32_t)error),
                                    syscall_nr, n, args);
-        /* EDOM: a call that this architecture does not have */
+        /* EDOM: this architecture does not have the call */
         if (e < 0 && e != -EDOM)
                 r->error = e;
 }
@@ -247,18 +250,18 @@ static void deny(struct rules *r, int syscall_nr, int error)
 
 static void deny_if1(struct rules *r, int syscall_nr, struct scmp_arg_cmp a)
 {
-        deny_if(r, syscall_nr, TOLD, 1, &a);
+        deny_if(r, syscall_nr, REPORTED, 1, &a);
 }
 
 static void deny_if2(struct rules *r, int syscall_nr, struct scmp_arg_cmp a, struct scmp_arg_cmp b)
 {
-        deny_if(r, syscall_nr, TOLD, 2, (const struct scmp_arg_cmp[]){ a, b });
+        deny_if(r, syscall_nr, REPORTED, 2, (const struct scmp_arg_cmp[]){ a, b });
 }
 
 /*
- * Families: INET, INET6 (the empty network namespace holds them) and NETLINK_ROUTE (getifaddrs).
- * AF_UNIX would reach the sockets of host programs through the file system, AF_VSOCK knows no
- * namespaces, AF_ALG and the others are attack surface.
+ * Allowed families: INET, INET6 (confined by the empty network namespace) and NETLINK_ROUTE
+ * (getifaddrs). AF_UNIX would reach sockets of host programs through the file system, AF_VSOCK has
+ * no namespaces, AF_ALG and the others are attack surface.
  */
 static void add_sockets(struct rules *r, unsigned int flags)
 {
@@ -267,7 +270,7 @@ static void add_sockets(struct rules *r, unsigned int flags)
         for (unsigned int family = 0; family < AF_MAX; family++) {
                 bool inet = family == AF_INET || family == AF_INET6;
 
-                /* Without a network namespace a socket lies in the host's network. */
+                /* Without a network namespace a socket is in the host's network. */
                 if ((flags & CG_FILTER_LANDLOCK ? inet && (flags & CG_FILTER_TCP)
                                                 : inet || family == AF_NETLINK) ||
                     (family == AF_UNIX && streams))
@@ -276,8 +279,8 @@ static void add_sockets(struct rules *r, unsigned int flags)
                         deny_if1(r, SCMP_SYS(socket), ARG_IS(0, family));
         }
         /*
-         * Streams go nowhere but by connect(), which init is asked about. A datagram socket would
-         * by any sendmsg(), whose address a filter cannot see.
+         * A stream socket needs connect(), which is notified. A datagram socket can use sendmsg(),
+         * whose address a filter cannot read.
          */
         for (unsigned int type = 0; type <= SOCKET_TYPE_MASK && streams; type++) {
                 if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
@@ -285,10 +288,10 @@ static void add_sockets(struct rules *r, unsigned int flags)
                                  SCMP_CMP(1, SCMP_CMP_MASKED_EQ, SOCKET_TYPE_MASK, type));
         }
         if (streams)
-                deny(r, SCMP_SYS(connect), TOLD);
+                deny(r, SCMP_SYS(connect), REPORTED);
         if (flags & CG_FILTER_ASKED_LISTEN)
-                deny(r, SCMP_SYS(listen), TOLD);
-        /* Families newer than the headers, and every number with anything in its upper half. */
+                deny(r, SCMP_SYS(listen), REPORTED);
+        /* Families newer than the headers, and numbers with bits in the upper half. */
         deny_if1(r, SCMP_SYS(socket), ARG_FROM(0, AF_MAX));
         if (!(flags & CG_FILTER_LANDLOCK))
                 deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK), ARG_NOT(2, 0 /* NETLINK_ROUTE */));
@@ -298,9 +301,9 @@ static void add_sockets(struct rules *r, unsigned int flags)
 }
 
 /*
- * Pairs of streams are what asyncio and multiprocessing are made of, and a connected stream cannot
- * be connected again. A datagram pair can be: connect() or sendto() on it reaches any host socket
- * with a path, as socket(AF_UNIX) would. SOCK_RAW is the same thing by another name.
+ * asyncio and multiprocessing use pairs of streams, and a connected stream cannot be connected
+ * again. A datagram pair can be: connect() or sendto() on it reaches any host socket with a path,
+ * as with socket(AF_UNIX). SOCK_RAW is the same as SOCK_DGRAM there.
  */
 static void add_socketpairs(struct rules *r)
 {
@@ -336,8 +339,8 @@ static void add_setid(struct rules *r)
 }
 
 /*
- * Inside a namespace of its own a process has every capability, and with them most of the kernel's
- * holes.
+ * In its own user namespace a process has all capabilities, and access to most of the kernel's
+ * vulnerabilities.
  */
 static void add_namespaces(struct rules *r)
 {
@@ -347,14 +350,13 @@ static void add_namespaces(struct rules *r)
         }
         deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_NEWTIME));
         deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, UNSHARE_EMPTY_MNTNS));
-        /* Its flags lie in memory, out of a filter's sight. libc goes on with clone() on ENOSYS. */
+        /* Its flags are in memory, which a filter cannot read. On ENOSYS libc uses clone(). */
         deny(r, SCMP_SYS(clone3), ENOSYS);
 }
 
 /*
- * TCP that only the broker connects. A socket lies in the host's network: it must not listen, be
- * bound, name interfaces, or send its first bytes with the address that they go to (TCP Fast Open
- * connects without connect()).
+ * TCP sockets that only the broker connects. They are in the host's network, so they must not
+ * listen, be bound, name interfaces, or connect by sending to an address (TCP Fast Open).
  */
 static void add_tcp(struct rules *r)
 {
@@ -371,9 +373,9 @@ static void add_tcp(struct rules *r)
         for (size_t i = 0; i < CG_ARRAY_LEN(sends); i++)
                 deny_if1(r, sends[i].nr, ARG_HAS(sends[i].flags_arg, MSG_FASTOPEN));
         deny_if1(r, SCMP_SYS(ioctl), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xffffff00, 0x8900));
-        deny(r, SCMP_SYS(bind), TOLD);
-        deny(r, SCMP_SYS(listen), TOLD);
-        deny(r, SCMP_SYS(connect), TOLD);
+        deny(r, SCMP_SYS(bind), REPORTED);
+        deny(r, SCMP_SYS(listen), REPORTED);
+        deny(r, SCMP_SYS(connect), REPORTED);
 }
 
 /*
@@ -394,37 +396,37 @@ static void add_other_processes(struct rules *r, unsigned int flags)
                 deny_if1(r, of_a_process[i], first);
         deny_if1(r, SCMP_SYS(setpriority), second);
         deny_if1(r, SCMP_SYS(ioprio_set), second);
-        /* All processes of a user, init among them, whatever the second argument is. */
+        /* All processes of a user, including init, for any second argument. */
         deny_if1(r, SCMP_SYS(setpriority), ARG_IS(0, PRIO_USER));
         deny_if1(r, SCMP_SYS(ioprio_set), ARG_IS(0, IOPRIO_WHO_USER));
-        /* Its operations take a process as well, and nothing but virtual machines uses them. */
+        /* Its operations take a process as well, and only virtual machines use them. */
         deny_if1(r, SCMP_SYS(prctl), ARG_IS(0, PR_SCHED_CORE));
 }
 
-/* The landlock tier's. */
+/* Rules of the landlock tier. */
 static void add_landlock(struct rules *r, unsigned int flags)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_without_namespaces); i++)
-                deny(r, denied_without_namespaces[i], TOLD);
+                deny(r, denied_without_namespaces[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
                 deny(r, denied_attributes[i], EOPNOTSUPP);
         for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                deny(r, brokered[i], TOLD);
+                deny(r, brokered[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
         if (flags & CG_FILTER_TCP)
                 add_tcp(r);
 }
 
-/* Opening for reading is not looked at. */
+/* Opening for reading is not notified. */
 static void add_mediated(struct rules *r)
 {
         static const unsigned int writes[] = { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
-                deny(r, mediated[i], TOLD);
+                deny(r, mediated[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                deny(r, brokered[i], TOLD);
+                deny(r, brokered[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
                 deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
                 deny_if1(r, SCMP_SYS(openat), ARG_HAS(2, writes[i]));
@@ -434,20 +436,20 @@ static void add_mediated(struct rules *r)
 static void add_rules(struct rules *r, unsigned int flags)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
-                deny(r, denied[i], TOLD);
+                deny(r, denied[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_silently); i++)
                 deny(r, denied_silently[i], EPERM);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_views) && !(flags & CG_FILTER_NESTED_USERS); i++)
-                deny(r, denied_views[i], TOLD);
+                deny(r, denied_views[i], REPORTED);
         /*
-         * Root keeps CAP_SETFCAP then, and root of a namespace may be root outside, too:
-         * capabilities that it gives to a file in the workspace would be any other user's. And an
-         * access list, which is an attribute, is a file's mode: mediate.h.
+         * With nested user namespaces root keeps CAP_SETFCAP, and may be root outside: other users
+         * could use the capabilities that it gives to a file in the workspace. An access control
+         * list, which is an attribute, changes a file's mode: mediate.h.
          */
         for (size_t i = 0;
              i < CG_ARRAY_LEN(denied_attributes) && flags & (CG_FILTER_NESTED_USERS | CG_FILTER_NAMES); i++)
                 deny(r, denied_attributes[i], EOPNOTSUPP);
-        /* What the author of this list could not know: newer calls do not exist. */
+        /* Calls newer than this list fail with ENOSYS. */
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
         add_setid(r);
@@ -463,18 +465,18 @@ static void add_rules(struct rules *r, unsigned int flags)
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_copies); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_copies[i]));
         /*
-         * A lease on a file that is only read has every program outside that opens the file wait,
-         * 45 s each time.
+         * A lease on a readable file would make every program outside that opens the file wait for
+         * 45 s.
          */
         deny_if1(r, SCMP_SYS(fcntl), ARG_IS(1, F_SETLEASE));
-        /* Only the question what it is: some personalities undo memory protections. */
+        /* Only the query is allowed: some personalities disable memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
         add_other_processes(r, flags);
         if (flags & CG_FILTER_LANDLOCK)
                 add_landlock(r, flags);
 }
 
-/* libseccomp writes programs to descriptors only (before 2.6): through memory and back. */
+/* Before 2.6 libseccomp writes programs to descriptors only: uses a file in memory. */
 static int export_program(scmp_filter_ctx ctx, struct sock_fprog *ret, struct cg_err *err)
 {
         cg_auto_fd int fd = memfd_create("seccomp", MFD_CLOEXEC);
@@ -510,20 +512,17 @@ int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err
         struct rules r = { .ctx = seccomp_init(SCMP_ACT_ALLOW) };
         int result;
 
-        /*
-         * The machine that builds need not be able to do all that the filter asks of the one that
-         * runs it.
-         */
+        /* The build machine may not support all that the filter uses. */
         seccomp_api_set(5);
         if (!r.ctx)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: libseccomp does not know this architecture");
         /*
-         * 32-bit and x32 calls have other numbers: what uses them ends. The default would end one
-         * thread only.
+         * 32-bit and x32 calls have other numbers, so processes that use them are killed. The
+         * default would kill one thread only.
          */
         r.error = seccomp_attr_set(r.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
         /*
-         * A tree, not a list: the kernel runs the filter once for each call's number when it is
+         * A tree, not a list, because the kernel runs the filter for each call's number when it is
          * installed (0.13 ms less).
          */
         if (!r.error)

@@ -58,10 +58,7 @@ enum cg_verdict cg_possible(struct cg_try *t, long result)
         return result >= 0 ? cg_works(t, "%s", "") : cg_fails(t, "%s", cg_errno_name(errno));
 }
 
-/*
- * The scene is a few dozen lines: a search is all it takes. Values are copied once for each
- * question.
- */
+/* The scene is a few dozen lines, so a linear search suffices. */
 const char *cg_scene(const struct cg_try *t, const char *name)
 {
         size_t n = strlen(name);
@@ -190,7 +187,7 @@ static void swap_for_ever(const char *name, const char *victim)
         }
 }
 
-/* One process turns a name into a link and back, the other opens that name for writing. */
+/* One process replaces a name by a link and back, the other opens the name for writing. */
 enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a)
 {
         static const char name[] = "race";

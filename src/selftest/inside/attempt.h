@@ -1,11 +1,11 @@
 /*
- * cellgate-selftest: attempts to get out of the sandbox, each a line of a table. Runs INSIDE the
- * sandbox (and outside of it, to show that an attempt notices when nothing holds). `cellgate
- * selftest` (src/selftest/host/selftest.c) makes the scene, starts this, and judges.
+ * cellgate-selftest: attempts to get out of the sandbox, each a row of a table. Runs INSIDE the
+ * sandbox (and without one, to show that an attempt detects a missing layer). `cellgate selftest`
+ * (src/selftest/host/selftest.c) makes the scene, starts this program, and judges the results.
  *
- * An attempt runs in a process of its own. It never does harm where it succeeds: files of the
- * system are opened and not written, calls that would change the machine get arguments that are
- * refused once the right to make them has been checked.
+ * Each attempt runs in its own process. It does no harm if it succeeds: files of the system are
+ * opened and not written, and calls that would change the machine get arguments that are rejected
+ * after the permission check.
  */
 #ifndef CG_SELFTEST_INSIDE_ATTEMPT_H
 #define CG_SELFTEST_INSIDE_ATTEMPT_H
@@ -18,26 +18,26 @@
 #define CG_NOTE_SIZE 300
 
 enum cg_verdict {
-        CG_HELD, /* a denial: it was denied */
-        CG_HOLE, /* it was not */
+        CG_HELD, /* a denied operation was denied */
+        CG_HOLE, /* a denied operation was possible */
         /*
-         * something that must be possible: it is. What stands beside it as a denial is not just
-         * broken
+         * a required operation was possible, which shows that the related denial is not caused by a
+         * failure
          */
         CG_WORKS,
-        CG_FAILS, /* it is not */
-        CG_SKIP,  /* cannot be tried here: the note says why */
+        CG_FAILS, /* a required operation failed */
+        CG_SKIP,  /* cannot be tested here: the note has the reason */
 };
 
-/* Where nothing holds (--no-sandbox): who gets through? */
+/* Users that succeed without a sandbox (--no-sandbox). */
 enum cg_bare {
-        CG_BARE_ALL,     /* everybody */
-        CG_BARE_ROOT,    /* root; Linux itself refuses an ordinary user */
+        CG_BARE_ALL,     /* all users */
+        CG_BARE_ROOT,    /* root; Linux itself denies it to ordinary users */
         CG_BARE_MACHINE, /* depends on the machine: hardware, modules, its network */
-        CG_BARE_NONE,    /* nobody on most machines: Linux refuses all; here as a second look */
+        CG_BARE_NONE,    /* none on most machines: Linux denies it to all */
 };
 
-/* Where an attempt makes sense. */
+/* Sandboxes that an attempt applies to. */
 enum { CG_IN_COMMAND = 1, CG_IN_KERNEL = 2, CG_IN_BOTH = 3 };
 
 struct cg_try {
@@ -48,7 +48,7 @@ struct cg_try {
 struct cg_attempt {
         const char *name;
         /*
-         * which layer holds it; "a|b": either does. Names of cg_sandbox_layers(), and "proxy",
+         * the layer that denies it; "a|b": either. Names of cg_sandbox_layers(), and "proxy",
          * "environment", "descriptors", "session"
          */
         const char *layer;
@@ -57,7 +57,7 @@ struct cg_attempt {
         int in;
         enum cg_verdict (*run)(struct cg_try *t, const struct cg_attempt *a);
         const char *what;
-        /* For the functions that several attempts share. */
+        /* Arguments of functions that several attempts share. */
         const char *arg, *arg2;
         unsigned long call[7]; /* number and arguments of a system call */
 };
@@ -80,13 +80,12 @@ enum cg_verdict cg_fails(struct cg_try *t, const char *fmt, ...) __attribute__((
 enum cg_verdict cg_skip(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Of a system call's result (-1 and errno): held when it was refused, whatever the arguments:
- * EPERM, EACCES, ENOSYS.
+ * Verdict on a system call's result (-1 and errno): held if it failed with EPERM, EACCES or ENOSYS.
  */
 enum cg_verdict cg_filtered(struct cg_try *t, long result);
-/* The same of what goes by a path: EROFS, ENOENT, EXDEV and EBUSY are refusals too. */
+/* The same for calls with paths: EROFS, ENOENT, EXDEV and EBUSY count as denials, too. */
 enum cg_verdict cg_refused(struct cg_try *t, long result);
-/* Of what must be possible. */
+/* Verdict on a required operation. */
 enum cg_verdict cg_possible(struct cg_try *t, long result);
 
 /* ---- the scene. The text, or NULL; a number, or 0. */
@@ -100,7 +99,7 @@ bool cg_scene_lacks(const struct cg_try *t, const char *layer);
  * FIFO's other end.
  */
 long cg_slurp(const char *path, char *buf, size_t size);
-/* @len bytes at @buf have @text in them. */
+/* The @len bytes at @buf contain @text. */
 bool cg_has(const char *buf, size_t len, const char *text);
 /* "EPERM"; never NULL. */
 const char *cg_errno_name(int error);

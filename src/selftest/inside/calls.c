@@ -31,18 +31,15 @@ static struct perf_event_attr counter = { .type = PERF_TYPE_SOFTWARE,
 #define TEXT(x) ((unsigned long)(x))
 #define HIGH    0x100000000UL
 
-/*
- * Where the processor has a 32-bit way into the kernel, its calls have other numbers, which a
- * filter may not know.
- */
+/* By the processor's 32-bit entry into the kernel, whose calls have other numbers. */
 static enum cg_verdict int80(struct cg_try *t, const struct cg_attempt *a)
 {
 #if defined(__x86_64__)
         long result;
 
         /*
-         * 20 is getpid: harmless where it gets through. Without 32-bit support in the kernel this
-         * is a SIGSEGV.
+         * 20 is getpid, which is harmless if it succeeds. Without 32-bit support in the kernel this
+         * causes SIGSEGV.
          */
         signal(SIGSEGV, SIG_DFL);
         __asm__ volatile("int $0x80" : "=a"(result) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");
@@ -75,7 +72,7 @@ static enum cg_verdict x32_socket(struct cg_try *t, const struct cg_attempt *a)
 #endif
 }
 
-/* Flags in memory, which no filter can look at: the call as a whole must not be there. */
+/* The flags are in memory, which a filter cannot read, so the whole call must be denied. */
 static enum cg_verdict clone3_with(struct cg_try *t, const struct cg_attempt *a)
 {
         struct clone_args args = { .flags = a->call[0], .exit_signal = SIGCHLD };
@@ -95,7 +92,7 @@ static enum cg_verdict clone_with(struct cg_try *t, const struct cg_attempt *a)
         return cg_filtered(t, pid);
 }
 
-/* A user namespace would give every capability, and with them a way at the mounts. */
+/* A user namespace would give all capabilities, and so the right to change mounts. */
 static enum cg_verdict userns_then_mount(struct cg_try *t, const struct cg_attempt *a)
 {
         if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
@@ -117,7 +114,7 @@ static enum cg_verdict setns_own(struct cg_try *t, const struct cg_attempt *a)
         return cg_filtered(t, setns(fd, 0));
 }
 
-/* On a terminal of its own: whether the call is made at all is what counts. */
+/* On the process's own terminal: the attempt is whether the call is allowed at all. */
 static enum cg_verdict terminal_ioctl(struct cg_try *t, const struct cg_attempt *a)
 {
         int master, slave, value = 'x';
@@ -127,7 +124,7 @@ static enum cg_verdict terminal_ioctl(struct cg_try *t, const struct cg_attempt 
         return cg_filtered(t, syscall(SYS_ioctl, slave, a->call[0], &value));
 }
 
-/* Of nothing: whether the call is made at all is what counts. */
+/* With no argument: the attempt is whether the call is allowed at all. */
 static enum cg_verdict folder_ioctl(struct cg_try *t, const struct cg_attempt *a)
 {
         return cg_filtered(t, syscall(SYS_ioctl, -1, a->call[0], NULL));
@@ -158,9 +155,7 @@ static enum cg_verdict fork_works(struct cg_try *t, const struct cg_attempt *a)
                            pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7 ? 0 : -1);
 }
 
-/*
- * A program that exists in memory only: JIT compilers and installers do so, and it gains nothing.
- */
+/* A program in memory, which JIT compilers and installers use; it gains no privileges. */
 static enum cg_verdict memfd_exec(struct cg_try *t, const struct cg_attempt *a)
 {
         static char *const argv[] = { (char *)"true", NULL }, *const envp[] = { NULL };

@@ -26,7 +26,7 @@ static enum cg_verdict make_node(struct cg_try *t, const struct cg_attempt *a)
         return r < 0 ? cg_refused(t, r) : cg_hole(t, opened < 0 ? "it was made" : "it was made and opened");
 }
 
-/* Anything in /dev beside what is harmless. */
+/* Entries of /dev other than the harmless devices. */
 static enum cg_verdict unknown_nodes(struct cg_try *t, const struct cg_attempt *a)
 {
         static const char known[] =
@@ -63,8 +63,8 @@ static enum cg_verdict disks(struct cg_try *t, const struct cg_attempt *a)
 }
 
 /*
- * Standard input is a terminal of the host's side: what is typed into it is run there once the
- * sandbox has ended.
+ * Standard input is a terminal of the host: text pushed into it would be executed there after the
+ * sandbox's end.
  */
 static enum cg_verdict host_terminal(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -75,7 +75,7 @@ static enum cg_verdict host_terminal(struct cg_try *t, const struct cg_attempt *
         return cg_filtered(t, ioctl(0, a->call[0], &c));
 }
 
-/* Terminals of other programs, by their number. Inside there are only those that were made here. */
+/* Terminals of other programs, by their number. Only those made inside exist. */
 static enum cg_verdict host_pts(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *path = cg_scene(t, "terminal");

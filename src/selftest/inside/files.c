@@ -1,7 +1,7 @@
 /*
- * Writing outside of the workspace. The working folder is the workspace; ../out is outside of it,
- * readable. What an attempt managed to change it changes back, so that the next one finds the scene
- * as it was. Runs inside the sandbox.
+ * Writing outside of the workspace. The working folder is the workspace; ../out is outside of it
+ * and readable. An attempt that succeeds undoes its change for the next one. Runs inside the
+ * sandbox.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static enum cg_verdict truncate_out(struct cg_try *t, const struct cg_attempt *a
 {
         struct stat st;
 
-        /* To the size that it has: refused or not, nothing is lost. */
+        /* To its present size, so that nothing is lost. */
         return cg_refused(t, stat(CANARY, &st) < 0 ? -1 : truncate(CANARY, st.st_size));
 }
 
@@ -47,7 +47,7 @@ static enum cg_verdict rename_out(struct cg_try *t, const struct cg_attempt *a)
         return v;
 }
 
-/* From the workspace onto a file outside of it, and the other way round. */
+/* From the workspace onto a file outside of it, and the reverse. */
 static enum cg_verdict move_across(struct cg_try *t, const struct cg_attempt *a)
 {
         int r;
@@ -144,7 +144,7 @@ static enum cg_verdict flags_out(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, fd < 0 ? -1 : ioctl(fd, _IOW('f', 2, long), &flags));
 }
 
-/* What was opened for reading is opened again for writing, by the link in /proc. */
+/* Opens a file for reading, and again for writing by its link in /proc. */
 static enum cg_verdict reopen(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open(CANARY, (int)a->call[0] | O_CLOEXEC);
@@ -154,7 +154,7 @@ static enum cg_verdict reopen(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, fd < 0 ? -1 : open(path, O_WRONLY | O_APPEND));
 }
 
-/* A link in the workspace that leads outside; made here, or there from the beginning. */
+/* A symlink in the workspace that leads outside; made by the attempt or part of the scene. */
 static enum cg_verdict by_new_symlink(struct cg_try *t, const struct cg_attempt *a)
 {
         enum cg_verdict v;
@@ -296,8 +296,8 @@ static const struct cg_attempt attempts[] = {
         OUT("race-symlink", cg_try_link_race, "a name that turns into a link between check and use", CANARY),
 #undef OUT
         /*
-         * These need no right to the content: whoever owns the file may change its mode, were it
-         * not for the mount.
+         * These need no right to the contents: the owner of the file could change its mode without
+         * the mount.
          */
         { "chmod-outside",
           "mount|landlock|broker",

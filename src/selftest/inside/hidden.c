@@ -1,7 +1,4 @@
-/*
- * Files that must not be read: those of denyRead, and where credentials lie. Runs inside the
- * sandbox.
- */
+/* Files that must not be read: those of denyRead, and credentials. Runs inside the sandbox. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +59,7 @@ static enum cg_verdict by_hard_link(struct cg_try *t, const struct cg_attempt *a
         return v;
 }
 
-/* Moved, it would be found under a name that no cover lies over. */
+/* Renamed, it would have a name without a cover. */
 static enum cg_verdict by_rename(struct cg_try *t, const struct cg_attempt *a)
 {
         struct cg_attempt b = { .arg = a->arg2, .arg2 = "hidden_content" };
@@ -120,8 +117,8 @@ static enum cg_verdict by_exec(struct cg_try *t, const struct cg_attempt *a)
 
         execve("secret.txt", argv, NULL);
         /*
-         * A file that is no program and not executable is EACCES either way; ENOEXEC would say that
-         * it was read.
+         * A file that is not executable fails with EACCES anyway; ENOEXEC would mean that it was
+         * read.
          */
         return errno == ENOEXEC ? cg_hole(t, "its beginning was read")
                                 : cg_held(t, "%s", cg_errno_name(errno));

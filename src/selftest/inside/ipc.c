@@ -1,4 +1,4 @@
-/* What processes share without a file: memory, queues, keys, FIFOs. Runs inside the sandbox. */
+/* Communication without files: shared memory, queues, keys, FIFOs. Runs inside the sandbox. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>
@@ -39,7 +39,7 @@ static enum cg_verdict sysv_semaphore(struct cg_try *t, const struct cg_attempt 
         return cg_refused(t, semget((key_t)cg_scene_number(t, "sysv_key"), 0, 0));
 }
 
-/* All segments there are: /proc/sysvipc does not ask for a key. */
+/* All segments: /proc/sysvipc lists them without a key. */
 static enum cg_verdict sysv_list(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[65536], key[32];

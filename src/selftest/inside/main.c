@@ -18,7 +18,7 @@
 
 #include "selftest/inside/attempt.h"
 
-/* Longest time of one attempt: those that wait for something wait less than that. */
+/* Longest time of one attempt; waits in attempts are shorter. */
 #define ATTEMPT_MS 10000
 #define SCENE_SIZE 16384
 
@@ -64,8 +64,7 @@ static int list(void)
 }
 
 /*
- * What the attempt's process leaves for this one: shared memory, since its descriptors are the
- * attempt's to close.
+ * Result of the attempt's process, in shared memory, since the attempt may close all descriptors.
  */
 struct outcome {
         bool done;
@@ -93,8 +92,8 @@ static int64_t now_ms(void)
 }
 
 /*
- * Ended, or ended by us when its time is over. SIGCHLD is blocked and awaited: no pidfd, which is
- * itself what attempts try.
+ * Waits for the process, and kills it when its time is over. By SIGCHLD, which is blocked, not by a
+ * pidfd, which is the object of attempts.
  */
 static int await(pid_t pid, int *status)
 {
@@ -114,7 +113,7 @@ static int await(pid_t pid, int *status)
                 }
                 sigtimedwait(&set, NULL, &ts);
         }
-        kill(-pid, SIGKILL); /* what it started and left behind */
+        kill(-pid, SIGKILL); /* processes that it left behind */
         return 0;
 }
 

@@ -54,7 +54,7 @@ static int put(const char *path, const char *text)
         return n < 0 ? -1 : 0;
 }
 
-/* Not merely a name that is in the way: it must not be there. */
+/* The name must not exist; a failure alone is not enough. */
 static enum cg_verdict judge(struct cg_try *t, long r, const char *path)
 {
         int e = errno;
@@ -123,8 +123,8 @@ static int by_exchange(const char *path)
         int r;
 
         /*
-         * Something unprotected must be there to be exchanged: nothing can be, so this makes the
-         * name by its other half.
+         * An exchange needs an existing target, which cannot be made, so the name is made as the
+         * other half.
          */
         r = make("fresh") < 0
                     ? -1
@@ -215,7 +215,7 @@ static int by_chdir(const char *path)
         return r;
 }
 
-/* By a link of its own: to the folder, and to the name itself, which does not exist. */
+/* By a new symlink: to the folder, and to the name itself, which does not exist. */
 static int by_folder_link(const char *path)
 {
         char folder[PATH_MAX], by[PATH_MAX + 10];
@@ -290,7 +290,7 @@ static const struct {
         { "case", by_case },
 };
 
-/* a->arg2: the way; in a folder that is there, and deep. */
+/* a->arg2: the way; in an existing folder, and in a deep one. */
 static enum cg_verdict by_way(struct cg_try *t, const struct cg_attempt *a)
 {
         static const char *const folders[] = { "names", DEEP };
@@ -322,7 +322,7 @@ static enum cg_verdict by_way(struct cg_try *t, const struct cg_attempt *a)
 
 /* ---- folders that come along */
 
-/* A folder with the rest of a longer name in it, moved or linked to where that is obeyed. */
+/* A folder with the rest of a longer name in it is moved or linked to where it is obeyed. */
 static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a)
 {
         char inner[PATH_MAX], to[PATH_MAX], got[2 * PATH_MAX];
@@ -345,7 +345,9 @@ static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a
 
 /* ---- git */
 
-/* A fresh one: of one that an earlier sandbox has made the configuration stays as it is. */
+/*
+ * Makes a new repository: the configuration of one that an earlier sandbox made cannot be changed.
+ */
 static int repository(const char *top)
 {
         static const char *const parts[] = { "objects", "refs/heads",  "refs", "HEAD",
@@ -376,8 +378,8 @@ static enum cg_verdict in_repository(struct cg_try *t, const struct cg_attempt *
 }
 
 /*
- * As git writes it, with what makes git run a program: by name, and by what it was when it was
- * looked at.
+ * Replaced as git does, by a configuration that makes git run a program: directly, and by changing
+ * it after the check.
  */
 static enum cg_verdict config_by_lock(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -390,7 +392,7 @@ static enum cg_verdict config_by_lock(struct cg_try *t, const struct cg_attempt 
 static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
 static const char evil[] = "[core]\n\tfsmonitor = /bin/false #########\n";
 
-/* A descriptor of the file that was renamed must not lead to what git reads. */
+/* A descriptor of the renamed file must not refer to the configuration. */
 static enum cg_verdict config_kept_open(struct cg_try *t, const struct cg_attempt *a)
 {
         char text[200] = "";
@@ -420,7 +422,7 @@ static enum cg_verdict config_plain(struct cg_try *t, const struct cg_attempt *a
         return cg_possible(t, r);
 }
 
-/* What an attempt cannot make, it finds: a hook that is not run, because its mode says so. */
+/* A hook that exists and is not executable. */
 static const unsigned char acl[] = { 2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,
                                      5, 0, 255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255 };
 
@@ -454,7 +456,7 @@ static enum cg_verdict attribute(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, r);
 }
 
-/* In pieces: what a repository is made of in a folder of another name, which then becomes one. */
+/* Parts of a repository are made in a folder with another name, which then becomes one. */
 static enum cg_verdict in_pieces(struct cg_try *t, const struct cg_attempt *a)
 {
         char config[PATH_MAX], to[PATH_MAX];
@@ -496,7 +498,7 @@ static enum cg_verdict settings_removed(struct cg_try *t, const struct cg_attemp
         return cg_refused(t, r);
 }
 
-/* What its settings name: @arg. */
+/* A file that the settings name: @arg. */
 static enum cg_verdict named_by_settings(struct cg_try *t, const struct cg_attempt *a)
 {
         struct stat st;
@@ -517,7 +519,7 @@ static char flipping[PATH_MAX];
 static volatile bool over;
 
 /*
- * The name in memory turns from a harmless one into another and back while the other thread opens
+ * Changes the path in memory from a harmless one to another and back while the other thread opens
  * it.
  */
 static void *flip(void *data)
@@ -562,10 +564,7 @@ static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
         return hole ? cg_hole(t, ".bashrc was made") : cg_held(t, "%ld tries", tries);
 }
 
-/*
- * The folder that a name stands in is exchanged for another while it is made: a plain one, and a
- * repository's.
- */
+/* Exchanges the folder of a name, a plain one and a repository's, while the name is made. */
 static void *swap_folders(void *data)
 {
         while (!over)
@@ -621,7 +620,7 @@ static enum cg_verdict ordinary(struct cg_try *t, const struct cg_attempt *a)
         return cg_works(t, "%zu ways", sizeof(ways) / sizeof(ways[0]));
 }
 
-/* Through a FIFO: whoever opens one end waits for the other. */
+/* Through a FIFO, whose open() waits for the other end. */
 static enum cg_verdict fifo(struct cg_try *t, const struct cg_attempt *a)
 {
         char text[8] = "";

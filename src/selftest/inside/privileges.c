@@ -1,4 +1,4 @@
-/* What a process has and could get back. Runs inside the sandbox. */
+/* Privileges that a process has or could regain. Runs inside the sandbox. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -59,8 +59,8 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
         if (bits >= 0 && (bits & wanted) == wanted)
                 return cg_held(t, "locked");
         /*
-         * Where there is no user namespace an ordinary user may not set them, and can get nothing
-         * that they would hold.
+         * Without a user namespace an ordinary user may not set them, and cannot gain what they
+         * deny.
          */
         if (getuid() && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
                 return cg_held(t, "an ordinary user, without new privileges");
@@ -80,10 +80,7 @@ static enum cg_verdict filter_mode(struct cg_try *t, const struct cg_attempt *a)
                                           : cg_hole(t, "no system call filter");
 }
 
-/*
- * Root runs programs of its own power in a namespace; a set-user-id bit must mean nothing on any
- * mount.
- */
+/* A set-user-ID bit must have no effect on any mount. */
 static enum cg_verdict nosuid(struct cg_try *t, const struct cg_attempt *a)
 {
         struct statvfs v;

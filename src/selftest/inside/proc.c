@@ -10,8 +10,8 @@
 #include "selftest/inside/attempt.h"
 
 /*
- * The canary: a process of the same user outside. Its number may be another process's in here: its
- * command line decides.
+ * The canary is a process of the same user outside. Inside, its number may be another process's, so
+ * its command line is compared.
  */
 static const char *canary_path(const struct cg_try *t, const char *name)
 {
@@ -41,7 +41,7 @@ static enum cg_verdict canary_memory(struct cg_try *t, const struct cg_attempt *
                      : cg_held(t, "what is there is another process");
 }
 
-/* By its root or working folder to a file that is hidden here. */
+/* Opens a file that is hidden inside by the canary's root or working folder. */
 static enum cg_verdict by_canary(struct cg_try *t, const struct cg_attempt *a)
 {
         char path[4200];
@@ -52,7 +52,7 @@ static enum cg_verdict by_canary(struct cg_try *t, const struct cg_attempt *a)
         return cg_try_leak(t, &b);
 }
 
-/* Past the view by a process's own root: that is the same view. */
+/* By a process's own root, which must show the same view. */
 static enum cg_verdict by_root_of(struct cg_try *t, const struct cg_attempt *a)
 {
         char path[4200];
@@ -62,7 +62,7 @@ static enum cg_verdict by_root_of(struct cg_try *t, const struct cg_attempt *a)
         return cg_try_leak(t, &b);
 }
 
-/* Every process that can be seen, whatever its number. */
+/* All visible processes. */
 static enum cg_verdict scan(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *secret = cg_scene(t, a->arg2);
@@ -119,7 +119,7 @@ static enum cg_verdict canary_link(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "another process's");
 }
 
-/* The host's sockets, counted by a listener whose port we know. */
+/* The host's sockets, recognized by a listener with a known port. */
 static enum cg_verdict host_ports(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[65536], wanted[16];
@@ -143,7 +143,7 @@ static enum cg_verdict open_first(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "none of these is there");
 }
 
-/* A folder that must have nothing in it, or not be there. */
+/* A folder that must be empty or missing. */
 static enum cg_verdict is_empty(struct cg_try *t, const struct cg_attempt *a)
 {
         DIR *d = opendir(a->arg);

@@ -29,10 +29,7 @@ static pid_t canary(const struct cg_try *t)
         return (pid_t)cg_scene_number(t, "canary_pid");
 }
 
-/*
- * A process inside may have the same number: then what succeeded says nothing about the one
- * outside.
- */
+/* A process inside may have the same number; then success says nothing about the one outside. */
 static bool is_canary(const struct cg_try *t)
 {
         const char *wanted = cg_scene(t, "canary_argument");
@@ -70,7 +67,7 @@ static enum cg_verdict pidfd_canary(struct cg_try *t, const struct cg_attempt *a
         return on_canary(t, fd < 0 ? -1 : syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0));
 }
 
-/* By signal-driven input: the kernel sends it in this process's name. */
+/* By signal-driven input, for which the kernel sends the signal. */
 static enum cg_verdict owner_canary(struct cg_try *t, const struct cg_attempt *a)
 {
         int fds[2];
@@ -125,7 +122,7 @@ static enum cg_verdict take_descriptor(struct cg_try *t, const struct cg_attempt
         return on_canary(t, fd < 0 ? -1 : syscall(SYS_pidfd_getfd, fd, 60, 0));
 }
 
-/* The call itself, on a process of one's own: what it cannot do there it cannot do anywhere. */
+/* The call on a child of this process: if that is denied, all are. */
 static enum cg_verdict take_own_descriptor(struct cg_try *t, const struct cg_attempt *a)
 {
         long fd = syscall(SYS_pidfd_open, getpid(), 0);
@@ -158,7 +155,7 @@ static enum cg_verdict nice_canary(struct cg_try *t, const struct cg_attempt *a)
         return on_canary(t, setpriority(PRIO_PROCESS, (id_t)canary(t), now));
 }
 
-/* Signal 0: whether one may be sent at all. */
+/* Signal 0: tests the permission only. */
 static enum cg_verdict signal_init(struct cg_try *t, const struct cg_attempt *a)
 {
         return cg_filtered(t, kill(1, 0));
@@ -174,8 +171,8 @@ static enum cg_verdict limit_init(struct cg_try *t, const struct cg_attempt *a)
 #define IOPRIO_NONE 0
 
 /*
- * The attempts on pid 1 set what is there already, or name a user without processes, so that they
- * do no harm where they succeed.
+ * The attempts on pid 1 set present values, or name a user without processes, so that success does
+ * no harm.
  */
 static enum cg_verdict nice_init(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -233,7 +230,7 @@ static enum cg_verdict by_pidfd_of_init(struct cg_try *t, const struct cg_attemp
                                      : syscall((long)a->call[0], fd, a->call[1], a->call[2], a->call[3], 0));
 }
 
-/* What programs do to themselves and to their children. */
+/* Changes of the process itself and its children. */
 static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt *a)
 {
         cpu_set_t set;
@@ -267,10 +264,7 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
         return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
 }
 
-/*
- * As much address space as the machine has memory, to be written to: where nothing counts it, it is
- * given at once.
- */
+/* Writable address space of the size of the machine's memory, which succeeds without a limit. */
 static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -287,7 +281,10 @@ static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
 #endif
 }
 
-/* What is reserved and not used costs nothing: allocators of numpy, pyarrow and Java do it. */
+/*
+ * Reserved address space without use must be possible: allocators of numpy, pyarrow and Java need
+ * it.
+ */
 static enum cg_verdict reserve_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) * 2;
@@ -309,7 +306,7 @@ static enum cg_verdict nicer(struct cg_try *t, const struct cg_attempt *a)
         return cg_filtered(t, setpriority(PRIO_PROCESS, 0, -5));
 }
 
-/* Anything that came in beside 0, 1 and 2. */
+/* Inherited descriptors other than 0, 1 and 2. */
 static enum cg_verdict inherited(struct cg_try *t, const struct cg_attempt *a)
 {
         char path[64], target[300];
@@ -328,8 +325,8 @@ static enum cg_verdict inherited(struct cg_try *t, const struct cg_attempt *a)
 }
 
 /*
- * A process that leaves session, group and parent. It holds a lock that the host looks for once the
- * sandbox is over.
+ * A process that leaves session, group and parent. It holds a lock that the host checks after the
+ * sandbox's end.
  */
 static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
 {

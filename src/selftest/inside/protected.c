@@ -1,6 +1,6 @@
 /*
- * Files in the workspace that must not be written: those of denyWrite, and the names that are never
- * written. What an attempt managed to change it changes back. Runs inside the sandbox.
+ * Files in the workspace that must not be written: those of denyWrite, and protected names. An
+ * attempt that succeeds undoes its change. Runs inside the sandbox.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static int make(const char *path)
         return fd < 0 ? -1 : 0;
 }
 
-/* EISDIR: a folder that is only there to keep the name lies in the way. */
+/* EISDIR: a folder is there as a placeholder. */
 static enum cg_verdict denied(struct cg_try *t, long result)
 {
         if (result < 0 && (errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY))
@@ -52,7 +52,7 @@ static enum cg_verdict remove_it(struct cg_try *t, const struct cg_attempt *a)
         return v;
 }
 
-/* @arg moved away to @arg2, so that another could be put in its place. */
+/* Moves @arg to @arg2, so that another file could take its place. */
 static enum cg_verdict move_aside(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = rename(a->arg, a->arg2);
@@ -69,7 +69,7 @@ static enum cg_verdict replace(struct cg_try *t, const struct cg_attempt *a)
         enum cg_verdict v;
 
         make("fresh");
-        /* where nothing holds, the way back */
+        /* undoes it without a sandbox */
         if (link(a->arg, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM)
                 return denied(t, -1);
         r = rename("fresh", a->arg);
@@ -95,7 +95,7 @@ static enum cg_verdict exchange(struct cg_try *t, const struct cg_attempt *a)
         return v;
 }
 
-/* A name that is not there yet. */
+/* A name that does not exist yet. */
 static enum cg_verdict create_absent(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open(a->arg, O_WRONLY | O_CREAT, 0644);
@@ -123,8 +123,8 @@ static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *
 }
 
 /*
- * The folder where sockets, generated modules and the folders of MCP servers lie, by
- * XDG_RUNTIME_DIR of the scene.
+ * The folder with sockets, generated modules and folders of MCP servers, by XDG_RUNTIME_DIR of the
+ * scene.
  */
 static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -159,7 +159,7 @@ static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *
         return create_absent(t, a);
 }
 
-/* Something else made under that name: a link, a second name, a renamed file. */
+/* Makes something else with the name: a symlink, a hard link, a renamed file. */
 static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
 {
         int r;
@@ -176,7 +176,7 @@ static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
         return v;
 }
 
-/* A second name for a protected file: made now, or there from the beginning. */
+/* A hard link to a protected file: made by the attempt or part of the scene. */
 static enum cg_verdict second_name(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = link(a->arg, "alias");
@@ -223,7 +223,7 @@ static enum cg_verdict append(struct cg_try *t, const struct cg_attempt *a)
 }
 
 /*
- * The folder above moved away and made anew, with a file of one's own in the protected one's place.
+ * Moves the folder above away and makes a new one, with another file in place of the protected one.
  */
 static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a)
 {

@@ -19,7 +19,7 @@
 #define ANSWER_MS 4000
 #define SIZE      4096
 
-/* What comes back; @n bytes, a NUL behind them. */
+/* Reply of @n bytes, followed by a NUL. */
 struct answer {
         char text[SIZE];
         size_t n;
@@ -47,8 +47,8 @@ static int proxy_connect(const struct cg_try *t)
         return fd;
 }
 
-/* Until @text is in it, the other side closes, or time is up. */
-static void hear(int fd, struct answer *a, const char *text)
+/* Reads until @text is in the reply, EOF, or timeout. */
+static void receive(int fd, struct answer *a, const char *text)
 {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
@@ -64,7 +64,7 @@ static void hear(int fd, struct answer *a, const char *text)
         a->text[a->n] = '\0';
 }
 
-/* Sends @n bytes and hears the whole answer. */
+/* Sends @n bytes and reads the whole reply. */
 static int ask(const struct cg_try *t, const void *data, size_t n, struct answer *a)
 {
         int fd = proxy_connect(t);
@@ -73,12 +73,12 @@ static int ask(const struct cg_try *t, const void *data, size_t n, struct answer
         if (fd < 0)
                 return -1;
         if (send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n)
-                hear(fd, a, "cellgate-selftest");
+                receive(fd, a, "cellgate-selftest");
         close(fd);
         return 0;
 }
 
-/* The first line, without anything that a terminal would take for more than text. */
+/* The first line, without control characters. */
 static const char *first_line(struct answer *a)
 {
         for (size_t i = 0; i < a->n; i++) {
@@ -95,8 +95,8 @@ static const char *first_line(struct answer *a)
 }
 
 /*
- * Held is a refusal by the proxy: 4xx. What it let through and nobody answered (502) is a hole:
- * somewhere else somebody would.
+ * Held: the proxy refused (4xx). A request that the proxy allowed without an answer (502) is a
+ * hole: elsewhere there might be a server.
  */
 static enum cg_verdict judge(struct cg_try *t, struct answer *a)
 {
@@ -181,7 +181,7 @@ static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
                                                                   : cg_fails(t, "%s", first_line(&answer));
 }
 
-/* A whole request, as it stands. */
+/* A whole request, sent unchanged. */
 static enum cg_verdict raw(struct cg_try *t, const struct cg_attempt *a)
 {
         char data[2000];
@@ -189,13 +189,13 @@ static enum cg_verdict raw(struct cg_try *t, const struct cg_attempt *a)
         size_t n = expand(t, a->arg, data, sizeof(data));
 
         for (size_t i = 0; i < n; i++) {
-                if (data[i] == '\a') /* stands for a NUL, which no string can hold */
+                if (data[i] == '\a') /* stands for NUL, which a string cannot contain */
                         data[i] = '\0';
         }
         return ask(t, data, n, &answer) < 0 ? gone(t, a) : judge(t, &answer);
 }
 
-/* The server must be told the host that was checked, not the one of another field. */
+/* The server must receive the host that was checked, not that of another field. */
 static enum cg_verdict host_field(struct cg_try *t, const struct cg_attempt *a)
 {
         char data[2000];
@@ -220,14 +220,14 @@ static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt 
 
         if (fd < 0 || send(fd, data, n, MSG_NOSIGNAL) < 0)
                 return gone(t, a);
-        hear(fd, &answer, "cellgate-selftest");
+        receive(fd, &answer, "cellgate-selftest");
         if (!cg_has(answer.text, answer.n, "cellgate-selftest"))
                 return cg_fails(t, "the first one was not answered: %s", first_line(&answer));
         memset(&answer, 0, sizeof(answer));
         n = expand(t, "GET http://127.0.0.1:%D/ HTTP/1.1\r\nHost: 127.0.0.1:%D\r\nConnection: close\r\n\r\n",
                    data, sizeof(data));
         if (send(fd, data, n, MSG_NOSIGNAL) > 0)
-                hear(fd, &answer, "cellgate-selftest");
+                receive(fd, &answer, "cellgate-selftest");
         close(fd);
         return judge(t, &answer);
 }
@@ -238,7 +238,7 @@ static const char *const socks_errors[] = {
         "5 refused", "6 TTL",    "7 command",     "8 address type"
 };
 
-/* Greeting without a password, then @request; the answer's code, or -1 where there is none. */
+/* Greeting without a password, then @request; the reply's code, or -1 without a reply. */
 static int socks(const struct cg_try *t, const unsigned char *request, size_t n)
 {
         unsigned char reply[32] = { 0 };
@@ -300,7 +300,7 @@ static enum cg_verdict socks_address(struct cg_try *t, const struct cg_attempt *
         return socks_verdict(t, a, socks(t, request, 6 + n));
 }
 
-/* SOCKS 4 and 4a have no names, or names where nobody looks: they must not be understood at all. */
+/* SOCKS 4 and 4a have no names, or names in another place: they must be rejected. */
 static enum cg_verdict socks4(struct cg_try *t, const struct cg_attempt *a)
 {
         unsigned char request[64] = { 4, 1 }, reply[8] = { 0 };
@@ -324,7 +324,7 @@ static enum cg_verdict socks4(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "refused");
 }
 
-/* A name of the machine that leads to loopback though it is allowed by name. */
+/* A name of the machine that is allowed by name and resolves to loopback. */
 static enum cg_verdict loopback_name(struct cg_try *t, const struct cg_attempt *a)
 {
         return cg_scene(t, "loopback_name")

@@ -1,6 +1,6 @@
 /*
- * Programs left behind: set-user-id and set-group-ID files in the workspace, which have an effect
- * outside. Runs inside the sandbox.
+ * Set-user-ID and set-group-ID files in the workspace, which would have an effect outside. Runs
+ * inside the sandbox.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static enum cg_verdict setid_open_how(struct cg_try *t, const struct cg_attempt 
         return look_at_mode(t, a->arg, fd);
 }
 
-/* Folders have the bit for their use: what is made in them gets their group. */
+/* On folders the bit is allowed: new files get their group. */
 static enum cg_verdict setgid_folder(struct cg_try *t, const struct cg_attempt *a)
 {
         struct stat st = { 0 };

@@ -17,7 +17,7 @@
 
 #define WAIT_MS 700
 
-/* What this Linux was built without cannot be used, inside or out. */
+/* A family that this kernel lacks cannot be tested. */
 static enum cg_verdict family(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = socket((int)a->call[0], (int)a->call[1], (int)a->call[2]);
@@ -72,7 +72,7 @@ static enum cg_verdict unix_send(struct cg_try *t, const struct cg_attempt *a)
                            sv[0] < 0 ? -1 : sendto(sv[0], "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len));
 }
 
-/* A stream of a pair, its other end closed, connected to something else. */
+/* A stream of a pair whose other end is closed, connected to another socket. */
 static enum cg_verdict unix_reconnect(struct cg_try *t, const struct cg_attempt *a)
 {
         struct sockaddr_un to;
@@ -139,8 +139,8 @@ static bool is_unreachable(int error)
 }
 
 /*
- * Nothing goes out, not even a packet that nobody answers. @refusal: ours, so somebody would have
- * answered.
+ * No packet may leave, even if nothing replies. @refusal: the address is the host's own, which
+ * would reply.
  */
 static enum cg_verdict tcp(struct cg_try *t, const char *text, unsigned port, bool refusal)
 {
@@ -168,7 +168,7 @@ static enum cg_verdict tcp_to(struct cg_try *t, const struct cg_attempt *a)
         return tcp(t, a->arg, (unsigned)a->call[0], false);
 }
 
-/* Listeners of ours, on the host's addresses. */
+/* Listeners of the test, on the host's addresses. */
 static enum cg_verdict tcp_to_host(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *address = cg_scene(t, a->arg);
@@ -206,7 +206,7 @@ static enum cg_verdict udp_to_host(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "no answer");
 }
 
-/* The machine's resolvers, asked directly: a name is enough to carry a secret out. */
+/* The machine's resolvers, queried directly: a name can carry a secret out. */
 static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
 {
         static const unsigned char question[] =
@@ -238,7 +238,7 @@ static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
                      : cg_held(t, "there is no resolver");
 }
 
-/* As getifaddrs() does: one dump, which must show loopback and nothing else. */
+/* One dump as by getifaddrs(), which must show loopback only. */
 static enum cg_verdict links(struct cg_try *t, const struct cg_attempt *a)
 {
         struct {
