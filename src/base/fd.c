@@ -374,6 +374,25 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         return 0;
 }
 
+int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err)
+{
+        cg_auto_free char *copy = strdup(path);
+
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "%s", path);
+        for (char *p = copy + 1; *p; p++) {
+                if (*p != '/')
+                        continue;
+                *p = '\0';
+                if (mkdir(copy, mode) < 0 && errno != EEXIST)
+                        return cg_fail_errno(err, "cannot make the folder %s", copy);
+                *p = '/';
+        }
+        if (mkdir(copy, mode) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make the folder %s", copy);
+        return 0;
+}
+
 /*
  * What is removed here was mostly written by a hostile program: folders deeper than any path is
  * long, without any rights. So each folder is emptied beside its parent, not in it: files go,

@@ -87,6 +87,9 @@ bool cg_make_own_dir(const char *path);
  */
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
+/* Like mkdir -p: makes @path and the missing folders above it, each with @mode. */
+int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
+
 /*
  * Removes a folder and all in it, never following a symlink. Absent is fine. CG_E_TIMEDOUT after
  * CG_REMOVE_MS: whoever makes files in it as fast as they are removed shall not keep us for ever.

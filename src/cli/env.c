@@ -1,11 +1,11 @@
 /*
- * `cellgate env`: Python environments for kernels, in the user's data folder or where the user
- * says. venv and pip do the work, as the user and outside of any sandbox. Runs in the command
- * `cellgate`.
+ * `cellgate env`: Python environments for kernels, in the user's data folder or at a path of the
+ * user's choice. venv and pip do the work, as the user and outside of any sandbox. Runs in the
+ * command `cellgate`.
  *
- * An environment that is being changed says so in a file, which is put right last of all: one whose
- * making was interrupted is not used, and the next command finishes or removes it. Who changes it
- * holds a lock on a file that cells cannot open.
+ * An environment that is being changed is marked in a file, whose update is the last step: an
+ * unfinished environment is not used, and the next command finishes or removes it. A command that
+ * changes it holds a lock on a file that cells cannot open.
  */
 #include <errno.h>
 #include <dirent.h>
@@ -29,15 +29,14 @@
 #include "cli/common/opts.h"
 #include "cli/common/pip.h"
 #include "config.h"
-#include "jupyter/kernelspec.h"
 
 /* Large packages over a slow line. */
 #define STEP_MS (60 * 60 * 1000)
-/* Of what a program says: its end counts. */
+/* Limit of the output kept of a program; its end is kept. */
 #define TAIL_BYTES   4096u
 #define MAX_PACKAGES 256u
 #define REQUIREMENTS CG_DATADIR "/kernel-requirements.txt"
-/* Where kernels look for matplotlib's list of fonts. */
+/* Folder of matplotlib's font cache. */
 #define FONTS "share/cellgate/matplotlib"
 
 static const char help[] =
@@ -97,7 +96,7 @@ static void say(const char *fmt, ...)
 
 /* ------------------------------------------------------------------ programs */
 
-/* Keeps the end of what a program says; at a terminal it is shown at once as well. */
+/* Keeps the end of the output; at a terminal it is also shown at once. */
 static bool read_some(int fd, struct cg_buf *tail)
 {
         char buf[4096];
@@ -124,8 +123,8 @@ static void show_tail(const struct cg_buf *tail)
 }
 
 /*
- * Runs @argv to its end. CG_E_STATE: it failed, and what it said last is shown. @extra: a variable
- * for it, or NULL.
+ * Runs @argv to its end. CG_E_STATE: it failed, and the end of its output is shown. @extra: an
+ * environment variable for it, or NULL.
  */
 static int run_program(const char *const *argv, const char *extra, struct cg_err *err)
 {
@@ -213,8 +212,8 @@ static int write_state(const char *dir, const char *state, struct cg_err *err)
 }
 
 /*
- * The lock lives as long as the descriptor. Who can open a file at all can lock it: nobody may read
- * this one.
+ * The lock lives as long as the descriptor. The file has no read permission, since a process that
+ * can open a file can lock it.
  */
 static int lock(const char *dir, struct cg_err *err)
 {
@@ -244,8 +243,8 @@ static bool has_package(const char *dir, const char *name)
 }
 
 /*
- * matplotlib looks at every font of the machine when it is first imported, and remembers them: once
- * here, and not in every kernel.
+ * matplotlib reads every font of the machine when it is first imported, and caches the list: made
+ * here once, instead of in every kernel.
  */
 static int list_fonts(const char *dir, struct cg_err *err)
 {
@@ -263,7 +262,7 @@ static int list_fonts(const char *dir, struct cg_err *err)
 }
 
 /*
- * What kernels need. An environment of the user's own keeps the versions that it has. @whole: no
+ * The packages that kernels need. An environment of the user's own keeps its versions. @whole: no
  * package in it is half installed.
  */
 static int install_basics(const char *dir, bool made_here, bool whole, struct cg_err *err)
@@ -333,7 +332,7 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                        : 0;
 }
 
-/* What an interrupted create has left; an empty folder goes as well. */
+/* Removes an unfinished environment, or an empty folder. */
 static int remove_unfinished(const char *dir, struct cg_err *err)
 {
         cg_auto_fd int locked = -1;

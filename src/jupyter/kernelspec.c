@@ -17,25 +17,6 @@
 #define MAX_LOGO ((size_t)1 << 20)
 #define MAX_SPEC ((size_t)1 << 20)
 
-int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err)
-{
-        cg_auto_free char *copy = strdup(path);
-
-        if (!copy)
-                return cg_fail(err, CG_E_NOMEM, "%s", path);
-        for (char *p = copy + 1; *p; p++) {
-                if (*p != '/')
-                        continue;
-                *p = '\0';
-                if (mkdir(copy, mode) < 0 && errno != EEXIST)
-                        return cg_fail_errno(err, "cannot make the folder %s", copy);
-                *p = '/';
-        }
-        if (mkdir(copy, mode) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "cannot make the folder %s", copy);
-        return 0;
-}
-
 int cg_jupyter_data_dir(char **ret, struct cg_err *err)
 {
         const char *own = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -88,8 +69,8 @@ static json_t *make_json(const struct cg_kernelspec *spec)
 static const char *const logo_names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
 
 /*
- * Half a file is never seen. What lies under the temporary name may be a FIFO that somebody has put
- * there: it is not opened.
+ * Written under a temporary name, so that no partial file is visible. An existing file of that
+ * name, perhaps a FIFO, is not opened.
  */
 static int write_file(int dir, const char *name, const char *data, size_t len, struct cg_err *err)
 {
@@ -138,7 +119,7 @@ static int foreign(struct cg_err *err)
                        "another kernel's files are there: choose another --name, or remove them first");
 }
 
-/* One of ours starts with PROGRAM jupyter run, whatever the program's path is by now. */
+/* A kernelspec of ours starts with PROGRAM jupyter run, with any path of the program. */
 static int check_spec(int fd, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
@@ -157,7 +138,7 @@ static int check_spec(int fd, struct cg_err *err)
                        : foreign(err);
 }
 
-/* Nothing, or what an installation left that did not come to its end. */
+/* The folder must be empty, or have only files of an interrupted installation. */
 static int check_rest(int dir, struct cg_err *err)
 {
         int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -182,8 +163,8 @@ static int check_rest(int dir, struct cg_err *err)
 }
 
 /*
- * What is ours is replaced, and nothing else: the folder may be a link, and "python3" somebody's
- * only kernel.
+ * Only a kernelspec of ours is replaced: the folder may be a symlink, and "python3" the user's only
+ * kernel.
  */
 static int check_folder(int dir, struct cg_err *err)
 {

@@ -25,14 +25,11 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
                         struct cg_err *err);
 
 /*
- * Where a user's kernelspecs lie: $JUPYTER_DATA_DIR/kernels and what Jupyter takes in its place.
- * Caller frees.
+ * The folder of the user's kernelspecs: $JUPYTER_DATA_DIR/kernels or Jupyter's default. Caller
+ * frees.
  */
 int cg_kernelspec_user_dir(char **ret, struct cg_err *err);
 /* $JUPYTER_DATA_DIR, ~/.local/share/jupyter. Caller frees. */
 int cg_jupyter_data_dir(char **ret, struct cg_err *err);
-
-/* mkdir -p, with this mode for what is made. */
-int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
 
 #endif

@@ -2,9 +2,9 @@
  * `cellgate mcp serve`: matplotlib's list of fonts, made once after matplotlib was installed and
  * not by every kernel, which takes more than a second.
  *
- * To make it takes code of the package, which runs in no other place than a sandbox: in a session
- * of its own, which the agent's cells do not reach, with an empty workspace. What it prints is data
- * for later kernels, which have that package as well and read it only.
+ * Making it runs code of the package, which is done only in a sandbox: in a separate session that
+ * the agent's cells do not reach, with an empty workspace. What it prints is data for later
+ * kernels, which have that package as well and read it only.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -18,7 +18,6 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
-#include "jupyter/kernelspec.h"
 
 #define FONTS_MS 60000
 #define MAX_LIST ((size_t)8 << 20)
