@@ -10,7 +10,7 @@
 #include "cli/run/cells.h"
 
 /*
- * Cells that may wait, and their bytes. A host that sends more is told so, and may send again
+ * Limits of queued cells and their bytes. A host that sends more gets an error, and may send again
  * later.
  */
 #define CG_CELL_QUEUE_MAX   256u
@@ -23,7 +23,7 @@ struct cg_queued_cell {
         struct cg_cell cell;
         char *id;           /* JSON text of the host's id; NULL for none */
         uint64_t line;      /* number of the host's line */
-        bool stop_on_error; /* if it fails, the cells behind it are dropped */
+        bool stop_on_error; /* if it fails, the cells queued after it are dropped */
 };
 
 struct cg_cell_queue {

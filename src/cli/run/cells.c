@@ -211,8 +211,8 @@ static int add_notebook_cell(struct cg_cells *c, struct cg_raw cell, const char 
 }
 
 /*
- * jansson tells line and column, but refuses some texts that are fine: it is asked only about those
- * that are not.
+ * jansson reports line and column, but refuses some valid texts: it is used only for those that are
+ * not.
  */
 static int parse_notebook(const char *text, size_t len, const char *what, struct cg_raw *ret,
                           struct cg_err *err)
@@ -266,9 +266,7 @@ static bool has_suffix(const char *path, const char *suffix)
         return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-/*
- * Pipes such as /dev/stdin and <(command) have no name that says what they hold: they are Python.
- */
+/* Pipes such as /dev/stdin and <(command) have no meaningful name: they are Python. */
 static bool is_regular(const char *path)
 {
         struct stat st;

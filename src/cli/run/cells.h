@@ -8,10 +8,10 @@
 #include "base/util.h"
 
 struct cg_cell {
-        char *code; /* UTF-8, may contain NULs: Python then says so */
+        char *code; /* UTF-8, may contain NULs, which Python reports */
         size_t len;
         int64_t timeout_ms; /* 0: no limit; -1: that of the command line */
-        /* of its first line that is not blank, in the .py file; 0: it stands in none */
+        /* of its first line that is not blank, in the .py file; 0: it is not from a file */
         size_t line;
 };
 

@@ -4,8 +4,8 @@
  * at the other end is the host, and trusted, but its lines are checked all the same: one that is
  * not understood decides nothing.
  *
- * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in
- * members of its own ("content", "arguments", "text"), so that it can name no member of ours.
+ * Every line is ASCII and one JSON object. Text from a kernel or an MCP server is in separate
+ * members ("content", "arguments", "text"), so that it can never set a member of ours.
  */
 #include "cli/run/run.h"
 
@@ -24,20 +24,19 @@
 
 /* A cell of the largest size, in JSON that escapes little of it. */
 #define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
-/*
- * A call's arguments are described whole up to this size: what terminals show without being asked
- * is shorter.
- */
+/* Up to this size a call's arguments are described in full; at a terminal the limit is lower. */
 #define SHOW_WHOLE ((size_t)64 << 10)
 #define SHOW_WIDTH 100
 
-/* What waits for the host's decision. Calls and connections have one series of numbers. */
+/*
+ * A request that waits for the host's decision. Calls and connections share one series of numbers.
+ */
 struct asked {
         uint64_t id;
         bool connection;
 };
 
-struct json_face {
+struct json {
         struct cg_buf in; /* an unfinished line */
         uint64_t line;    /* lines read */
         bool skipping;    /* the rest of a line that is too long */
@@ -49,20 +48,20 @@ struct json_face {
         struct cg_cell_queue queue;
         /* of the queue; NULL: no cell, or one of the command line */
         struct cg_queued_cell *running;
-        bool stay;           /* the run goes on when no cell is left */
-        bool failed;         /* the last cell that has ended did not end well */
-        bool ending;         /* the host has said that it sends no more cells */
-        bool given_told;     /* what became of the cells of the command line */
-        char *line_id;       /* the id in the host's line that is being handled, or NULL */
-        uint64_t reset_line; /* of a reset that has been done and not been told; 0: none */
+        bool stay;             /* the run goes on when no cell is left */
+        bool failed;           /* the last cell that has ended did not end well */
+        bool ending;           /* the host has announced that it sends no more cells */
+        bool not_run_reported; /* report_not_run() was called */
+        char *line_id;         /* the id in the host's line that is being handled, or NULL */
+        uint64_t reset_line;   /* of a reset that was done but not yet reported; 0: none */
         char *reset_id;
 };
 
 static const char input_ended[] = "the host's input has ended: nobody can approve";
 
-static struct json_face *face_of(const struct cg_run *run)
+static struct json *json_of(const struct cg_run *run)
 {
-        return run->face_data;
+        return run->output_data;
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -123,7 +122,7 @@ static void line_bool(struct line *l, const char *name, bool v)
                 l->r = cg_buf_adds(&l->b, v ? "true" : "false", &l->err);
 }
 
-/* A JSON object that somebody else wrote. What is none becomes a string, under another name. */
+/* A JSON object from outside. Other text becomes the string "invalid". */
 static void line_object(struct line *l, const char *name, const char *json, size_t len)
 {
         struct cg_raw v;
@@ -153,16 +152,16 @@ static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)
 
 /* ------------------------------------------------------------------ events */
 
-static void forget_asked(struct json_face *f, uint64_t approval)
+static void forget_asked(struct json *j, uint64_t approval)
 {
-        for (size_t i = 0; i < f->n_asked; i++)
-                if (f->asked[i].id == approval) {
-                        f->asked[i] = f->asked[--f->n_asked];
+        for (size_t i = 0; i < j->n_asked; i++)
+                if (j->asked[i].id == approval) {
+                        j->asked[i] = j->asked[--j->n_asked];
                         return;
                 }
 }
 
-/* Nobody can decide any more, or the run is over. */
+/* The host's input has ended, or the run was interrupted. */
 static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
 {
         if (a.connection)
@@ -182,7 +181,7 @@ static void add_call(struct line *l, const struct cg_event *e)
         line_object(l, "arguments", args, len);
 }
 
-/* What a person is to be shown of a call or connection: safe text, as the terminal has it. */
+/* Text of a call or connection that is safe to print, the same as at the terminal. */
 static void add_shown(struct line *l, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
@@ -271,7 +270,7 @@ static void add_members(struct line *l, const struct cg_event *e, int64_t questi
  */
 static const char *id_of(const struct cg_run *run, uint64_t cell)
 {
-        const struct cg_queued_cell *c = face_of(run)->running;
+        const struct cg_queued_cell *c = json_of(run)->running;
 
         return c && cell && cell == run->cell ? c->id : NULL;
 }
@@ -282,26 +281,26 @@ static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_e
 
         line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
         line_json(&l, "id", id_of(run, cg_event_cell(e)));
-        add_members(&l, e, face_of(run)->question);
+        add_members(&l, e, json_of(run)->question);
         return line_end(run, &l, err);
 }
 
 static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         bool asks = cg_event_type(e) == CG_EVENT_INPUT_REQUEST;
         int r;
 
-        f->question += asks;
-        f->question_open = asks || (f->question_open && cg_event_type(e) != CG_EVENT_INPUT_CLOSED &&
+        j->question += asks;
+        j->question_open = asks || (j->question_open && cg_event_type(e) != CG_EVENT_INPUT_CLOSED &&
                                     !(cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell));
         r = write_event(run, e, err);
         if (cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED)
-                forget_asked(f, cg_event_approval(e));
-        if (r == 0 && asks && f->eof)
+                forget_asked(j, cg_event_approval(e));
+        if (r == 0 && asks && j->eof)
                 r = cg_session_input(run->session, NULL, 0, err);
         if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell)
-                f->failed = cg_event_status(e) != CG_STATUS_OK;
+                j->failed = cg_event_status(e) != CG_STATUS_OK;
         cg_run_result(run, e);
         cg_event_free(e);
         return r;
@@ -323,19 +322,19 @@ static int json_decided(struct cg_run *run, const struct cg_event *e, bool accep
 
 static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         struct asked a = { cg_event_approval(e), cg_event_type(e) == CG_EVENT_EGRESS_REQUEST }, *grown;
         int r;
 
-        if (f->eof) {
+        if (j->eof) {
                 r = refuse(run, a, input_ended, err);
-                if (r == 0 && !a.connection) /* of a connection, DENIED tells */
+                if (r == 0 && !a.connection) /* DENIED reports connections */
                         r = json_decided(run, e, false, input_ended, err);
         } else {
-                grown = realloc(f->asked, (f->n_asked + 1) * sizeof(*grown));
+                grown = realloc(j->asked, (j->n_asked + 1) * sizeof(*grown));
                 if (grown) {
-                        f->asked = grown;
-                        f->asked[f->n_asked++] = a;
+                        j->asked = grown;
+                        j->asked[j->n_asked++] = a;
                 }
                 r = grown ? write_event(run, e, err) : cg_fail(err, CG_E_NOMEM, "approvals");
         }
@@ -345,22 +344,22 @@ static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 
 /* ------------------------------------------------------------------ the host's lines */
 
-/* Tells that line @f->line was not understood, or came too late. Nothing was decided by it. */
-static int complain(struct cg_run *run, const char *text, struct cg_err *err)
+/* Reports that the current line was not understood or came too late. It has decided nothing. */
+static int input_error(struct cg_run *run, const char *text, struct cg_err *err)
 {
         struct line l;
 
         line_begin(&l, "input_error", 0);
-        line_json(&l, "id", face_of(run)->line_id);
-        line_int(&l, "line", (int64_t)face_of(run)->line);
+        line_json(&l, "id", json_of(run)->line_id);
+        line_int(&l, "line", (int64_t)json_of(run)->line);
         line_string(&l, "text", text, strlen(text));
         return line_end(run, &l, err);
 }
 
-/* A mistake of the host's is answered; only a lost session ends the run. */
+/* A host's mistake is answered by an input_error; only a lost session ends the run. */
 static int outcome(struct cg_run *run, int r, const struct cg_err *why, struct cg_err *err)
 {
-        return r < 0 ? complain(run, why->msg, err) : 0;
+        return r < 0 ? input_error(run, why->msg, err) : 0;
 }
 
 static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
@@ -374,7 +373,7 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
 
         if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) ||
             json_object_size(o) != members || (reason && !json_is_string(reason)))
-                return complain(
+                return input_error(
                         run,
                         "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
                         "\"reason\": TEXT",
@@ -383,11 +382,11 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
         r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
                                  : cg_approval_reject(run->session, n, json_string_value(reason), &why);
         if (r == 0)
-                forget_asked(face_of(run), n); /* not before: a connection with that number waits on */
+                forget_asked(json_of(run), n); /* not before: a connection with that number waits on */
         return outcome(run, r, &why, err);
 }
 
-/* -1: the word is none. */
+/* The decision, or -1 for an unknown word. */
 static int egress_word(const char *word)
 {
         static const char *const words[] = {
@@ -414,7 +413,7 @@ static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err
 
         if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 ||
             json_object_size(o) != members || (reason && !json_is_string(reason)))
-                return complain(
+                return input_error(
                         run,
                         "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
                         " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
@@ -423,7 +422,7 @@ static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err
         r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason),
                              &why);
         if (r == 0)
-                forget_asked(face_of(run), n);
+                forget_asked(json_of(run), n);
         return outcome(run, r, &why, err);
 }
 
@@ -432,7 +431,7 @@ static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
         struct cg_err why;
 
         if (!json_is_integer(cell) || json_integer_value(cell) < 0)
-                return complain(
+                return input_error(
                         run,
                         "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs",
                         err);
@@ -440,10 +439,10 @@ static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
                        err);
 }
 
-/* Where the answer names its question, it goes to no later one. */
+/* An answer that names its question is never given to a later one. */
 static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         const json_t *text = json_object_get(o, "input"), *question = json_object_get(o, "question");
         size_t members = 1 + (question != NULL);
         struct cg_err why;
@@ -451,18 +450,18 @@ static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 
         if (!(json_is_string(text) || json_is_null(text)) || (question && !json_is_integer(question)) ||
             json_object_size(o) != members)
-                return complain(
+                return input_error(
                         run,
                         "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
                         " one, its \"question\": NUMBER",
                         err);
-        if (question && !(f->question_open && json_integer_value(question) == f->question))
-                return complain(run,
-                                "no input_request with this question number waits for an answer (any more)",
-                                err);
+        if (question && !(j->question_open && json_integer_value(question) == j->question))
+                return input_error(
+                        run, "no input_request with this question number waits for an answer (any more)",
+                        err);
         r = cg_session_input(run->session, json_string_value(text), json_string_length(text), &why);
         if (r == 0)
-                f->question_open = false;
+                j->question_open = false;
         return outcome(run, r, &why, err);
 }
 
@@ -492,21 +491,21 @@ static int drop_all(struct cg_run *run, const char *why, struct cg_err *err)
         struct cg_queued_cell *c;
         int r = 0;
 
-        while (r == 0 && (c = cg_cell_queue_take(&face_of(run)->queue, NULL)))
+        while (r == 0 && (c = cg_cell_queue_take(&json_of(run)->queue, NULL)))
                 r = drop(run, c, why, err);
         return r;
 }
 
 static int execute(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         struct cg_err why;
 
-        if (f->ending)
-                return complain(run, "no cell is accepted after {\"end\"}", err);
-        if (cg_cell_queue_add(&f->queue, o, f->line, &why) < 0)
-                return complain(run, why.msg, err);
-        f->stay = true;
+        if (j->ending)
+                return input_error(run, "no cell is accepted after {\"end\"}", err);
+        if (cg_cell_queue_add(&j->queue, o, j->line, &why) < 0)
+                return input_error(run, why.msg, err);
+        j->stay = true;
         return 0;
 }
 
@@ -519,40 +518,40 @@ static bool is_plain(const json_t *v, const char *name)
 
 static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         const json_t *id = json_object_get(o, "id"), *all = json_object_get(o, "all");
         cg_auto_free char *name = id ? cg_cell_id(id) : NULL;
         struct cg_queued_cell *c;
         struct cg_err why;
 
         if (!(is_plain(o, "id") || is_plain(o, "all")) || (id && !name) || (all && !json_is_true(all)))
-                return complain(run,
-                                "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
-                                "{\"interrupt\": {\"all\": true}}",
-                                err);
+                return input_error(run,
+                                   "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
+                                   "{\"interrupt\": {\"all\": true}}",
+                                   err);
         if (all && drop_all(run, "interrupted before it ran", err) < 0)
                 return -1;
-        if (name && !(f->running && f->running->id && strcmp(f->running->id, name) == 0)) {
-                c = cg_cell_queue_take(&f->queue, name);
+        if (name && !(j->running && j->running->id && strcmp(j->running->id, name) == 0)) {
+                c = cg_cell_queue_take(&j->queue, name);
                 return c ? drop(run, c, "interrupted before it ran", err)
-                         : complain(run, "no cell with this id runs or waits", err);
+                         : input_error(run, "no cell with this id runs or waits", err);
         }
         if (!run->cell || run->done)
-                return all ? 0 : complain(run, "no cell runs", err);
+                return all ? 0 : input_error(run, "no cell runs", err);
         return outcome(run, cg_session_cancel(run->session, run->cell, &why), &why, err);
 }
 
-static int tell_reset(struct cg_run *run, struct cg_err *err)
+static int write_reset(struct cg_run *run, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         struct line l;
 
         line_begin(&l, "reset", 0);
-        line_json(&l, "id", f->reset_id);
-        line_int(&l, "line", (int64_t)f->reset_line);
-        free(f->reset_id);
-        f->reset_id = NULL;
-        f->reset_line = 0;
+        line_json(&l, "id", j->reset_id);
+        line_int(&l, "line", (int64_t)j->reset_line);
+        free(j->reset_id);
+        j->reset_id = NULL;
+        j->reset_line = 0;
         return line_end(run, &l, err);
 }
 
@@ -561,7 +560,7 @@ static int tell_reset(struct cg_run *run, struct cg_err *err)
  */
 static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         const json_t *id = json_object_get(o, "id");
         char *name = id ? cg_cell_id(id) : NULL;
         struct cg_err why;
@@ -569,69 +568,69 @@ static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
 
         if (!is_plain(o, "id") || (id && !name)) {
                 free(name);
-                return complain(run, "to reset is {\"reset\": {}} or {\"reset\": {\"id\": ID}}", err);
+                return input_error(run, "to reset is {\"reset\": {}} or {\"reset\": {\"id\": ID}}", err);
         }
-        r = f->reset_line ? tell_reset(run, err) : 0; /* each one is answered */
+        r = j->reset_line ? write_reset(run, err) : 0; /* each one is answered */
         if (r == 0)
                 r = drop_all(run, "the kernel was reset before it ran", err);
         if (r == 0 && cg_session_reset(run->session, 0, &why) < 0) {
                 free(name);
-                return complain(run, why.msg, err);
+                return input_error(run, why.msg, err);
         }
-        free(f->reset_id);
-        f->reset_id = name;
-        f->reset_line = f->line;
+        free(j->reset_id);
+        j->reset_id = name;
+        j->reset_line = j->line;
         return r;
 }
 
 static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
         if (!is_plain(o, ""))
-                return complain(run, "to end is {\"end\": {}}", err);
-        face_of(run)->ending = true;
+                return input_error(run, "to end is {\"end\": {}}", err);
+        json_of(run)->ending = true;
         return 0;
 }
 
-/* Cells of the command line that were not run are no secret. */
-static int tell_given(struct cg_run *run, struct cg_err *err)
+/* Reports that cells of the command line were not run, once. */
+static int report_not_run(struct cg_run *run, struct cg_err *err)
 {
         static const char text[] = "a cell of the command line failed: those behind it are not run";
         struct line l;
 
-        face_of(run)->given_told = true;
-        if (!face_of(run)->failed || run->index + 1 >= run->opts.cells.n)
+        json_of(run)->not_run_reported = true;
+        if (!json_of(run)->failed || run->index + 1 >= run->opts.cells.n)
                 return 0;
         line_begin(&l, "notice", 0);
         line_string(&l, "text", text, strlen(text));
         return line_end(run, &l, err);
 }
 
-/* Between two cells. */
+/* Called between two cells. */
 static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         /*
          * A reset has dropped what was queued before it: what is queued now is for the new kernel.
          */
-        bool failed = f->running && f->running->stop_on_error && f->failed && !f->reset_line;
+        bool failed = j->running && j->running->stop_on_error && j->failed && !j->reset_line;
         int r = 0;
 
-        f->running = cg_queued_cell_free(f->running);
+        j->running = cg_queued_cell_free(j->running);
         if (failed)
                 r = drop_all(run, "not run: an earlier cell failed", err);
-        if (r == 0 && f->reset_line)
-                r = tell_reset(run, err);
-        if (r == 0 && f->stay && !f->given_told)
-                r = tell_given(run, err);
-        f->running = f->stay && r == 0 ? cg_cell_queue_take(&f->queue, NULL) : NULL;
-        *cell = f->running ? &f->running->cell : NULL;
-        *wait = f->stay && !f->ending && !f->eof;
+        if (r == 0 && j->reset_line)
+                r = write_reset(run, err);
+        if (r == 0 && j->stay && !j->not_run_reported)
+                r = report_not_run(run, err);
+        j->running = j->stay && r == 0 ? cg_cell_queue_take(&j->queue, NULL) : NULL;
+        *cell = j->running ? &j->running->cell : NULL;
+        *wait = j->stay && !j->ending && !j->eof;
         return r;
 }
 
 static int json_started(struct cg_run *run, struct cg_err *err)
 {
-        const struct cg_queued_cell *c = face_of(run)->running;
+        const struct cg_queued_cell *c = json_of(run)->running;
         struct line l;
 
         if (!c)
@@ -658,7 +657,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         if (strspn(text, " \t\r") == len)
                 return 0;
         if (cg_json_object(text, len, "the line", &o, &why) < 0)
-                return complain(run, why.msg, err);
+                return input_error(run, why.msg, err);
         if (json_object_get(o, "approval") && json_object_get(o, "egress"))
                 return decide_egress(run, o, err);
         if (json_object_get(o, "approval"))
@@ -670,14 +669,14 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 if (v && json_object_size(o) == 1) {
                         int r;
 
-                        face_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
+                        json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
                         r = commands[i].take(run, v, err);
-                        free(face_of(run)->line_id);
-                        face_of(run)->line_id = NULL;
+                        free(json_of(run)->line_id);
+                        json_of(run)->line_id = NULL;
                         return r;
                 }
         }
-        return complain(
+        return input_error(
                 run,
                 "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
                 "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}",
@@ -687,36 +686,36 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
 /* Takes what was read up to a newline, or the end of file. */
 static int end_line(struct cg_run *run, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         int r;
 
-        f->line++;
-        if (f->skipping)
-                r = complain(run, "the line is too long", err);
+        j->line++;
+        if (j->skipping)
+                r = input_error(run, "the line is too long", err);
         else
-                r = f->in.len ? take_line(run, f->in.data, f->in.len, err) : 0;
-        f->skipping = false;
-        cg_buf_consume(&f->in, f->in.len);
+                r = j->in.len ? take_line(run, j->in.data, j->in.len, err) : 0;
+        j->skipping = false;
+        cg_buf_consume(&j->in, j->in.len);
         return r;
 }
 
-/* Fail closed: whoever could decide has gone. */
+/* Fail closed: without the host nothing can be approved. */
 static int end_input(struct cg_run *run, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
-        int r = f->in.len ? end_line(run, err) : 0;
+        struct json *j = json_of(run);
+        int r = j->in.len ? end_line(run, err) : 0;
 
-        f->eof = true;
-        while (f->n_asked && r == 0)
-                r = refuse(run, f->asked[--f->n_asked], input_ended, err);
-        if (r == 0 && cg_session_input(run->session, NULL, 0, NULL) < 0)
-                return 0; /* no cell waits for input: so it is most of the time */
+        j->eof = true;
+        while (j->n_asked && r == 0)
+                r = refuse(run, j->asked[--j->n_asked], input_ended, err);
+        if (r == 0)
+                (void)cg_session_input(run->session, NULL, 0, NULL); /* fails where no cell waits for input */
         return r;
 }
 
 static int json_readable(struct cg_run *run, struct cg_err *err)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
         char chunk[65536];
         ssize_t n = read(0, chunk, sizeof(chunk));
         int r = 0;
@@ -729,8 +728,8 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
                 char *newline = memchr(chunk + i, '\n', (size_t)(n - i));
                 ssize_t len = newline ? newline - chunk - i : n - i;
 
-                if (!f->skipping && cg_buf_add(&f->in, chunk + i, (size_t)len, NULL) < 0)
-                        f->skipping = true;
+                if (!j->skipping && cg_buf_add(&j->in, chunk + i, (size_t)len, NULL) < 0)
+                        j->skipping = true;
                 if (newline)
                         r = end_line(run, err);
                 i += len + 1;
@@ -738,9 +737,9 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
         return r;
 }
 
-/* ------------------------------------------------------------------ the rest of the face */
+/* ------------------------------------------------------------------ start, loop and end */
 
-/* The first line: what the host talks to. */
+/* The first line: version and session. */
 static int json_opened(struct cg_run *run, struct cg_err *err)
 {
         const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
@@ -764,15 +763,15 @@ static int json_servers(struct cg_run *run, const char *report, struct cg_err *e
 
 static void json_interrupted(struct cg_run *run)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
 
-        while (f->n_asked)
-                refuse(run, f->asked[--f->n_asked], "cancelled", NULL);
+        while (j->n_asked)
+                refuse(run, j->asked[--j->n_asked], "cancelled", NULL);
 }
 
 static void json_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
 {
-        *fd = face_of(run)->eof ? -1 : 0;
+        *fd = json_of(run)->eof ? -1 : 0;
         *events_too = true;
         *timeout_ms = -1;
 }
@@ -797,18 +796,18 @@ static void json_failed(struct cg_run *run, const struct cg_err *err, int status
 
 static void json_free(struct cg_run *run)
 {
-        struct json_face *f = face_of(run);
+        struct json *j = json_of(run);
 
-        cg_buf_fini(&f->in);
-        cg_cell_queue_fini(&f->queue);
-        cg_queued_cell_free(f->running);
-        free(f->reset_id);
-        free(f->asked);
-        free(f);
-        run->face_data = NULL;
+        cg_buf_fini(&j->in);
+        cg_cell_queue_fini(&j->queue);
+        cg_queued_cell_free(j->running);
+        free(j->reset_id);
+        free(j->asked);
+        free(j);
+        run->output_data = NULL;
 }
 
-static const struct cg_face face = {
+static const struct cg_run_output json_output = {
         .opened = json_opened,
         .servers = json_servers,
         .event = json_event,
@@ -826,16 +825,16 @@ static const struct cg_face face = {
 
 int cg_run_json_init(struct cg_run *run, struct cg_err *err)
 {
-        struct json_face *f = calloc(1, sizeof(*f));
+        struct json *j = calloc(1, sizeof(*j));
 
-        if (!f)
+        if (!j)
                 return cg_fail(err, CG_E_NOMEM, "run");
-        cg_buf_init(&f->in, MAX_LINE);
-        cg_cell_queue_init(&f->queue);
-        f->stay = run->opts.stay;
-        f->given_told = !run->opts.cells.n;
-        run->face_data = f;
-        run->face = &face;
+        cg_buf_init(&j->in, MAX_LINE);
+        cg_cell_queue_init(&j->queue);
+        j->stay = run->opts.stay;
+        j->not_run_reported = !run->opts.cells.n;
+        run->output_data = j;
+        run->output = &json_output;
         run->allow_stdin = true;
         run->can_ask = true;
         /* lines for a program, also when a person looks on: they are ASCII */

@@ -2,7 +2,7 @@
  * Asking a person at the terminal. Runs in the command `cellgate`.
  *
  * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control
- * characters left and cannot spell CG_MARK (screen.c); no output is shown while a question stands
+ * characters left and cannot spell CG_MARK (screen.c); no output is shown while a question is open
  * (text.c holds it); arguments are indented and wrapped by us (args.c); the terminal is put back
  * into its normal state first, in case somebody else's bytes reached it, as in `... | tee log`.
  *
@@ -425,7 +425,7 @@ static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
         return 0;
 }
 
-/* End of file, or a terminal that is gone: nobody has said yes. */
+/* End of file, or the terminal was closed: the answer is no. */
 static int end_of_file(struct cg_prompt *p, enum cg_answer *ret)
 {
         *ret = p->state == INPUT ? CG_ANSWER_EOF : CG_ANSWER_NO;

@@ -1,7 +1,7 @@
 /*
  * Asking a person at the terminal: about a tool call, about a connection, or for the text that
  * input() wants. A state machine fed with what was typed, so that the kernel's events can be
- * followed while the question stands.
+ * followed while the question is open.
  */
 #ifndef CG_CLI_RUN_PROMPT_H
 #define CG_CLI_RUN_PROMPT_H
@@ -13,8 +13,8 @@
 struct cg_prompt;
 
 enum cg_answer {
-        CG_ANSWER_NONE = 0, /* the question stands */
-        /* zero of all decisions: also end of file and a terminal that is gone */
+        CG_ANSWER_NONE = 0, /* the question is still open */
+        /* also end of file, and a terminal that was closed */
         CG_ANSWER_NO,
         CG_ANSWER_YES,
         CG_ANSWER_ALWAYS,  /* to a question about a call */
@@ -37,7 +37,7 @@ struct cg_prompt *cg_prompt_free(struct cg_prompt *p);
  */
 bool cg_prompt_is_interactive(const struct cg_prompt *p);
 
-/* Descriptor to poll for reading while a question stands, and what to call then. */
+/* Descriptor to poll for reading while a question is open, and the function to call then. */
 int cg_prompt_fd(const struct cg_prompt *p);
 int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err);
 bool cg_prompt_stands(const struct cg_prompt *p);
@@ -61,7 +61,7 @@ void cg_prompt_abandon(const struct cg_prompt *p);
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
-/* The same about a connection; @to (copied) is what cg_connection_text() says. */
+/* The same about a connection; @to (copied) is the text of cg_connection_text(). */
 int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell, struct cg_err *err);
 
 /* Asks for input() 's text; a password is not echoed. */

@@ -2,8 +2,9 @@
  * `cellgate run`: runs cells in one session and follows their events. Runs in the command
  * `cellgate`, a host application.
  *
- * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer,
- * a program's decisions). text.c is the face for people, json.c the one for programs.
+ * One thread, one poll(): events of the session, signals, and the output's own descriptor (answers
+ * of a person or decisions of a program). text.c is the output for people, json.c the one for
+ * programs.
  */
 #include "cli/run/run.h"
 
@@ -46,8 +47,8 @@ static void on_signal(int sig)
         if (!interrupt.armed)
                 _exit(128 + sig);
         if (interrupt.count++ > 0) {
-                if (interrupt.run->face->abandon)
-                        interrupt.run->face->abandon(interrupt.run);
+                if (interrupt.run->output->abandon)
+                        interrupt.run->output->abandon(interrupt.run);
                 _exit(128 + sig);
         }
         if (write(interrupt.pipe[1], &(char){ (char)sig }, 1) < 0)
@@ -65,7 +66,7 @@ static int catch_signals(struct cg_err *err)
                 return cg_fail_errno(err, "pipe");
         for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
                 /*
-                 * What was ignored stays so: nohup, and background jobs of a shell without job
+                 * Ignored signals stay ignored: nohup, and background jobs of a shell without job
                  * control.
                  */
                 if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
@@ -73,79 +74,12 @@ static int catch_signals(struct cg_err *err)
         return 0;
 }
 
-/* ------------------------------------------------------------------ decisions and results */
-
-int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
-{
-        int r = accept ? cg_approval_accept(run->session, approval, err)
-                       : cg_approval_reject(run->session, approval, reason, err);
-
-        return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
-}
-
-int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
-                         const char *reason, struct cg_err *err)
-{
-        int r = cg_egress_decide(run->session, request, decision, reason, err);
-
-        return r == CG_E_NOTFOUND ? 0 : r;
-}
-
-/* Rules first; what they leave open goes to the face. */
-int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
-        enum cg_approve_answer answer;
-        int r = 0;
-
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) /* what the settings decide is not asked */
-                return run->face->ask(run, e, err);
-        if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
-                return run->face->event(run, e, err);
-        answer = cg_approve_decide(run->opts.kernel.approve, server, tool, &rule);
-        if (answer == CG_APPROVE_ASK)
-                return run->face->ask(run, e, err);
-        if (answer == CG_APPROVE_REFUSE)
-                r = cg_approve_explain(&why, server, tool, rule, err);
-        if (r == 0)
-                r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
-        if (r == 0)
-                r = run->face->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
-        cg_event_free(e);
-        return r;
-}
-
-static int status_of(const struct cg_event *e)
-{
-        switch (cg_event_status(e)) {
-        case CG_STATUS_OK:
-                return CG_EXIT_OK;
-        case CG_STATUS_TIMEOUT:
-                return CG_EXIT_TIMEOUT;
-        case CG_STATUS_CANCELLED:
-                return CG_EXIT_CANCELLED;
-        case CG_STATUS_KERNEL_DIED:
-                return CG_EXIT_KERNEL_DIED;
-        default:
-                return cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
-        }
-}
-
-void cg_run_result(struct cg_run *run, const struct cg_event *e)
-{
-        if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
-                return;
-        run->done = true;
-        run->status = status_of(e);
-}
-
 /* ------------------------------------------------------------------ the loop */
 
 /*
- * A cell that goes on asking goes on, however often it is interrupted: who presses ^C may want to
- * answer. Where nobody will, or the program is to end, the run ends after this time; what does not
- * ask is ended by the supervisor before it.
+ * Longest time from a signal to the end of the run, where nobody can answer questions or the
+ * program has to end. A cell that asks again after ^C is not ended otherwise; one that neither asks
+ * nor ends is ended by the supervisor before this time.
  */
 #define END_MS 4000
 
@@ -186,27 +120,26 @@ static bool ended_by_signal(struct cg_run *run)
 }
 
 /*
- * Once, after everything else that is shown. A host reads the end from the last line, so that a
- * signal's is always the same one, no matter whether a cell ran and whether it has ended in time.
- * @err: set when @r is negative.
+ * Called once, after all other output. A host reads the end from the last line: that of a signal is
+ * always the same, whether a cell ran or not. @err: set when @r is negative.
  */
 static void report_end(struct cg_run *run, int r, struct cg_err *err)
 {
         if (ended_by_signal(run) && r == 0 && run->opts.json)
                 r = cg_fail(err, CG_E_CLOSED, "ended by SIG%s", sigabbrev_np(run->signal));
         if (r < 0)
-                run->face->failed(run, err, run->status);
+                run->output->failed(run, err, run->status);
         interrupt.status = run->status;
 }
 
-/* ^C came, or SIGTERM or SIGHUP: each cancels the cell, and no further one is started. */
+/* After SIGINT, SIGTERM or SIGHUP: cancels the cell; no further one is started. */
 static int interrupted(struct cg_run *run, struct cg_err *err)
 {
         if (!signal_came(run))
                 return 0;
         if (run->signal != SIGINT || run->opts.json || !run->allow_stdin)
                 run->end_ms = cg_now_ms() + END_MS;
-        run->face->interrupted(run);
+        run->output->interrupted(run);
         return cg_session_cancel(run->session, run->cell, err);
 }
 
@@ -228,7 +161,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
                         return r;
                 if (run->screen.error)
                         return CG_TIMEOUT;
-                run->face->wait(run, &fd, &more, &timeout_ms);
+                run->output->wait(run, &fd, &more, &timeout_ms);
         }
         return 0;
 }
@@ -243,7 +176,7 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         if (end_is_due(run))
                 return cg_fail(err, CG_E_CLOSED,
                                "the cell did not end after the signal: its kernel is ended");
-        run->face->wait(run, &p[1].fd, &events_too, &timeout_ms);
+        run->output->wait(run, &p[1].fd, &events_too, &timeout_ms);
         if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
                 timeout_ms = 1000;
         p[1].events = POLLIN;
@@ -252,12 +185,12 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         if (r < 0 && errno != EINTR)
                 return cg_fail_errno(err, "poll");
         if (r == 0)
-                return run->face->tick(run, err);
+                return run->output->tick(run, err);
         if (r < 0)
                 return 0;
         r = p[0].revents ? interrupted(run, err) : 0;
         if (r == 0 && p[1].revents)
-                r = run->face->readable(run, err);
+                r = run->output->readable(run, err);
         if (r == 0 && p[2].revents)
                 r = drain_events(run, err);
         return r;
@@ -295,24 +228,24 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
                 o.extra = extra.data;
         run->done = false;
         run->started_ms = cg_now_ms();
-        /* what any failure below means: session or supervisor are gone */
+        /* any failure below means that the session or the supervisor has ended */
         run->status = CG_EXIT_KERNEL_DIED;
         r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
-        if (r == 0 && run->face->started)
-                r = run->face->started(run, err);
+        if (r == 0 && run->output->started)
+                r = run->output->started(run, err);
         while (r == 0 && !run->done && !run->screen.error)
                 r = wait_once(run, err);
         if (run->screen.error)
                 r = output_failed(run, err);
         /*
-         * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended
-         * meanwhile, and whoever ended us may have ended the supervisor as well.
+         * Also where the cell has caught the KeyboardInterrupt or ended meanwhile, or the
+         * supervisor was ended by the same signal.
          */
         ended_by_signal(run);
         return r;
 }
 
-/* No cell runs: waits for what the host or the session sends. */
+/* Waits for input of the host or an event of the session while no cell runs. */
 static int wait_idle(struct cg_run *run, struct cg_err *err)
 {
         int r;
@@ -328,28 +261,15 @@ static int wait_idle(struct cg_run *run, struct cg_err *err)
         return r;
 }
 
-/* The cells of the command line, up to the first that does not end well. */
-static int run_given(struct cg_run *run, struct cg_err *err)
-{
-        int r = 0;
-
-        for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
-                r = run_cell(run, &run->opts.cells.v[run->index], err);
-                if (run->status != CG_EXIT_OK)
-                        break;
-        }
-        return r;
-}
-
 /*
- * Further cells, until the host has no more. How they end does not end the run, and is no exit
+ * Further cells, until the host has no more. A failed one neither ends the run nor sets the exit
  * status.
  */
 static int run_further(struct cg_run *run, struct cg_err *err)
 {
         const struct cg_cell *cell = NULL;
         bool wait = false;
-        int r = run->face->next(run, &cell, &wait, err);
+        int r = run->output->next(run, &cell, &wait, err);
 
         if (run->opts.stay)
                 run->status = CG_EXIT_OK;
@@ -357,18 +277,24 @@ static int run_further(struct cg_run *run, struct cg_err *err)
                 r = cell ? run_cell(run, cell, err) : wait_idle(run, err);
                 if (r == 0 && !run->signal && !run->screen.error) {
                         run->status = CG_EXIT_OK;
-                        r = run->face->next(run, &cell, &wait, err);
+                        r = run->output->next(run, &cell, &wait, err);
                 }
         }
         return r;
 }
 
+/* The cells of the command line, up to the first that does not end well; then those of the host. */
 static void run_cells(struct cg_run *run)
 {
         struct cg_err err;
-        int r = run_given(run, &err);
+        int r = 0;
 
-        if (r == 0 && run->face->next && !run->signal && !run->screen.error)
+        for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
+                r = run_cell(run, &run->opts.cells.v[run->index], &err);
+                if (run->status != CG_EXIT_OK)
+                        break;
+        }
+        if (r == 0 && run->output->next && !run->signal && !run->screen.error)
                 r = run_further(run, &err);
         report_end(run, r, &err);
         cg_screen_clear(&run->screen);
@@ -399,8 +325,8 @@ static void *add_in_thread(void *data)
 }
 
 /*
- * Shows what comes until the thread has ended. A signal ends the process: the thread's call cannot
- * be cancelled.
+ * Handles events until the thread has ended. A signal ends the process, since the thread's call
+ * cannot be cancelled.
  */
 static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
 {
@@ -420,7 +346,7 @@ static int show_until_added(struct cg_run *run, const struct adding *a, struct c
                 while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
                         r = cg_run_event(run, e, err);
                 if (r == CG_CLOSED)
-                        p[1].fd = -1; /* the thread's call says why */
+                        p[1].fd = -1; /* the thread's call reports why */
                 r = r < 0 ? r : 0;
         }
         return r;
@@ -460,7 +386,7 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
 
         if (!run->opts.kernel.mcp)
                 return 0;
-        /* Line and column of a mistake count in the file, so it is looked at here. */
+        /* Checked here, so that an error has the line and column in the file. */
         if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
             cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
                 return -1;
@@ -469,7 +395,7 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         a.len = len - bom;
         if (add_and_show(run, &a, err) < 0)
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
-        r = run->face->servers(run, a.report, err);
+        r = run->output->servers(run, a.report, err);
         cg_free(a.report);
         return r;
 }
@@ -501,43 +427,27 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         if (r < 0)
                 return -1;
         interrupt.run = run;
-        interrupt.armed = 1; /* before the host can know that there is a run */
-        if (run->face->opened(run, err) < 0)
+        interrupt.armed = 1; /* before the host can know of the run */
+        if (run->output->opened(run, err) < 0)
                 return -1;
         return add_servers(run, err);
 }
 
-/* The files are looked at before anything starts, so that a typing mistake in one costs no time. */
-static int read_settings(struct cg_run *run, struct cg_err *err)
+/* Reads and checks the files before anything is started. */
+static int set_up(struct cg_run *run, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
         size_t len;
         int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
 
-        if (r < 0 || !run->opts.kernel.mcp)
-                return r;
-        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
-                return -1;
-        return cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
-}
-
-static int set_up(struct cg_run *run, struct cg_err *err)
-{
-        int r = read_settings(run, err);
-
+        if (r == 0 && run->opts.kernel.mcp)
+                r = cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err);
+        if (r == 0 && run->opts.kernel.mcp)
+                r = cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
         if (r == 0)
                 r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
         return r < 0 ? r : open_session(run, err);
-}
-
-static void tear_down(struct cg_run *run)
-{
-        run->session = cg_session_free(run->session);
-        run->client = cg_client_close(run->client);
-        if (run->face)
-                run->face->free(run);
-        free(run->settings);
 }
 
 static int run_all(struct cg_run *run)
@@ -553,34 +463,31 @@ static int run_all(struct cg_run *run)
         }
         if (set_up(run, &err) < 0) {
                 run->status = CG_EXIT_USAGE;
-                if (run->face)
+                if (run->output)
                         report_end(run, -1, &err);
                 else
                         cg_cli_fail("run", &err);
         } else {
                 run_cells(run);
         }
-        tear_down(run);
+        run->session = cg_session_free(run->session);
+        run->client = cg_client_close(run->client);
+        if (run->output)
+                run->output->free(run);
+        free(run->settings);
         return run->status;
-}
-
-/* Negative: the command line or FILE is wrong. */
-static int parse_and_read(struct cg_run *run, int argc, char **argv, struct cg_err *err)
-{
-        int r = cg_run_parse(argc, argv, &run->opts, err);
-
-        if (r < 0 || run->opts.kernel.help || !run->opts.file)
-                return r;
-        return cg_cells_add_file(&run->opts.cells, run->opts.file, err);
 }
 
 int cg_cli_run(int argc, char **argv)
 {
         struct cg_run run = { .status = CG_EXIT_OK };
         struct cg_err err;
-        int status;
+        int status, r;
 
-        if (parse_and_read(&run, argc, argv, &err) < 0)
+        r = cg_run_parse(argc, argv, &run.opts, &err);
+        if (r == 0 && !run.opts.kernel.help && run.opts.file)
+                r = cg_cells_add_file(&run.opts.cells, run.opts.file, &err);
+        if (r < 0)
                 status = cg_cli_fail("run", &err);
         else
                 status = run.opts.kernel.help ? cg_cli_print(cg_run_help) : run_all(&run);

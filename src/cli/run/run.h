@@ -1,6 +1,7 @@
 /*
- * `cellgate run`: what its parts share. run.c sets up and loops, text.c and json.c are its two
- * faces.
+ * `cellgate run`: what its files share. run.c opens the session and runs the event loop; text.c
+ * and json.c are its two outputs; session.c passes events and decisions between an output and the
+ * session.
  */
 #ifndef CG_CLI_RUN_RUN_H
 #define CG_CLI_RUN_RUN_H
@@ -26,11 +27,11 @@ struct cg_run_options {
 struct cg_run;
 
 /*
- * How a run shows what happens and who decides what no rule decides. Events come in order. A
- * function that fails ends the run.
+ * How a run shows events, and how it asks about calls and connections that no rule decides. Events
+ * are passed in order. A function that fails ends the run.
  */
-struct cg_face {
-        /* The session is open; its MCP servers come next. */
+struct cg_run_output {
+        /* The session is open; its MCP servers are not added yet. */
         int (*opened)(struct cg_run *run, struct cg_err *err);
         /* @report: what cg_session_add_mcp_servers() returned. */
         int (*servers)(struct cg_run *run, const char *report, struct cg_err *err);
@@ -44,24 +45,25 @@ struct cg_face {
         int (*next)(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err);
         /* A cell has been sent to the session; run->cell is its number. May be NULL. */
         int (*started)(struct cg_run *run, struct cg_err *err);
-        /* A call that a rule decided; @why is the explanation of a refusal, else NULL. */
+        /* A rule has decided about a call; @why explains a refusal, else NULL. */
         int (*decided)(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
                        struct cg_err *err);
-        /* A call or a connection that somebody must be asked about. Takes @e. */
+        /* No rule decides about this call or connection. Takes @e. */
         int (*ask)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
-        /* The person pressed ^C: questions that stand are answered with no. */
+        /* The run was interrupted: open questions are answered with no. */
         void (*interrupted)(struct cg_run *run);
         /*
-         * What else to wait for: *fd is -1 for nothing; *events_too: false while no further events
-         * of the session can be taken; *timeout_ms: longest time until tick(), -1 for none.
+         * What the loop waits for besides signals. *fd: read by readable(), -1 for none;
+         * *events_too: false while no further events of the session can be taken; *timeout_ms:
+         * longest time until tick(), -1 for none.
          */
         void (*wait)(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms);
         int (*readable)(struct cg_run *run, struct cg_err *err);
-        /* When the time is over, and once a second where standard error is a terminal. */
+        /* After *timeout_ms, and once a second where standard error is a terminal. */
         int (*tick)(struct cg_run *run, struct cg_err *err);
         /* The process is about to _exit(). Runs in a signal handler. May be NULL. */
         void (*abandon)(const struct cg_run *run);
-        /* Something went wrong that ends the run with @status. */
+        /* Reports the error that ends the run with @status. */
         void (*failed)(struct cg_run *run, const struct cg_err *err, int status);
         void (*free)(struct cg_run *run);
 };
@@ -71,11 +73,11 @@ struct cg_run {
         struct cg_screen screen;
         struct cg_client *client;
         struct cg_session *session;
-        const struct cg_face *face;
-        void *face_data;
+        const struct cg_run_output *output;
+        void *output_data;
         char *settings; /* of the sandbox; NULL: the default policy */
         bool allow_stdin;
-        bool can_ask;  /* the face has somebody to ask about connections */
+        bool can_ask;  /* the output can ask about connections */
         size_t index;  /* of the cell that runs, in opts.cells */
         uint64_t cell; /* its number in the session; 0 while none runs */
         int64_t started_ms;
@@ -88,29 +90,27 @@ struct cg_run {
 };
 
 /*
- * Set up the face: on failure nothing needs to be undone but by run->face->free, when run->face is
+ * Set run->output and run->output_data. On failure, call run->output->free() where run->output is
  * set.
  */
 int cg_run_text_init(struct cg_run *run, struct cg_err *err);
 int cg_run_json_init(struct cg_run *run, struct cg_err *err);
 
-/* Answers a call. A call that waits no more is no error. */
+/* session.c */
+/* Answers a call. A call that has been cancelled meanwhile is no error. */
 int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err);
 
-/* Answers a question about a connection. One that waits no more is no error. */
+/* Answers a question about a connection. One that has been cancelled meanwhile is no error. */
 int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
                          const char *reason, struct cg_err *err);
 
 /*
- * An event of the session: calls that a rule decides are answered, all else goes to the face. Takes
- * @e.
+ * Handles an event of the session: answers calls that a rule decides, passes everything else to the
+ * output. Takes @e.
  */
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err);
 
-/*
- * The face has shown this event: if it is the running cell's RESULT, the cell is done. Other events
- * are ignored.
- */
+/* Called for each event that was shown: the RESULT of the running cell ends it. */
 void cg_run_result(struct cg_run *run, const struct cg_event *e);
 
 /* The command line. 0; negative with what is wrong. Free with cg_run_options_fini() in any case. */

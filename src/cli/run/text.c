@@ -2,8 +2,8 @@
  * `cellgate run` for people: output as it comes, questions at the terminal. Runs in the command
  * `cellgate`.
  *
- * While a question stands nothing is shown: events are held back, in order, and followed only as
- * far as they concern the question.
+ * While a question is open nothing is shown: events are held back, in order, and only those that
+ * end the question are handled.
  */
 #include "cli/run/run.h"
 
@@ -19,8 +19,8 @@
 #include "cli/common/report.h"
 
 /*
- * Held back while a question stands; beyond it the session is not read, and the kernel's writes
- * block in the end.
+ * Limit of events held back while a question is open; beyond it the session is not read, and the
+ * kernel's writes block.
  */
 #define MAX_HELD (4u << 20)
 /* A cell that takes longer gets a progress line. */
@@ -45,12 +45,12 @@ struct text {
 
 static struct text *text_of(struct cg_run *run)
 {
-        return run->face_data;
+        return run->output_data;
 }
 
 /* ------------------------------------------------------------------ showing */
 
-/* What a content says under key, as text. false where it says nothing. */
+/* Appends the string member @key. false: there is none. */
 static bool content_text(struct cg_raw object, const char *key, struct cg_buf *b)
 {
         struct cg_raw v;
@@ -86,7 +86,7 @@ static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         int r = cg_images_save(text_of(run)->images, e, &path, err);
 
-        /* Cells choose the data, and what stands in the workspace: neither ends the run. */
+        /* Cells control the data and the workspace: a failure must not end the run. */
         if (r < 0) {
                 cg_screen_note(&run->screen, "image not saved: %s", err->msg);
                 return 0;
@@ -97,7 +97,7 @@ static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err
         return r;
 }
 
-/* A bundle without text and image: say what came, so that it is not lost in silence. */
+/* Names the types of a bundle without text and image, so that it is not dropped silently. */
 static void show_mime_types(struct cg_run *run, struct cg_raw data)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -124,8 +124,8 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
         if (!cg_raw_member(content, "data", &data))
                 return 0;
         /*
-         * Beside an image the text is "<Figure size 640x480 with 1 Axes>": worth a line only where
-         * it is the cell's value.
+         * With an image the text is "<Figure size 640x480 with 1 Axes>": shown only where it is the
+         * cell's value.
          */
         if (content_text(data, "text/plain", &plain) && (result || !image))
                 cg_screen_line(&run->screen, 1, plain.data ? plain.data : "", plain.len);
@@ -134,10 +134,7 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
         return image ? show_image(run, e, err) : 0;
 }
 
-/*
- * An error has shown its traceback; the other ends say here what happened, unless KERNEL_DIED has
- * said it.
- */
+/* Reports ends that have shown no traceback, unless KERNEL_DIED has reported them. */
 static void show_result(struct cg_run *run, const struct cg_event *e)
 {
         const char *text = cg_event_text(e, NULL);
@@ -246,10 +243,7 @@ static struct cg_event *unhold(struct text *t, struct held **at)
         return e;
 }
 
-/*
- * The question has been answered or taken back: goes on with what was held, up to the next
- * question.
- */
+/* The question is closed: handles the events that were held back, up to the next question. */
 static int release(struct cg_run *run, struct cg_err *err)
 {
         struct text *t = text_of(run);
@@ -276,10 +270,7 @@ static bool is_about(const struct cg_event *e, uint64_t id)
                cg_event_approval(e) == id;
 }
 
-/*
- * A call waits no more: it may be the one that is asked about, or one that would be asked about
- * later.
- */
+/* A call was cancelled: the one that is asked about, or one whose question is held back. */
 static int approval_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
@@ -301,10 +292,7 @@ static int approval_closed(struct cg_run *run, const struct cg_event *closed, st
         return 0;
 }
 
-/*
- * The cell's question was taken back: it may be the one that is asked, or one that would be asked
- * later.
- */
+/* The cell's question was cancelled: the open one, or one that is held back. */
 static int input_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
@@ -370,8 +358,8 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 }
 
 /*
- * Does @e end the question that stands? A result ends the cell's own input(); a thread's tool call
- * may outlive its cell.
+ * Whether @e ends the open question. A result ends the cell's own input(); a thread's tool call may
+ * outlive its cell.
  */
 static bool ends_question(const struct text *t, const struct cg_event *e)
 {
@@ -468,7 +456,7 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
         enum cg_answer answer;
         int r;
 
-        if (!asking(t)) /* ^C took the question back in the same turn */
+        if (!asking(t)) /* ^C has closed the question in the same turn */
                 return 0;
         r = cg_prompt_read(t->prompt, &answer, err);
         if (r < 0 || answer == CG_ANSWER_NONE)
@@ -494,7 +482,7 @@ static void text_interrupted(struct cg_run *run)
         withdraw(run, "cancelled", NULL);
 }
 
-/* ------------------------------------------------------------------ the rest of the face */
+/* ------------------------------------------------------------------ start, loop and end */
 
 static int text_opened(struct cg_run *run, struct cg_err *err)
 {
@@ -536,7 +524,7 @@ static int text_tick(struct cg_run *run, struct cg_err *err)
 
 static void text_abandon(const struct cg_run *run)
 {
-        const struct text *t = run->face_data;
+        const struct text *t = run->output_data;
 
         if (t->prompt)
                 cg_prompt_abandon(t->prompt);
@@ -562,10 +550,10 @@ static void text_free(struct cg_run *run)
         cg_prompt_free(t->prompt);
         cg_images_free(t->images);
         free(t);
-        run->face_data = NULL;
+        run->output_data = NULL;
 }
 
-static const struct cg_face face = {
+static const struct cg_run_output text_output = {
         .opened = text_opened,
         .servers = text_servers,
         .event = text_event,
@@ -580,7 +568,7 @@ static const struct cg_face face = {
         .free = text_free,
 };
 
-/* Whether a person can be asked decides what happens to calls that no rule decides. */
+/* Without a person to ask, calls that no rule decides are refused. */
 static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
 {
         int r = cg_prompt_open(&run->screen, &t->prompt, err);
@@ -605,8 +593,8 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         if (!t)
                 return cg_fail(err, CG_E_NOMEM, "run");
         t->held_tail = &t->held;
-        run->face_data = t;
-        run->face = &face;
+        run->output_data = t;
+        run->output = &text_output;
         if (cg_images_new(run->opts.kernel.images ? run->opts.kernel.images : "images", &t->images, err) < 0)
                 return -1;
         return find_terminal(run, t, err);

@@ -1,0 +1,69 @@
+/*
+ * `cellgate run`: events and decisions between the session and the output. Runs in the command
+ * `cellgate`.
+ */
+#include "cli/run/run.h"
+
+int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+{
+        int r = accept ? cg_approval_accept(run->session, approval, err)
+                       : cg_approval_reject(run->session, approval, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
+}
+
+int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
+                         const char *reason, struct cg_err *err)
+{
+        int r = cg_egress_decide(run->session, request, decision, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r;
+}
+
+int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
+        enum cg_approve_answer answer;
+        int r = 0;
+
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) /* the settings have not decided */
+                return run->output->ask(run, e, err);
+        if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
+                return run->output->event(run, e, err);
+        answer = cg_approve_decide(run->opts.kernel.approve, server, tool, &rule);
+        if (answer == CG_APPROVE_ASK)
+                return run->output->ask(run, e, err);
+        if (answer == CG_APPROVE_REFUSE)
+                r = cg_approve_explain(&why, server, tool, rule, err);
+        if (r == 0)
+                r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
+        if (r == 0)
+                r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+        cg_event_free(e);
+        return r;
+}
+
+static int status_of(const struct cg_event *e)
+{
+        switch (cg_event_status(e)) {
+        case CG_STATUS_OK:
+                return CG_EXIT_OK;
+        case CG_STATUS_TIMEOUT:
+                return CG_EXIT_TIMEOUT;
+        case CG_STATUS_CANCELLED:
+                return CG_EXIT_CANCELLED;
+        case CG_STATUS_KERNEL_DIED:
+                return CG_EXIT_KERNEL_DIED;
+        default:
+                return cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
+        }
+}
+
+void cg_run_result(struct cg_run *run, const struct cg_event *e)
+{
+        if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
+                return;
+        run->done = true;
+        run->status = status_of(e);
+}
