@@ -119,7 +119,7 @@ static void add_tail(struct cg_answer *a, const char *text, size_t len)
                 if (a->tail.len + n > a->tail_max * 4 + TAIL_SLACK)
                         trim_tail(a);
                 if (cg_buf_add(&a->tail, text, n, NULL) < 0)
-                        return; /* counted, and so told as left out */
+                        return; /* counted, and so reported as left out */
                 text += n;
                 len -= n;
         }
@@ -172,11 +172,6 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
 void cg_answer_error(struct cg_answer *a)
 {
         a->error = true;
-}
-
-bool cg_answer_is_empty(const struct cg_answer *a)
-{
-        return !a->total;
 }
 
 /* ------------------------------------------------------------------ images */
@@ -235,7 +230,7 @@ static const char *add_block(struct cg_answer *a, const char *mime, const char *
         return NULL;
 }
 
-/* As ipybox lists them: agents and their prompts know this form. */
+/* The form of ipybox, which agents and their prompts know. */
 static void add_file(struct cg_answer *a, const char *path, const char *why)
 {
         const char *name = strrchr(path, '/'), *dot;
@@ -265,7 +260,7 @@ static void add_image(struct cg_answer *a, struct cg_event *e, const char *mime,
                 cg_answer_note(a, "An image was not saved: %s", err.msg);
 }
 
-/* What there is to read of a display, the plainest first. */
+/* The text of a display, the simplest type first. */
 static void add_display_text(struct cg_answer *a, struct cg_event *e)
 {
         static const char *const mimes[] = { "text/plain", "text/markdown", "text/latex", "application/json",

@@ -1,6 +1,6 @@
 /*
  * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at
- * the MCP client, through an elicitation request. Whatever is not a clear yes in time is a no.
+ * the MCP client, through an elicitation request. Anything but a clear yes in time is a no.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -13,16 +13,13 @@
 #include "base/util.h"
 #include "cli/common/args.h"
 
-/* The name under which rules speak of our own tools. */
+/* The server name of our own tools in approval rules. */
 #define OWN "cellgate"
-/*
- * Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut
- * before, with one.
- */
+/* Arguments up to this size are shown in full. Clients cut longer ones without saying so. */
 #define SHOW_WHOLE ((size_t)16 << 10)
 #define SHOW_MAX   ((size_t)8 << 20)
 
-/* What the person may choose. */
+/* The choices of the form. */
 #define YES         "approve"
 #define ALWAYS      "approve this tool from now on"
 #define NO          "reject"
@@ -37,7 +34,7 @@ static bool is_plain(const char *s)
                strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
 }
 
-/* Read by the code in the kernel, the agent and, through it, the person who can change it. */
+/* The text is read by the code in the kernel, by the agent, and by the user who can add a rule. */
 static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule,
                         struct cg_err *err)
 {
@@ -65,7 +62,7 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *tool, 
 
 /* ------------------------------------------------------------------ questions */
 
-static struct cg_ask *ask_free(struct cg_ask *a)
+static struct cg_serve_ask *ask_free(struct cg_serve_ask *a)
 {
         if (!a)
                 return NULL;
@@ -76,9 +73,10 @@ static struct cg_ask *ask_free(struct cg_ask *a)
         return NULL;
 }
 
-static struct cg_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool)
+static struct cg_serve_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char *server,
+                                    const char *tool)
 {
-        struct cg_ask *a = calloc(1, sizeof(*a));
+        struct cg_serve_ask *a = calloc(1, sizeof(*a));
 
         if (!a)
                 return NULL;
@@ -89,9 +87,9 @@ static struct cg_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char
         return a->server && a->tool ? a : ask_free(a);
 }
 
-static void unlink_ask(struct cg_serve *sv, struct cg_ask *ask)
+static void unlink_ask(struct cg_serve *sv, struct cg_serve_ask *ask)
 {
-        for (struct cg_ask **p = &sv->asks; *p; p = &(*p)->next) {
+        for (struct cg_serve_ask **p = &sv->asks; *p; p = &(*p)->next) {
                 if (*p == ask) {
                         *p = ask->next;
                         return;
@@ -147,7 +145,7 @@ static int form(const struct cg_serve *sv, const struct cg_buf *message, const c
         return r;
 }
 
-static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const char *args, size_t len,
+static int make_form(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *args, size_t len,
                      struct cg_buf *params, struct cg_err *err)
 {
         struct cg_call call = {
@@ -164,7 +162,8 @@ static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const ch
 }
 
 /* Takes @a, which is among sv->asks when this succeeds (lock held). */
-static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, size_t len, struct cg_err *err)
+static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *args, size_t len,
+                    struct cg_err *err)
 {
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
 
@@ -180,10 +179,10 @@ static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, siz
 }
 
 /* *ret: the question (stays ours); NULL: it could not be asked, and *why says so. */
-static struct cg_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
-                          const char *args, size_t len, struct cg_buf *why)
+static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
+                                const char *args, size_t len, struct cg_buf *why)
 {
-        struct cg_ask *a = NULL;
+        struct cg_serve_ask *a = NULL;
 
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask) {
@@ -217,7 +216,7 @@ static char *span_text(struct cg_span object, const char *key)
         return text;
 }
 
-static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
+static void read_answer(struct cg_serve_ask *a, const struct cg_mcpd_in *in)
 {
         cg_auto_free char *action = span_text(in->result, "action"), *decision = NULL, *reason = NULL;
         struct cg_span content = CG_SPAN_NONE;
@@ -251,7 +250,7 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
 {
         char id[24];
 
-        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 snprintf(id, sizeof(id), "%" PRIu64, a->id);
                 if (!a->answered && cg_span_is(in->id, id)) {
                         read_answer(a, in);
@@ -259,14 +258,11 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                         return;
                 }
         }
-        /*
-         * An answer to a question that was taken back, or that we never asked: nothing waits for
-         * it.
-         */
+        /* An answer to a cancelled question, or to none of ours, is ignored. */
 }
 
-/* Tells the client that nobody waits for the answer any more (lock held). */
-static void take_back(struct cg_serve *sv, const struct cg_ask *a, const char *why)
+/* Cancels the request to the client, unless it has been answered (lock held). */
+static void take_back(struct cg_serve *sv, const struct cg_serve_ask *a, const char *why)
 {
         char params[160];
 
@@ -277,15 +273,15 @@ static void take_back(struct cg_serve *sv, const struct cg_ask *a, const char *w
 }
 
 /*
- * The next question that is decided, out of the list; NULL: none. *next_ms: when the next one is
- * due.
+ * Removes a decided question from the list and returns it; NULL: none. *next_ms: time until the
+ * next deadline, or -1.
  */
-static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
+static struct cg_serve_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
 {
         int64_t now = cg_now_ms();
 
         *next_ms = -1;
-        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 if (!a->answered && a->deadline_ms <= now) {
                         take_back(sv, a, "no answer in time");
                         a->answered = true;
@@ -301,8 +297,8 @@ static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
         return NULL;
 }
 
-/* Not found, in all of these: it was closed meanwhile. */
-static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
+/* The session may have closed the request meanwhile: errors are ignored. */
+static void carry_out(struct cg_serve *sv, const struct cg_serve_ask *a)
 {
         if (a->connection) {
                 enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION
@@ -324,7 +320,7 @@ static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
 
 int64_t cg_serve_settle(struct cg_serve *sv)
 {
-        struct cg_ask *a;
+        struct cg_serve_ask *a;
         int64_t next_ms;
 
         for (;;) {
@@ -367,7 +363,7 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
         const char *json = cg_event_json(e, NULL),
                    *why = "the question to the user could not be asked: no memory is left";
         uint64_t request = cg_event_approval(e);
-        struct cg_ask *a = NULL;
+        struct cg_serve_ask *a = NULL;
 
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
@@ -382,13 +378,13 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
 }
 
 /*
- * The interrupted code often keeps its connection open, in a traceback: without this the question
- * would stand on.
+ * A traceback of the interrupted code often keeps its connection open: without this the question
+ * would stay open.
  */
 void cg_serve_refuse_connections(struct cg_serve *sv)
 {
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 if (!a->connection || a->answered)
                         continue;
                 take_back(sv, a, "the call was cancelled");
@@ -404,7 +400,7 @@ void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
         static const char why[] = "another program was registered as this MCP server";
 
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 if (a->connection || !a->approval || strcmp(a->server, server) != 0)
                         continue;
                 take_back(sv, a, why);
@@ -421,7 +417,7 @@ void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
 {
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 if (a->approval == approval) {
                         take_back(sv, a, "the call was cancelled");
                         unlink_ask(sv, a);
@@ -432,12 +428,12 @@ void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
         pthread_mutex_unlock(&sv->lock);
 }
 
-/* Questions about our own tools stay: each belongs to a job, which waits for it. */
+/* Questions about our own tools are kept: the worker waits for each of them. */
 void cg_serve_drop_asks(struct cg_serve *sv)
 {
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_ask **p = &sv->asks; *p;) {
-                struct cg_ask *a = *p;
+        for (struct cg_serve_ask **p = &sv->asks; *p;) {
+                struct cg_serve_ask *a = *p;
 
                 if (!a->approval) {
                         p = &a->next;
@@ -450,18 +446,9 @@ void cg_serve_drop_asks(struct cg_serve *sv)
         pthread_mutex_unlock(&sv->lock);
 }
 
-size_t cg_serve_count_asks(const struct cg_serve *sv)
-{
-        size_t n = 0;
-
-        for (const struct cg_ask *a = sv->asks; a; a = a->next)
-                n += !a->answered;
-        return n;
-}
-
 /* ------------------------------------------------------------------ our own tools */
 
-static bool is_answered(struct cg_serve *sv, const struct cg_ask *a)
+static bool is_answered(struct cg_serve *sv, const struct cg_serve_ask *a)
 {
         bool yes;
 
@@ -471,12 +458,13 @@ static bool is_answered(struct cg_serve *sv, const struct cg_ask *a)
         return yes;
 }
 
-static bool wait_for(struct cg_serve *sv, const struct cg_job *job, struct cg_ask *a, struct cg_buf *why)
+static bool wait_for(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                     struct cg_serve_ask *a, struct cg_buf *why)
 {
         bool accept;
 
         while (!is_answered(sv, a) && !cg_serve_given_up(sv, job))
-                cg_serve_wait(sv, -1, -1); /* it settles the question when its time is over */
+                wait_fn(sv, -1, -1); /* also ends the question at its deadline */
         pthread_mutex_lock(&sv->lock);
         accept = a->answered && a->accept;
         take_back(sv, a, "the call was cancelled");
@@ -488,17 +476,18 @@ static bool wait_for(struct cg_serve *sv, const struct cg_job *job, struct cg_as
         return accept;
 }
 
-bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_buf *why)
+bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      struct cg_buf *why)
 {
         const char *tool = cg_serve_tool_names[job->tool], *rule;
-        struct cg_ask *a;
+        struct cg_serve_ask *a;
 
         switch (cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule)) {
         case CG_APPROVE_ACCEPT:
                 return true;
         case CG_APPROVE_ASK:
                 a = ask(sv, 0, OWN, tool, job->args, strlen(job->args), why);
-                return a && wait_for(sv, job, a, why);
+                return a && wait_for(sv, job, wait_fn, a, why);
         default:
                 explain_rule(why, OWN, tool, rule, NULL);
                 return false;

@@ -20,7 +20,7 @@
 
 #define MAX_REQUIREMENT 256u
 #define INSTALL_MS      600000
-/* What pip says: its end is what counts. */
+/* Of pip's output; the end is kept. */
 #define MAX_CHARS 4000u
 
 /* ------------------------------------------------------------------ the requirement */
@@ -132,7 +132,7 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err)
 
 /* ------------------------------------------------------------------ pip */
 
-/* *ret_fd: what it writes. */
+/* *ret_fd: pip's standard output and error. */
 static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd,
                      struct cg_err *err)
 {
@@ -172,7 +172,7 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
         return r < 0 ? cg_err_prefix(err, "%s", python) : 0;
 }
 
-/* false: there is no more. */
+/* false: end of file. */
 static bool read_some(int fd, struct cg_answer *a)
 {
         char buf[8192];
@@ -183,8 +183,9 @@ static bool read_some(int fd, struct cg_answer *a)
         return n > 0 || (n < 0 && errno == EINTR);
 }
 
-/* Why it was ended; NULL: it ended by itself. */
-static const char *follow(struct cg_serve *sv, const struct cg_job *job, int fd, struct cg_answer *a)
+/* Reads pip's output. Returns why pip has to be killed, or NULL at the end of its output. */
+static const char *follow(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn, int fd,
+                          struct cg_answer *a)
 {
         int64_t end = cg_now_ms() + INSTALL_MS;
 
@@ -196,14 +197,14 @@ static const char *follow(struct cg_serve *sv, const struct cg_job *job, int fd,
                         return "it was cancelled";
                 if (left <= 0)
                         return "it took longer than 10 minutes";
-                cg_serve_wait(sv, fd, left);
+                wait_fn(sv, fd, left);
                 if (poll(&p, 1, 0) > 0 && !read_some(fd, a))
                         return NULL;
         }
 }
 
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement,
-                      struct cg_answer *a)
+void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      const char *requirement, struct cg_answer *a)
 {
         struct cg_proc pip = CG_PROC_NONE;
         cg_auto_fd int fd = -1;
@@ -217,10 +218,8 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char 
                 cg_answer_note(a, "pip could not be started: %s", err.msg);
                 return;
         }
-        why = follow(sv, job, fd, a);
-        /*
-         * Its output has ended, so it is about to; what is left of its group is ended in any case.
-         */
+        why = follow(sv, job, wait_fn, fd, a);
+        /* Its output has ended, so it is about to exit; the rest of its group is killed anyway. */
         if (why || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
         if (!why && status == 0) {

@@ -48,7 +48,7 @@ struct io {
         struct cg_buf writing; /* out of sv->out, being written */
         size_t written;
         bool eof; /* of standard input */
-        /* nobody reads standard output, or a failure of our own: there is no use in going on */
+        /* standard output was closed, or an error of our own: end */
         bool broken;
         int64_t end_ms; /* after eof: when to give up what still runs */
         int signal;     /* that ends us; 0: none */
@@ -157,7 +157,7 @@ static void write_output(struct io *io)
                 io->broken = true;
 }
 
-/* Writes what is left, as long as somebody reads it. */
+/* Writes the rest, unless standard output was closed. */
 static void flush_output(struct io *io)
 {
         int64_t end = cg_now_ms() + FLUSH_MS;
@@ -226,7 +226,7 @@ static void loop(struct io *io)
                 struct pollfd p[N] = {
                         [SIG] = { .fd = io->sig, .events = POLLIN },
                         [WAKE] = { .fd = io->sv->io_fd, .events = POLLIN },
-                        /* 0: tells of its reader's end */
+                        /* 0: only its reader's end is reported */
                         [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 },
                         [IN] = { .fd = io->eof || too_much_unread(io) ? -1 : io->in, .events = POLLIN },
                 };
@@ -382,11 +382,11 @@ static int open_images(struct cg_serve *sv, struct cg_err *err)
 
         if (sv->opts.kernel.images && sv->opts.kernel.images[0] == '/')
                 return cg_images_new(sv->opts.kernel.images, &sv->images, err);
-        /* The agent is told absolute paths: it need not know where we were started. */
+        /* Absolute paths for the agent, which does not know our working directory. */
         cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
         if (!cwd)
                 return cg_fail_errno(err, "folder for images");
-        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "",
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd,
                      sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
                 dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "folder for images");

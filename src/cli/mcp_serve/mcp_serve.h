@@ -1,10 +1,10 @@
 /*
- * `cellgate mcp serve`: what its parts share.
+ * `cellgate mcp serve`: what its files share.
  *
  * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once
  * what needs no kernel. The worker (work.c) owns the session and carries out tool calls, one after
  * the other, so that it may block in libcellgate while pings and cancellations are still answered.
- * Between them lie the queues of queue.c, under one lock.
+ * They share the queues of queue.c, under one lock.
  */
 #ifndef CG_CLI_MCP_SERVE_MCP_SERVE_H
 #define CG_CLI_MCP_SERVE_MCP_SERVE_H
@@ -25,7 +25,7 @@
  * One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape.
  */
 #define CG_SERVE_MAX_LINE ((size_t)32 << 20)
-/* Calls that wait: far more than an agent sends at once. */
+/* Limit of queued calls: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
 /*
  * Bytes that the client has not read. Above the first no more is read from it, above the second the
@@ -43,18 +43,18 @@ struct cg_serve_options {
 /* In the order of cg_serve_tool_names. */
 enum cg_serve_tool { CG_SERVE_EXECUTE, CG_SERVE_REGISTER, CG_SERVE_INSTALL, CG_SERVE_RESET };
 
-/* A tools/call that has not been answered. The first of the queue is the one that runs. */
+/* A tools/call that has not been answered. The first of the queue runs. */
 struct cg_job {
         struct cg_job *next;
         enum cg_serve_tool tool;
         char *id, *token, *args; /* JSON text; token: NULL when no progress is wanted */
-        int64_t since_ms, told_ms;
+        int64_t since_ms, progress_ms;
         bool running, cancelled;
 };
 
 /* A question to the person at the client (elicitation). */
-struct cg_ask {
-        struct cg_ask *next;
+struct cg_serve_ask {
+        struct cg_serve_ask *next;
         uint64_t id;         /* of our request */
         uint64_t approval;   /* of the session; 0: a tool of our own, whose job waits for it */
         bool connection;     /* that the session asks about */
@@ -64,10 +64,10 @@ struct cg_ask {
         char *reason;
 };
 
-/* Why this is not just a temporary folder: see packages.c */
+/* The folder for installed packages (packages.c). */
 struct cg_packages {
         char *path; /* NULL: none */
-        int fd;     /* holds the lock that says that somebody uses it */
+        int fd;     /* holds the lock that marks it as in use */
 };
 
 struct cg_serve {
@@ -77,7 +77,7 @@ struct cg_serve {
         char *workspace;
         char *settings; /* of the sandbox; NULL: the default policy */
         struct cg_packages packages;
-        int io_fd, work_fd; /* eventfds: the thread of that name has something to look at */
+        int io_fd, work_fd; /* eventfds that wake the I/O thread and the worker */
 
         /* guarded by lock */
         pthread_mutex_t lock;
@@ -87,7 +87,7 @@ struct cg_serve {
         size_t n_jobs;
         struct cg_buf out;
         struct cg_mcpd proto;
-        struct cg_ask *asks;
+        struct cg_serve_ask *asks;
         uint64_t last_ask;
         /* written by the worker only, so that it may read it without the lock */
         struct cg_session *session;
@@ -98,14 +98,14 @@ struct cg_serve {
         struct cg_client *client;
         struct cg_images *images;
         json_t *configured;        /* mcpServers of --mcp */
-        json_t *registered;        /* those that the agent added: again in the next session */
+        json_t *registered;        /* servers that the agent has added; added to new sessions, too */
         struct cg_answer *answer;  /* of the call that runs; NULL: none */
-        struct cg_answer *between; /* what came while none ran */
-        struct cg_denied denied;   /* that the agent was told of for this call */
-        bool cell_done, death_told;
+        struct cg_answer *between; /* output that came while none ran */
+        struct cg_denied denied;   /* denials that were reported for this call */
+        bool cell_done, death_reported;
         enum cg_status status;
         char *status_text;
-        char *lost; /* the session has ended, and why */
+        char *lost; /* why the session has ended; NULL: it has not */
 };
 
 /* ---- options.c */
@@ -132,16 +132,16 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
 
 /* ---- queue.c */
 void cg_serve_wake(int fd);
-/* Takes the wake-ups that came. */
+/* Clears the wake-ups. */
 void cg_serve_woken(int fd);
-/* A message of our own (lock held); all of it or, when there is no room, nothing. */
+/* Queues a message of our own (lock held), or nothing when there is no room. */
 int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params);
 int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params);
-/* A call that came (I/O thread; lock held). Answers at once when the queue is full. */
+/* Queues a call (I/O thread; lock held). Answers at once when the queue is full. */
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
-/* The client waits no more for the request @id (lock held). */
+/* The client has cancelled the request @id (lock held). */
 void cg_serve_cancel(struct cg_serve *sv, struct cg_span id);
-/* Progress of all calls that want it, when it is time (lock held). Returns whether any does. */
+/* Sends progress of the calls that want it, where due (lock held). Returns whether any wants it. */
 bool cg_serve_progress(struct cg_serve *sv);
 /* The worker: the next job (borrows), NULL when there is none now. */
 struct cg_job *cg_serve_next_job(struct cg_serve *sv);
@@ -150,24 +150,23 @@ struct cg_job *cg_serve_next_job(struct cg_serve *sv);
  * read.
  */
 void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
-/* Frees all jobs that wait. */
+/* Frees all jobs. */
 void cg_serve_drop_jobs(struct cg_serve *sv);
-/* Should the worker leave what it does? */
+/* Whether the job was cancelled or the server is being stopped. */
 bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 
 /* ---- ask.c */
+/* Waits on behalf of the worker, which handles its events meanwhile; @fd: -1 for none. */
+typedef void (*cg_serve_wait_fn)(struct cg_serve *sv, int fd, int64_t timeout_ms);
 /* Decides a call of the running cell, or asks (worker). */
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 /* Asks about a connection, or refuses it (worker). */
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
-/* Refuses the calls of @server that wait for an answer: another program gets its name (worker). */
+/* Refuses the calls of @server that are asked about: another program gets its name (worker). */
 void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
-/*
- * The call was cancelled: nobody waits for connections that its cell, or what it left behind,
- * wanted (worker).
- */
+/* The call was cancelled: refuses the connections that are still asked about (worker). */
 void cg_serve_refuse_connections(struct cg_serve *sv);
-/* APPROVAL_CLOSED: takes a question back (worker). */
+/* APPROVAL_CLOSED: cancels the question (worker). */
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
 /*
  * Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next
@@ -177,21 +176,16 @@ int64_t cg_serve_settle(struct cg_serve *sv);
 /* An answer came (I/O thread; lock held). */
 void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in);
 /*
- * May this tool of our own run? true; false: *why says how to allow it. Waits for the person where
- * rules say ask.
+ * Decides whether this tool of our own may run; false: *why says how to allow it. Where rules say
+ * ask, calls @wait_fn until the user has answered.
  */
-bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_buf *why);
-/* Forgets the questions about calls of cells: the session has ended. */
+bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      struct cg_buf *why);
+/* The session has ended: drops the questions about calls of its cells. */
 void cg_serve_drop_asks(struct cg_serve *sv);
-size_t cg_serve_count_asks(const struct cg_serve *sv);
 
 /* ---- work.c */
 void *cg_serve_worker(void *data);
-/*
- * Waits for something to do: wake-ups, events, @fd (-1: none) when readable; then handles events
- * and questions.
- */
-void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms);
 
 /* ---- answer.c */
 struct cg_answer;
@@ -202,13 +196,12 @@ struct cg_answer *cg_answer_free(struct cg_answer *a);
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len);
 /* The same on lines of its own. */
 void cg_answer_lines(struct cg_answer *a, const char *text, size_t len);
-/* A remark of ours behind the output, never cut. */
+/* A remark of ours after the output, never cut. */
 void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A display or result with all it has: text, image. @im may be NULL: nothing is saved. */
 void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
 void cg_answer_error(struct cg_answer *a);
-bool cg_answer_is_empty(const struct cg_answer *a);
-/* Moves the text of @from to @to, with a line before it and one behind it. */
+/* Moves the text of @from to @to, between the lines @before and @behind. */
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind);
 /* The CallToolResult. */
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
@@ -217,8 +210,8 @@ int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
 /* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */
 int cg_serve_check_requirement(const char *text, struct cg_err *err);
 /* install_package, after it was allowed (worker). */
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement,
-                      struct cg_answer *a);
+void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      const char *requirement, struct cg_answer *a);
 
 /* ---- fonts.c */
 /*

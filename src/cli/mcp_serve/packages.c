@@ -1,10 +1,10 @@
 /*
  * `cellgate mcp serve`: the folder that install_package fills and kernels see read-only.
  *
- * It is one server's own and goes with it. Packages are large, so it lies in the user's cache
- * folder and not in a temporary one, which is memory on many machines. A server that is killed
- * leaves its folder behind; the next one removes it: a folder that is in use is locked, and the
- * kernel of the operating system unlocks it when its process ends, however that happens.
+ * Each server has its own, and removes it at its end. Packages are large, so it is in the user's
+ * cache folder and not in a temporary one, which is memory on many machines. A server that is
+ * killed leaves its folder behind; the next one removes it: a folder that is in use is locked, and
+ * the kernel of the operating system unlocks it when its process ends, however that happens.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -71,7 +71,7 @@ static int open_base(const char *path, struct cg_err *err)
         return cg_steal_fd(&fd);
 }
 
-/* -1: in use, or gone. The lock lives as long as the descriptor. */
+/* -1: in use, or removed. The lock lives as long as the descriptor. */
 static int lock_folder(int base, const char *name)
 {
         cg_auto_fd int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -124,9 +124,9 @@ static int make_own(struct cg_packages *p, int base, const char *path, struct cg
 }
 
 /*
- * One server at a time is here: nobody takes a folder for stale that is made and not locked yet.
- * What is locked is a file that nobody may read: kernels can read this folder, and who can open a
- * file at all can lock it, and keep the lock.
+ * Serialized, so that no server removes a folder that another one has made but not locked yet. The
+ * locked file has no read permission: kernels can read this folder, and a process that can open a
+ * file can lock it.
  */
 static int lock_base(int base, const char *path, struct cg_err *err)
 {

@@ -1,6 +1,5 @@
 /*
- * `cellgate mcp serve`: the calls that wait, and the messages that wait to be written. Used by both
- * threads.
+ * `cellgate mcp serve`: the queues of tool calls and of outgoing messages. Used by both threads.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -11,10 +10,7 @@
 #include <unistd.h>
 #include "base/util.h"
 
-/*
- * Clients give up after 60 s without a sign of life, some earlier; a person likes to see that it
- * goes on.
- */
+/* Clients give up after 60 s without progress, some earlier. */
 #define PROGRESS_MS 3000
 
 void cg_serve_wake(int fd)
@@ -30,10 +26,10 @@ void cg_serve_woken(int fd)
         uint64_t n;
 
         if (read(fd, &n, sizeof(n)) < 0)
-                errno = 0; /* nothing: another look does no harm */
+                errno = 0; /* there was no wake-up */
 }
 
-/* Half a message would spoil the next one. */
+/* Removes a message that was written in part. */
 static void roll_back(struct cg_serve *sv, size_t len)
 {
         sv->out.len = len;
@@ -87,7 +83,7 @@ static struct cg_job *job_new(const struct cg_mcpd_in *in)
         j->id = copy(in->id);
         j->token = copy(in->progress_token);
         j->args = copy(in->arguments);
-        j->since_ms = j->told_ms = cg_now_ms();
+        j->since_ms = j->progress_ms = cg_now_ms();
         while (strcmp(cg_serve_tool_names[j->tool], in->name) != 0)
                 j->tool++; /* in->name is one of them */
         if (!j->id || !j->args || (in->progress_token.p && !j->token))
@@ -151,11 +147,20 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_span id)
         cg_serve_wake(sv->work_fd);
 }
 
+static size_t count_unanswered(const struct cg_serve *sv)
+{
+        size_t n = 0;
+
+        for (const struct cg_serve_ask *a = sv->asks; a; a = a->next)
+                n += !a->answered;
+        return n;
+}
+
 static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t now, size_t before)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         double elapsed = (double)(now - j->since_ms) / 1000;
-        size_t asks = cg_serve_count_asks(sv);
+        size_t asks = count_unanswered(sv);
         int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token,
                             elapsed);
 
@@ -170,7 +175,7 @@ static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t no
                 r = cg_buf_adds(&b, "\"}", NULL);
         if (r == 0)
                 cg_serve_notify(sv, "notifications/progress",
-                                b.data); /* failed: the next one tells as much */
+                                b.data); /* a failure is repaired by the next one */
 }
 
 bool cg_serve_progress(struct cg_serve *sv)
@@ -183,10 +188,10 @@ bool cg_serve_progress(struct cg_serve *sv)
                 if (!j->token || j->cancelled)
                         continue;
                 any = true;
-                if (now - j->told_ms < PROGRESS_MS)
+                if (now - j->progress_ms < PROGRESS_MS)
                         continue;
                 add_progress(sv, j, now, before);
-                j->told_ms = now;
+                j->progress_ms = now;
         }
         return any;
 }
@@ -213,7 +218,7 @@ void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *re
         while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
                 pthread_cond_wait(&sv->room, &sv->lock);
         before = sv->out.len;
-        /* Who cancelled a request gets no answer to it, the protocol says. */
+        /* The protocol forbids an answer to a cancelled request. */
         if (!job->cancelled && cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
                 roll_back(sv, before);
                 if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)

@@ -14,7 +14,7 @@
 const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package",
                                             "reset", NULL };
 
-/* What cells may do, in the tool's description and in the instructions. */
+/* The rights of cells, for the tool's description and for the instructions. */
 #define LIMITS_DEFAULT \
         "Cells can write only in the workspace, which is the working directory, and have no network."
 #define LIMITS_SETTINGS \

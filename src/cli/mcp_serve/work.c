@@ -19,9 +19,9 @@
 #include "cli/common/raw.h"
 #include "mcp/def.h"
 
-/* What is kept of output between two calls. */
+/* Limit of the output kept between two calls. */
 #define BETWEEN_CHARS 2000u
-/* Events that are handled before questions, cancellations and the end are looked at again. */
+/* Events handled before questions, cancellations and the end are checked again. */
 #define EVENTS_AT_ONCE 256
 /* The egress proxy takes no longer limit than a day. */
 #define MAX_ASK_MS    86000000
@@ -73,7 +73,7 @@ static void on_result(struct cg_serve *sv, const struct cg_event *e)
         sv->status = cg_event_status(e);
         free(sv->status_text);
         sv->status_text = strdup(cg_event_text(e, NULL));
-        sv->death_told = sv->status == CG_STATUS_KERNEL_DIED;
+        sv->death_reported = sv->status == CG_STATUS_KERNEL_DIED;
 }
 
 static void remark(struct cg_serve *sv, const char *text)
@@ -84,7 +84,7 @@ static void remark(struct cg_serve *sv, const char *text)
                 cg_answer_lines(sink(sv), b.data, b.len);
 }
 
-/* Beside the output while a call runs, so that no flood of output can push it out. */
+/* Added as a note while a call runs, so that a flood of output cannot push it out. */
 static void on_denied(struct cg_serve *sv, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -131,9 +131,9 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 on_result(sv, e);
                 break;
         case CG_EVENT_KERNEL_DIED:
-                if (!sv->death_told) /* else the cell's result has said so */
+                if (!sv->death_reported) /* else the cell's result has said so */
                         remark(sv, cg_event_text(e, NULL));
-                sv->death_told = false;
+                sv->death_reported = false;
                 break;
         case CG_EVENT_NOTICE:
                 remark(sv, cg_event_text(e, NULL));
@@ -166,7 +166,11 @@ static void drain(struct cg_serve *sv)
         }
 }
 
-void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms)
+/*
+ * Waits for wake-ups, events of the session, and for @fd (-1: none) to be readable; then handles
+ * the events, and the questions that are answered or due.
+ */
+static void wait_once(struct cg_serve *sv, int fd, int64_t timeout_ms)
 {
         struct pollfd p[3] = { { .fd = sv->work_fd, .events = POLLIN },
                                { .fd = fd, .events = POLLIN },
@@ -200,7 +204,7 @@ static void close_session(struct cg_serve *sv)
         cg_session_free(s);
         free(sv->lost);
         sv->lost = NULL;
-        sv->death_told = false;
+        sv->death_reported = false;
 }
 
 /* {NAME: definition}; *ret (may be NULL): the report, cg_free() */
@@ -216,7 +220,7 @@ static int add_server(struct cg_serve *sv, const char *name, json_t *definition,
         return cg_session_add_mcp_servers(sv->session, text, len, 0, ret, err);
 }
 
-static void tell_unavailable(struct cg_serve *sv, const char *name, const char *why)
+static void report_unavailable(struct cg_serve *sv, const char *name, const char *why)
 {
         struct cg_err err;
 
@@ -225,7 +229,7 @@ static void tell_unavailable(struct cg_serve *sv, const char *name, const char *
         remark(sv, err.msg);
 }
 
-/* The agent is told which could not be started. */
+/* Reports to the agent which servers could not be started. */
 static void add_servers(struct cg_serve *sv, json_t *servers)
 {
         cg_auto_free char *text = NULL;
@@ -240,10 +244,10 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
                 return;
         if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
             cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
-                json_object_foreach(servers, name, one) tell_unavailable(sv, name, err.msg);
+                json_object_foreach(servers, name, one) report_unavailable(sv, name, err.msg);
         }
         json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                tell_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
+                report_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
         cg_free(report);
 }
 
@@ -265,8 +269,8 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
         /*
-         * Whether the client can ask is known later, if at all; where it cannot, each question is
-         * refused with that reason.
+         * Whether the client can ask its user is known only later; where it cannot, each question
+         * is refused with that reason.
          */
         so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* our own limit comes first, and says so */
@@ -291,7 +295,7 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
-/* A session that ended is replaced, and the agent told that its state is gone. */
+/* Replaces a session that has ended, and reports the loss of its state to the agent. */
 static int ensure_session(struct cg_serve *sv, struct cg_answer *a, struct cg_err *err)
 {
         drain(sv);
@@ -355,7 +359,7 @@ static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cel
 {
         pthread_mutex_lock(&sv->lock);
         sv->cell = cell;
-        /* It came between the look at the queue and the cell's start. */
+        /* Cancelled after the queue check but before the cell started. */
         if (cell && (job->cancelled || sv->stop))
                 cg_session_cancel(sv->session, cell, NULL);
         pthread_mutex_unlock(&sv->lock);
@@ -388,7 +392,7 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
         } else {
                 set_cell(sv, job, cell);
                 while (!sv->cell_done && !sv->lost && !stopping(sv))
-                        cg_serve_wait(sv, -1, -1);
+                        wait_once(sv, -1, -1);
                 if (sv->cell_done) {
                         explain_status(sv, args->timeout, a);
                 } else {
@@ -496,7 +500,7 @@ static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
 
-        if (cg_serve_allowed(sv, job, &why))
+        if (cg_serve_allowed(sv, job, wait_once, &why))
                 return true;
         cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_names[job->tool],
                why.data ? why.data : "");
@@ -505,7 +509,7 @@ static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err
         return false;
 }
 
-/* "Always", and answers that are still to come, are about the program that had this name so far. */
+/* Earlier approvals and pending answers are about the former program of this name. */
 static void forget_server(struct cg_serve *sv, const char *name)
 {
         cg_serve_refuse_calls(sv, name);
@@ -531,7 +535,7 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
         if (r == 0)
                 r = add_server(sv, name, params, &report, err);
         if (!same)
-                forget_server(sv, name); /* what was asked about the former program meanwhile */
+                forget_server(sv, name); /* questions asked about the former program meanwhile */
         if (r == 0 && json_object_set(sv->registered, name, params) == 0)
                 list_tools(a, name, report);
         cg_free(report);
@@ -552,7 +556,7 @@ static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_
                 r = cg_serve_check_requirement(requirement, err);
         if (r < 0 || !allowed(sv, job, err))
                 return -1;
-        cg_serve_install(sv, job, requirement, a);
+        cg_serve_install(sv, job, wait_once, requirement, a);
         return 0;
 }
 
@@ -614,25 +618,13 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
         cg_answer_free(a);
 }
 
-static void gone(struct cg_serve *sv)
-{
-        pthread_mutex_lock(&sv->lock);
-        sv->worker_gone = true;
-        pthread_cond_signal(&sv->gone);
-        pthread_mutex_unlock(&sv->lock);
-        cg_serve_wake(sv->io_fd);
-}
-
 void *cg_serve_worker(void *data)
 {
         struct cg_serve *sv = data;
         struct cg_job *job;
         struct cg_err err;
 
-        /*
-         * Now rather than at the first call, which then finds it ready. If it fails, each call
-         * tries again and tells the agent why.
-         */
+        /* Opened ahead of the first call. If this fails, each call tries again and reports why. */
         if (open_session(sv, &err) < 0)
                 cg_log(&sv->log, CG_LOG_ERROR, "no session yet: %s", err.msg);
         while (!stopping(sv)) {
@@ -640,11 +632,15 @@ void *cg_serve_worker(void *data)
                 if (job)
                         run_job(sv, job);
                 else
-                        cg_serve_wait(sv, -1, -1);
+                        wait_once(sv, -1, -1);
         }
         close_session(sv);
         cg_denied_forget(&sv->denied);
         free(sv->status_text);
-        gone(sv);
+        pthread_mutex_lock(&sv->lock);
+        sv->worker_gone = true;
+        pthread_cond_signal(&sv->gone);
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_wake(sv->io_fd);
         return NULL;
 }
