@@ -1,8 +1,8 @@
 /*
- * The canary of `cellgate selftest`: a process outside of the sandbox, of the same user, that has
- * secrets in its arguments, environment, memory and descriptors. It also is the host that the
- * sandbox's network may or may not reach, and, where attempts are made without a sandbox, a proxy
- * that lets everything through. Says on standard output where all that is; ends with its input.
+ * The canary of `cellgate selftest`: a process of the same user outside the sandbox, with secrets
+ * in its arguments, environment, memory and descriptors. It is also the host that the sandbox's
+ * network may or may not reach and, where attempts are made without a sandbox, a proxy that allows
+ * everything. Prints ports and addresses on standard output; ends with its input.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -92,14 +92,14 @@ static int listen_all(struct servers *s)
         return 0;
 }
 
-static ssize_t hear(int fd, char *buf, size_t size)
+static ssize_t receive(int fd, char *buf, size_t size)
 {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
         return poll(&p, 1, IDLE_MS) == 1 ? recv(fd, buf, size, 0) : -1;
 }
 
-/* SOCKS, and always yes. */
+/* SOCKS; every request is granted. */
 static void socks(int fd, const char *first, size_t n)
 {
         static const char yes5[] = { 5, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, yes4[] = { 0, 0x5a, 0, 0, 0, 0, 0, 0 };
@@ -109,17 +109,17 @@ static void socks(int fd, const char *first, size_t n)
                 send(fd, yes4, sizeof(yes4), MSG_NOSIGNAL);
                 return;
         }
-        if (send(fd, "\x05", 2, MSG_NOSIGNAL) == 2 && hear(fd, buf, sizeof(buf)) > 0)
+        if (send(fd, "\x05", 2, MSG_NOSIGNAL) == 2 && receive(fd, buf, sizeof(buf)) > 0)
                 send(fd, yes5, sizeof(yes5), MSG_NOSIGNAL);
 }
 
-/* Every request is answered alike; the answer says which Host was asked for. */
+/* All requests get the same answer, with the Host that was asked for. */
 static void answer(int fd)
 {
         char buf[4096], body[4200], head[200];
 
         for (;;) {
-                ssize_t n = hear(fd, buf, sizeof(buf) - 1);
+                ssize_t n = receive(fd, buf, sizeof(buf) - 1);
                 const char *host;
 
                 if (n <= 0)
@@ -129,7 +129,7 @@ static void answer(int fd)
                         socks(fd, buf, (size_t)n);
                         return;
                 }
-                /* The last one: a second field is what some servers take. */
+                /* The last one: of two fields, some servers take the second. */
                 host = NULL;
                 for (char *p = buf; (p = strcasestr(p, "\nHost:")); p += 6)
                         host = p + 6;
@@ -144,7 +144,7 @@ static void answer(int fd)
         }
 }
 
-/* A process for each connection: few come, and none waits for another. */
+/* A process for each connection, so that none waits for another. */
 static void serve(const struct servers *s, int listener)
 {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -178,7 +178,7 @@ int cg_canary_main(void)
         snprintf(memory, sizeof(memory), "%s", secret ? secret : "");
         signal(SIGCHLD, SIG_IGN);
         signal(SIGPIPE, SIG_IGN);
-        /* Where Yama lets only parents trace: it is for any process to try. */
+        /* So that any process may try, also where Yama lets only parents trace. */
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
         if (listen_all(&s) < 0) {
                 fprintf(stderr, "cellgate selftest: listening on 127.0.0.1: %s\n", strerror(errno));

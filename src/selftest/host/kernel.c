@@ -1,8 +1,9 @@
 /*
  * `cellgate selftest` in kernels. One session has the scene's settings, and runs the program that a
  * command's sandbox runs; another has the default policy and an MCP server, and tries from within
- * its process what only a kernel can try (python_stubs/cellgate_kernel/ selftest.py). The host of
- * both is this: it decides on calls by their text, and looks itself at what reached the tool.
+ * its process what only a kernel can try (python_stubs/cellgate_kernel/ selftest.py). This process
+ * is the host of both: it decides about calls by their text, and checks which calls reached the
+ * tool.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +27,9 @@
 #define CELL_MS    120000
 
 /*
- * Name, layer, who gets through without (enum cg_bare), how often the tool must have been reached,
- * whether anybody may be asked, Python, and what it is. F(wire, message, body, raw) forges a
- * message; the numbers of messages come from the wires' own tables.
+ * Name, layer, who succeeds without it (enum cg_bare), expected number of calls of the tool,
+ * whether an approval request is expected, Python, and description. F(wire, message, body, raw)
+ * forges a message; the numbers of messages come from the wires' own tables.
  */
 #define KERNEL_ATTEMPTS(X) \
         X("kernel-call-allowed", "", "none", 1, 1, "selftest.allowed", "a tool call that the host approves") \
@@ -109,7 +110,7 @@ struct attempt {
         bool may_ask;
 };
 
-const struct cg_attempt_line cg_attempts_kernel[] = {
+static const struct cg_attempt_line kernel_lines[] = {
 #define X(n, l, b, m, a, p, w) \
         { .name = n, \
           .group = "in a kernel", \
@@ -121,7 +122,7 @@ const struct cg_attempt_line cg_attempts_kernel[] = {
         KERNEL_ATTEMPTS(X)
 #undef X
 };
-const size_t cg_n_attempts_kernel = CG_ARRAY_LEN(cg_attempts_kernel);
+const struct cg_attempt_table cg_attempts_kernel = { kernel_lines, CG_ARRAY_LEN(kernel_lines) };
 
 static const struct attempt attempts[] = {
 #define X(n, l, b, m, a, p, w) { .python = p, .marks = m, .may_ask = a },
@@ -157,7 +158,7 @@ static void decide(struct host *h, uint64_t approval, bool yes)
                 cg_approval_reject(h->session, approval, "selftest", NULL);
 }
 
-/* What a call's text begins with says what is to become of it; nothing else is approved. */
+/* The prefix of a call's text selects the decision; calls without one are refused. */
 static void on_approval(struct host *h, const struct cg_event *e)
 {
         size_t len;
@@ -168,15 +169,15 @@ static void on_approval(struct host *h, const struct cg_event *e)
         text = cg_json_object(args, len, "arguments", &o, NULL) == 0
                        ? json_string_value(json_object_get(o, "text"))
                        : NULL;
-        if (text && !strncmp(text, "later:", 6))
+        if (text && strncmp(text, "later:", 6) == 0)
                 h->later = cg_event_approval(e);
-        else if (text && !strncmp(text, "wait:", 5))
+        else if (text && strncmp(text, "wait:", 5) == 0)
                 h->waiting = cg_event_approval(e);
         else
                 decide(h, cg_event_approval(e),
                        h->scene->bare || !text ? h->scene->bare
-                                               : (!strncmp(text, "allow:", 6) ||
-                                                  (!strncmp(text, "once:", 5) && h->once++ == 0)));
+                                               : (strncmp(text, "allow:", 6) == 0 ||
+                                                  (strncmp(text, "once:", 5) == 0 && h->once++ == 0)));
 }
 
 static void on_stream(struct host *h, const struct cg_event *e)
@@ -209,7 +210,7 @@ static void on_error(struct host *h, const struct cg_event *e)
                 snprintf(h->error, sizeof(h->error), "%.100s: %.400s", name, value);
 }
 
-/* 1: the cell is over. */
+/* 1: the cell has ended. */
 static int on_event(struct host *h, const struct cg_event *e)
 {
         size_t len;
@@ -277,7 +278,7 @@ static int run_cell(struct host *h, const char *code, struct cg_err *err)
         return 0;
 }
 
-/* ---- the program that a command's sandbox runs as well */
+/* ---- the program inside, which also runs in a command's sandbox */
 static int copy_helper(const struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_free char *program = NULL;
@@ -292,7 +293,7 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
         return fd < 0 ? cg_fail_errno(err, "%s", path) : cg_write_all(fd, program, len, err);
 }
 
-/* The scene as it is, but with this session's layers: the first line of a name counts. */
+/* The scene with this session's layers: the first line of each name counts. */
 static int write_scene(struct host *h, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = 32768 };
@@ -303,24 +304,24 @@ static int write_scene(struct host *h, struct cg_err *err)
                                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         json_t *layer;
         size_t i;
-        int e;
+        int r;
 
         if (fd < 0)
                 return cg_fail_errno(err, "%s", path);
         if (cg_json_object(info, strlen(info), "session", &o, err) < 0)
                 return -1;
-        e = cg_buf_adds(&text, "layers=", err);
+        r = cg_buf_adds(&text, "layers=", err);
         json_array_foreach(json_object_get(o, "layers"), i, layer)
         {
-                if (e == 0 && json_is_string(layer))
-                        e = cg_buf_addf(&text, err, "%s ", json_string_value(layer));
+                if (r == 0 && json_is_string(layer))
+                        r = cg_buf_addf(&text, err, "%s ", json_string_value(layer));
         }
-        if (e == 0)
-                e = cg_buf_addf(&text, err, "proxy environment descriptors session\n%s", h->scene->text.data);
-        return e == 0 ? cg_write_all(fd, text.data, text.len, err) : e;
+        if (r == 0)
+                r = cg_buf_addf(&text, err, "proxy environment descriptors session\n%s", h->scene->text.data);
+        return r == 0 ? cg_write_all(fd, text.data, text.len, err) : r;
 }
 
-/* Whole lines of what has been written so far. */
+/* Reports the complete lines that have come so far. */
 static void take_lines(struct host *h)
 {
         char *eol;
@@ -339,24 +340,24 @@ static void take_lines(struct host *h)
 static int run_helper(struct host *h, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf code = { .max = 65536 };
-        int e = cg_buf_adds(
+        int r = cg_buf_adds(
                 &code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'", err);
 
-        for (size_t i = 0; i < h->list->n && e == 0; i++) {
+        for (size_t i = 0; i < h->list->n && r == 0; i++) {
                 if (h->list->v[i].due)
-                        e = cg_buf_addf(&code, err, ", '%s'", h->list->v[i].name);
+                        r = cg_buf_addf(&code, err, ", '%s'", h->list->v[i].name);
         }
-        if (e < 0 || cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err) < 0)
+        if (r < 0 || cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err) < 0)
                 return -1;
         h->on_text = take_lines;
-        e = run_cell(h, code.data, err);
+        r = run_cell(h, code.data, err);
         h->on_text = NULL;
-        return e;
+        return r;
 }
 
 /*
- * Where the scene lies in what a kernel has of its own, nothing of it but the workspace is there:
- * denials would prove nothing.
+ * If the scene is in a folder that kernels have a private copy of, only its workspace exists
+ * inside: denials would prove nothing.
  */
 static void skip_what_is_not_there(struct host *h)
 {
@@ -374,14 +375,14 @@ static void skip_what_is_not_there(struct host *h)
         }
 }
 
-/* Those that are due, in a session of their own. */
+/* Makes the due attempts in a new session. */
 static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where,
                        struct cg_err *err)
 {
         struct cg_session_options opts = { .size = sizeof(opts) };
         char work[PATH_MAX];
         struct cg_err problem = { 0 };
-        int e;
+        int r;
 
         if (copy_helper(h->scene, err) < 0)
                 return -1;
@@ -391,16 +392,16 @@ static int run_session(struct host *h, struct cg_client *client, const char *set
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
         skip_what_is_not_there(h);
-        e = write_scene(h, err);
-        if (e == 0 && run_helper(h, &problem) < 0)
+        r = write_scene(h, err);
+        if (r == 0 && run_helper(h, &problem) < 0)
                 cg_report_missing(h->report, h->list, where, problem.msg);
-        else if (e == 0)
+        else if (r == 0)
                 cg_report_missing(h->report, h->list, where,
                                   h->died[0]    ? h->died
                                   : h->error[0] ? h->error
                                                 : "it was not made");
         h->session = cg_session_free(h->session);
-        return e;
+        return r;
 }
 
 static int with_settings(struct host *h, struct cg_client *client, struct cg_err *err)
@@ -447,7 +448,7 @@ static int add_server(struct host *h, struct cg_err *err)
         return cg_session_add_mcp_servers(h->session, text, len, 0, NULL, err);
 }
 
-/* How often the tool was reached with this attempt's name. */
+/* Number of calls that reached the tool with this name. */
 static unsigned count_marks(const struct host *h, const char *name)
 {
         cg_auto_free char *text = NULL;
@@ -462,7 +463,7 @@ static unsigned count_marks(const struct host *h, const char *name)
         return n;
 }
 
-/* What the cell says of itself is looked at last. */
+/* The report of the cell itself counts only if nothing else shows a hole. */
 static void judge(struct host *h, const struct cg_attempt_line *a, const struct attempt *try,
                   const char *own_tmp)
 {
@@ -482,25 +483,27 @@ static void judge(struct host *h, const struct cg_attempt_line *a, const struct 
                 snprintf(note, sizeof(note), "%s is on the host", own_tmp);
                 o = bad;
         } else if (h->died[0]) {
-                /* Where the wire is what is tried it is the answer; elsewhere nothing was tried. */
+                /*
+                 * A kernel that breaks a wire's rules is ended; otherwise the attempt was not made.
+                 */
                 snprintf(note, sizeof(note), "%s", h->died);
-                o = strcmp(a->layer, "wire") ? CG_OUT_FAILS : CG_OUT_HELD;
+                o = strcmp(a->layer, "wire") == 0 ? CG_OUT_HELD : CG_OUT_FAILS;
         } else if (!line) {
                 snprintf(note, sizeof(note), "%s", h->error[0] ? h->error : "it was not made");
         } else {
                 snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
                 *line = '\0';
                 line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
-                o = !strcmp(line, a->allow ? "works" : "held") ? good
-                    : !strcmp(line, "hole")                    ? CG_OUT_HOLE
-                                                               : CG_OUT_FAILS;
+                o = strcmp(line, a->allow ? "works" : "held") == 0 ? good
+                    : strcmp(line, "hole") == 0                    ? CG_OUT_HOLE
+                                                                   : CG_OUT_FAILS;
         }
         cg_report_line(h->report, a, "kernel", o, note);
 }
 
 /*
- * What another session writes into its /tmp; its own in each run, for without a sandbox it is
- * everybody's /tmp.
+ * A file that another session writes into its /tmp. The name is new in each run, since without a
+ * sandbox it is in the real /tmp.
  */
 static void other_file(const struct host *h, char path[64])
 {
@@ -516,7 +519,7 @@ static int run_python(struct host *h, const struct cg_attempt_line *a, const str
 
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
         other_file(h, other);
-        /* The pattern does not match itself, wherever it lies: its last letter is a set. */
+        /* The pattern does not match itself in memory: its last letter is a set. */
         if (cg_buf_addf(
                     &code, err,
                     "from cellgate_kernel import selftest\n"
@@ -537,26 +540,26 @@ static int run_python(struct host *h, const struct cg_attempt_line *a, const str
 static bool any_wanted(const struct cg_attempt_list *l)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(attempts); i++) {
-                if (cg_attempt_named(l, cg_attempts_kernel[i].name)->wanted)
+                if (cg_attempt_named(l, kernel_lines[i].name)->wanted)
                         return true;
         }
         return false;
 }
 
-/* Where nothing holds it would really be done. */
+/* Not made without a sandbox, where it would succeed. */
 static bool is_harmful(const struct cg_attempt_line *a)
 {
-        return !strcmp(a->name, "kernel-kill-init");
+        return strcmp(a->name, "kernel-kill-init") == 0;
 }
 
-/* A second session, which has something that the first must not see. */
+/* A second session with a file that the first must not see. */
 static int other_session(struct host *h, struct cg_client *client, struct cg_session **ret,
                          struct cg_err *err)
 {
         struct cg_session_options opts = { .size = sizeof(opts) };
         struct host other = { .scene = h->scene, .signals = h->signals };
         char path[PATH_MAX], file[64], code[128];
-        int e;
+        int r;
 
         opts.workspace = cg_scene_path(h->scene, "other", path);
         opts.sandbox = h->scene->bare ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
@@ -567,9 +570,9 @@ static int other_session(struct host *h, struct cg_client *client, struct cg_ses
         other.session = *ret;
         other_file(h, file);
         snprintf(code, sizeof(code), "open('%s', 'w').write('x')", file);
-        e = run_cell(&other, code, err);
+        r = run_cell(&other, code, err);
         cg_buf_fini(&other.out);
-        return e;
+        return r;
 }
 
 static int from_within(struct host *h, struct cg_client *client, struct cg_err *err)
@@ -577,7 +580,7 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
         struct cg_session_options opts = { .size = sizeof(opts) };
         struct cg_session *other = NULL;
         char path[PATH_MAX], file[64];
-        int e;
+        int r;
 
         if (!any_wanted(h->list))
                 return 0;
@@ -585,47 +588,47 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
         opts.sandbox = h->scene->bare ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
-        e = add_server(h, err) < 0 ? -1 : other_session(h, client, &other, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(attempts) && e == 0; i++) {
-                const struct cg_attempt_line *a = cg_attempt_named(h->list, cg_attempts_kernel[i].name);
+        r = add_server(h, err) < 0 ? -1 : other_session(h, client, &other, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(attempts) && r == 0; i++) {
+                const struct cg_attempt_line *a = cg_attempt_named(h->list, kernel_lines[i].name);
 
                 if (a->wanted && h->scene->bare && is_harmful(a))
                         cg_report_line(h->report, a, "kernel", CG_OUT_SKIP,
                                        "without a sandbox it would do harm");
                 else if (a->wanted)
-                        e = run_python(h, a, &attempts[i], err);
+                        r = run_python(h, a, &attempts[i], err);
         }
         other_file(h, file);
         if (h->scene->bare)
                 unlink(file);
         cg_session_free(other);
         h->session = cg_session_free(h->session);
-        return e;
+        return r;
 }
 
-int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals,
+int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *report, int signals,
                        struct cg_err *err)
 {
         const struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
-        struct host h = { .scene = s, .list = l, .report = r, .signals = signals };
+        struct host h = { .scene = s, .list = l, .report = report, .signals = signals };
         struct cg_client *client = NULL;
         char home[PATH_MAX];
-        int e;
+        int r;
 
         if (cg_attempts_due(l, true) == 0 && !any_wanted(l))
                 return 0;
-        /* The supervisor's, and with it what a kernel may not see. */
+        /* The supervisor's environment, which kernels must not see. */
         setenv("HOME", cg_scene_path(s, "home", home), 1);
         setenv("XDG_RUNTIME_DIR", cg_scene_path(s, "work/run", home), 1);
         setenv("CELLGATE_SELFTEST_SECRET", s->secret, 1);
         if (cg_client_open(&opts, &client, err) < 0)
                 return -1;
-        e = s->bare ? 0 : with_settings(&h, client, err);
-        if (e == 0 && !s->bare)
-                e = without_settings(&h, client, err);
-        if (e == 0)
-                e = from_within(&h, client, err);
+        r = s->bare ? 0 : with_settings(&h, client, err);
+        if (r == 0 && !s->bare)
+                r = without_settings(&h, client, err);
+        if (r == 0)
+                r = from_within(&h, client, err);
         cg_buf_fini(&h.out);
         cg_client_close(client);
-        return e;
+        return r;
 }

@@ -1,7 +1,6 @@
 /*
- * The MCP server of `cellgate selftest`: one tool, "mark", that writes its text into a file. What
- * stands there was called, whatever anybody says of approvals. Started by the tool server; its
- * input is ours.
+ * The MCP server of `cellgate selftest`: one tool, "mark", that appends its text to a file, so that
+ * the file lists the calls that were really made. Started by the tool server.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,15 +27,15 @@ static json_t *mark(const char *marks, const json_t *params)
 
 static json_t *result_of(const char *marks, const char *method, const json_t *params)
 {
-        if (!strcmp(method, "initialize"))
+        if (strcmp(method, "initialize") == 0)
                 return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
                                  json_object_get(params, "protocolVersion"), "capabilities", "tools",
                                  "serverInfo", "name", "cellgate-selftest", "version", "1");
-        if (!strcmp(method, "tools/list"))
+        if (strcmp(method, "tools/list") == 0)
                 return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark",
                                  "description", "Leaves a mark.", "inputSchema", "type", "object",
                                  "properties", "text", "type", "string", "required", "text");
-        return strcmp(method, "tools/call") ? json_object() : mark(marks, params);
+        return strcmp(method, "tools/call") == 0 ? mark(marks, params) : json_object();
 }
 
 static int answer(const char *marks, const char *line, size_t len)

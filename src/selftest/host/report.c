@@ -1,6 +1,6 @@
 /*
- * What `cellgate selftest` knows of its attempts, and what it says of each. What comes from inside
- * a sandbox is checked: a name that was asked for, once, and one of five words.
+ * The attempts of `cellgate selftest`, and the report of each. Lines from inside a sandbox are
+ * checked: a name that is due, once, and one of five outcomes.
  */
 #include "selftest/host/selftest.h"
 
@@ -16,7 +16,7 @@
 #include "cli/common/cli.h"
 #include "config.h"
 
-#define MAX_OUTPUT (1u << 20) /* of a program that we start, and of what is ours: far less */
+#define MAX_OUTPUT (1u << 20) /* of a program of ours */
 
 bool cg_selftest_matches(const char *const *only, const char *name)
 {
@@ -61,7 +61,7 @@ static void line_json(const struct cg_attempt_line *a, const char *where, enum c
         print_json(j);
 }
 
-/* A note may have been made up by what runs inside: nothing in it may move a terminal's cursor. */
+/* A note may come from hostile code inside: control characters are escaped. */
 static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where,
                       enum cg_outcome o, const char *note)
 {
@@ -115,26 +115,26 @@ int cg_report_sum(const struct cg_report *r)
         return fflush(stdout) ? CG_EXIT_USAGE : holes || failed ? 1 : 0;
 }
 
-/* ---- which attempts there are */
+/* ---- the list of attempts */
 int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
 {
         struct cg_proc p = CG_PROC_NONE;
         struct cg_proc_spec spec = { .path = argv[0], .argv = argv, .envp = environ };
-        int out[2], status = 0, e;
+        int out[2], status = 0, r;
         size_t len;
 
         if (pipe2(out, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
         spec.fds = (const struct cg_proc_fd[]){ { -1, 0 }, { out[1], 1 }, { 2, 2 } };
         spec.n_fds = 3;
-        e = cg_proc_spawn(&spec, &p, err);
+        r = cg_proc_spawn(&spec, &p, err);
         close(out[1]);
-        if (e == 0)
-                e = cg_read_fd(out[0], argv[0], MAX_OUTPUT, ret, &len, err);
+        if (r == 0)
+                r = cg_read_fd(out[0], argv[0], MAX_OUTPUT, ret, &len, err);
         close(out[0]);
         if (p.pid && cg_proc_wait(&p, 10000, &status, err) != 0)
                 cg_proc_end(&p, false, 0);
-        return e == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : e;
+        return r == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : r;
 }
 
 static int parse_attempt(char *line, struct cg_attempt_line *a)
@@ -149,7 +149,7 @@ static int parse_attempt(char *line, struct cg_attempt_line *a)
                 return -1;
         *a = (struct cg_attempt_line){ .name = field[0],
                                        .group = field[1],
-                                       .allow = !strcmp(field[2], "allow"),
+                                       .allow = strcmp(field[2], "allow") == 0,
                                        .layer = field[3],
                                        .bare = field[4],
                                        .inside = true,
@@ -165,7 +165,7 @@ static void add(struct cg_attempt_list *l, const struct cg_attempt_line *a, cons
         l->v[l->n++].wanted = cg_selftest_matches(only, a->name);
 }
 
-/* What many names begin with: "unix-*", "proxy-*". */
+/* Common prefixes of names: "unix-*", "proxy-*". */
 static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
 {
         for (size_t i = 0; i < l->n; i++) {
@@ -184,7 +184,7 @@ static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
         }
 }
 
-/* A pattern that names no attempt would pass for attempts that held. */
+/* A pattern that matches nothing is an error: no attempt at all would count as success. */
 static int check_patterns(const struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf kinds = { .max = 4096 };
@@ -204,31 +204,34 @@ static int check_patterns(const struct cg_attempt_list *l, const char *const *on
         return 0;
 }
 
-int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
+int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *tables, size_t n_tables,
+                     const char *const *only, struct cg_err *err)
 {
         static char *const argv[] = { (char *)CG_SELFTEST_HELPER, (char *)"--list", NULL };
         struct cg_attempt_line a;
         char *save = NULL;
-        size_t lines = cg_n_attempts_kernel + cg_n_attempts_after;
+        size_t lines = 0;
 
         if (cg_selftest_output(argv, &l->text, err) < 0)
                 return -1;
         for (const char *p = l->text; *p; p++)
                 lines += *p == '\n';
+        for (size_t t = 0; t < n_tables; t++)
+                lines += tables[t].n;
         l->v = calloc(lines, sizeof(*l->v));
         if (!l->v)
                 return cg_fail(err, CG_E_NOMEM, "attempts");
         for (char *line = strtok_r(l->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
                 if (parse_attempt(line, &a) < 0)
-                        return cg_fail(err, CG_E_PROTO,
-                                       "%s speaks another language: is cellgate installed completely?",
-                                       CG_SELFTEST_HELPER);
+                        return cg_fail(
+                                err, CG_E_PROTO,
+                                "%s lists its attempts in an unknown format: is cellgate installed completely?",
+                                CG_SELFTEST_HELPER);
                 add(l, &a, only);
         }
-        for (size_t i = 0; i < cg_n_attempts_kernel; i++)
-                add(l, &cg_attempts_kernel[i], only);
-        for (size_t i = 0; i < cg_n_attempts_after; i++)
-                add(l, &cg_attempts_after[i], only);
+        for (size_t t = 0; t < n_tables; t++)
+                for (size_t i = 0; i < tables[t].n; i++)
+                        add(l, &tables[t].v[i], only);
         return check_patterns(l, only, err);
 }
 
@@ -259,11 +262,11 @@ struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l)
         return NULL;
 }
 
-/* ---- what comes from inside */
+/* ---- lines from inside */
 struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name)
 {
         for (size_t i = 0; i < l->n; i++) {
-                if (!strcmp(l->v[i].name, name))
+                if (strcmp(l->v[i].name, name) == 0)
                         return &l->v[i];
         }
         return NULL;
@@ -291,8 +294,6 @@ size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel)
 
         for (size_t i = 0; i < l->n; i++) {
                 struct cg_attempt_line *a = &l->v[i];
-
-                /* What has no layer or place of the program inside is not its to try. */
                 a->due = a->wanted && a->inside && (kernel ? a->kernel : a->command);
                 n += a->due;
         }

@@ -1,7 +1,7 @@
 /*
- * The scene of `cellgate selftest`: a throw-away folder, and what lies outside of it that attempts
- * try to reach. Everything here is made for the run and removed at its end; nothing of the user's
- * own is touched.
+ * The scene of `cellgate selftest`: a temporary folder, and objects outside of it that attempts try
+ * to reach. Everything here is made for the run and removed at its end; nothing of the user's own
+ * is touched.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,12 +34,12 @@
 #define SCENE_MAX       16384
 #define CANARY_START_MS 10000
 #define KEY_NAME        "cellgate-selftest"
-#define STRAY           "work/stray.lock" /* what stays behind locks it, and writes into it */
+#define STRAY           "work/stray.lock" /* locked and written by a process that stays behind */
 #define HIDDEN          "hidden-content-of-the-selftest"
 #define PRIVATE         "private-content-of-the-selftest"
 #define ARGUMENT        "cellgate-selftest-canary-argument"
 
-/* Of the folder: a name that ends in / is a folder; the content is what stands behind it. */
+/* Files and folders of the scene; the names of folders end in /. */
 static const struct {
         const char *path, *content;
 } files[] = {
@@ -188,22 +188,22 @@ static int make_files(struct cg_scene *s, struct cg_err *err)
 {
         char path[PATH_MAX];
         mode_t old = umask(022);
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(files) && e == 0; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
                 cg_scene_path(s, files[i].path, path);
                 if (files[i].content)
-                        e = write_file(path, files[i].content, err);
+                        r = write_file(path, files[i].content, err);
                 else if (mkdir(path, 0755) < 0)
-                        e = cg_fail_errno(err, "selftest: %s", path);
+                        r = cg_fail_errno(err, "selftest: %s", path);
         }
         umask(old);
-        return e == 0 ? make_links(s, err) : e;
+        return r == 0 ? make_links(s, err) : r;
 }
 
 /*
- * In the home folder, where that can be written: a kernel's /tmp is its own, and would hide that it
- * cannot write the host's.
+ * In the home folder, if it can be written: kernels have a /tmp of their own, so that writing there
+ * would prove nothing.
  */
 static int make_folder(struct cg_scene *s, struct cg_err *err)
 {
@@ -221,7 +221,7 @@ static int make_folder(struct cg_scene *s, struct cg_err *err)
         return cg_fail_errno(err, "selftest: a folder in %s or /tmp", home ? home : "the home folder");
 }
 
-/* By a name relative to the folder: the whole path may be longer than a socket's may be. */
+/* Bound by a relative name: the full path may be too long for a socket's address. */
 static int unix_socket(const struct cg_scene *s, const char *name, int type, int *ret, struct cg_err *err)
 {
         struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -229,17 +229,17 @@ static int unix_socket(const struct cg_scene *s, const char *name, int type, int
         socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name) + !abstract);
         cg_auto_fd int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         char path[PATH_MAX];
-        int e = 0;
+        int r = 0;
 
         snprintf(at.sun_path + abstract, sizeof(at.sun_path) - abstract, "%s", name + abstract);
         *ret = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (*ret < 0 || here < 0 || chdir(cg_scene_path(s, "out", path)) < 0)
                 return cg_fail_errno(err, "selftest: socket %s", name);
         if (bind(*ret, (struct sockaddr *)&at, len) < 0 || (type == SOCK_STREAM && listen(*ret, 8) < 0))
-                e = cg_fail_errno(err, "selftest: socket %s", name);
-        if (fchdir(here) < 0 && e == 0)
-                e = cg_fail_errno(err, "selftest: back to the working folder");
-        return e;
+                r = cg_fail_errno(err, "selftest: socket %s", name);
+        if (fchdir(here) < 0 && r == 0)
+                r = cg_fail_errno(err, "selftest: back to the working folder");
+        return r;
 }
 
 static const char *known_socket(void)
@@ -316,10 +316,7 @@ static int make_terminal(struct cg_scene *s)
 {
         int slave;
 
-        /*
-         * A terminal is not what everything depends on: without one its attempts are skipped, and
-         * say so.
-         */
+        /* Without a terminal its attempts are skipped. */
         if (openpty(&s->terminal, &slave, s->terminal_name, NULL, NULL) < 0) {
                 s->terminal = -1;
                 return 0;
@@ -345,7 +342,7 @@ static int read_ports(struct cg_scene *s, struct cg_err *err)
                                        "selftest: the process that attempts are about did not start");
                 n += (size_t)r;
                 buf[n] = '\0';
-                if (n >= 4 && !strcmp(buf + n - 4, "end\n"))
+                if (n >= 4 && strcmp(buf + n - 4, "end\n") == 0)
                         break;
         }
         buf[n - 4] = '\0';
@@ -365,7 +362,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
                                      .envp = envp,
                                      .cwd = cg_scene_path(s, "work", cwd),
                                      .die_with_parent = true };
-        int e;
+        int r;
 
         if (file < 0 || pipe2(in, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "selftest: %s", path);
@@ -379,13 +376,13 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_MEMORY=m%.10s", s->secret);
         spec.fds = (const struct cg_proc_fd[]){ { in[0], 0 }, { out[1], 1 }, { 2, 2 }, { file, 60 } };
         spec.n_fds = 4;
-        e = cg_proc_spawn(&spec, &s->canary, err);
+        r = cg_proc_spawn(&spec, &s->canary, err);
         close(in[0]);
         close(out[1]);
         s->canary_in = in[1];
         s->canary_out = out[0];
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         if (cg_scene_set(s, err,
                          "canary_pid=%d\ncanary_argument=" ARGUMENT
                          "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
@@ -395,10 +392,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         return read_ports(s, err);
 }
 
-/*
- * A name of this machine's own, with a dot in it, that leads to loopback: settings can allow no
- * others.
- */
+/* A name in /etc/hosts that leads to loopback. It needs a dot: settings allow no others. */
 static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
@@ -408,7 +402,7 @@ static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
         if (cg_read_file("/etc/hosts", 1 << 20, &text, &len, NULL) < 0)
                 return 0;
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-                if (sscanf(line, "%63s %255s", address, name) == 2 && !strncmp(address, "127.", 4) &&
+                if (sscanf(line, "%63s %255s", address, name) == 2 && strncmp(address, "127.", 4) == 0 &&
                     strchr(name, '.') && !strpbrk(name, "\"\\%#"))
                         return cg_scene_set(s, err, "loopback_name=%s", name);
         }
@@ -454,14 +448,14 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
                             s->secret, cg_scene_path(s, "work/secret.txt", path));
 }
 
-/* The value's text; it ends at the line's end. */
+/* The value of a parameter, up to the end of its line. */
 static const char *find(const struct cg_scene *s, const char *name, size_t *len)
 {
         size_t n = strlen(name);
 
         for (const char *line = s->text.data; line && *line;
              line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-                if (!strncmp(line, name, n) && line[n] == '=') {
+                if (strncmp(line, name, n) == 0 && line[n] == '=') {
                         *len = strcspn(line + n + 1, "\n");
                         return line + n + 1;
                 }
@@ -487,12 +481,12 @@ int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out;
         char path[PATH_MAX];
-        int e = 0;
+        int r = 0;
 
         cg_buf_init(&out, SCENE_MAX);
-        for (const char *p = settings; *p && e == 0; p++)
-                e = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_add(&out, p, 1, err);
-        return e == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : e;
+        for (const char *p = settings; *p && r == 0; p++)
+                r = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_add(&out, p, 1, err);
+        return r == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : r;
 }
 
 int cg_scene_write(const struct cg_scene *s, struct cg_err *err)
@@ -537,7 +531,7 @@ void cg_scene_end(struct cg_scene *s)
         cg_buf_fini(&s->text);
 }
 
-/* ---- what was left */
+/* ---- the state after the run */
 
 static bool is_changed(const struct cg_scene *s, size_t i)
 {
@@ -545,7 +539,7 @@ static bool is_changed(const struct cg_scene *s, size_t i)
         char path[PATH_MAX];
         size_t len;
 
-        if (!strcmp(files[i].path, STRAY))
+        if (strcmp(files[i].path, STRAY) == 0)
                 return false;
         if (!files[i].content ||
             cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
@@ -623,10 +617,10 @@ static enum cg_outcome after_processes(const struct cg_scene *s, char *note, siz
         return CG_OUT_HOLE;
 }
 
-/* ---- what is looked at */
+/* ---- the checks */
 typedef enum cg_outcome (*look_fn)(const struct cg_scene *s, char *note, size_t size);
 
-const struct cg_attempt_line cg_attempts_after[] = {
+static const struct cg_attempt_line after_lines[] = {
 #define AFTER(n, l, w) \
         { \
                 .name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true \
@@ -637,14 +631,14 @@ const struct cg_attempt_line cg_attempts_after[] = {
         AFTER("after-processes", "pid", "no process outlived the sandbox"),
 #undef AFTER
 };
-const size_t cg_n_attempts_after = CG_ARRAY_LEN(cg_attempts_after);
+const struct cg_attempt_table cg_attempts_after = { after_lines, CG_ARRAY_LEN(after_lines) };
 
 void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l)
 {
         static const look_fn looks[] = { after_files, after_absent, after_sockets, after_processes };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(cg_attempts_after); i++) {
-                const struct cg_attempt_line *a = cg_attempt_named(l, cg_attempts_after[i].name);
+        for (size_t i = 0; i < CG_ARRAY_LEN(after_lines); i++) {
+                const struct cg_attempt_line *a = cg_attempt_named(l, after_lines[i].name);
                 char note[PATH_MAX] = "";
                 enum cg_outcome o;
 

@@ -1,7 +1,7 @@
 /*
- * `cellgate selftest`: tries to get out of a sandbox of this machine, and says for each attempt
- * what came of it. The attempts are made by cellgate-selftest (src/selftest), a program of its own
- * that runs inside; this makes what they are about, and counts.
+ * `cellgate selftest`: tries to get out of a sandbox of this machine, and reports the outcome of
+ * each attempt. The attempts are made by cellgate-selftest (src/selftest/inside), a program of its
+ * own that runs inside; this program prepares the scene and counts.
  */
 #include "selftest/host/selftest.h"
 
@@ -71,10 +71,7 @@ struct selftest {
         int signals; /* what would end this before it has cleaned up */
 };
 
-/*
- * ---- what holds here: the attempts of a layer that this machine's sandbox has not are skipped,
- * and say so
- */
+/* ---- layers of this machine's sandbox: attempts of missing layers are skipped */
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -101,7 +98,7 @@ static int find_layers(struct selftest *s, struct cg_err *err)
                 if (name && cg_buf_addf(&layers, err, "%s ", name) < 0)
                         return -1;
         }
-        s->weak = !strcmp(json_string_value(json_object_get(o, "tier")) ?: "full", "landlock");
+        s->weak = strcmp(json_string_value(json_object_get(o, "tier")) ?: "full", "landlock") == 0;
         s->report.weak = s->weak;
         return cg_scene_set(&s->scene, err, "layers=%s proxy environment descriptors session",
                             layers.data ? layers.data : "");
@@ -119,7 +116,7 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
                 slave = open(s->scene.terminal_name, O_RDWR);
         if (s->scene.terminal >= 0)
                 ioctl(slave, TIOCSCTTY, 0);
-        /* What attempts change of mounts, where nothing stops them, is nobody else's. */
+        /* Without a sandbox attempts may change mounts: these must not be the machine's. */
         if (s->bare && geteuid() == 0 &&
             (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
                 _exit(98);
@@ -226,10 +223,7 @@ static int read_lines(struct selftest *s, int fd, struct cg_err *err)
         }
 }
 
-/*
- * A sandbox tells there what it denied, which is all of it here. Shown only when it is needed to
- * understand what went wrong.
- */
+/* The sandbox logs its denials there. Shown only after a failure of the run itself. */
 static void show_log(const struct selftest *s)
 {
         cg_auto_free char *text = NULL;
@@ -326,7 +320,7 @@ static int read_options(struct selftest *s, int argc, char **argv, struct cg_err
         return id;
 }
 
-/* From here on there is something to clean up. */
+/* From here on signals must not end the process before it has cleaned up. */
 static int hold_signals(struct selftest *s, struct cg_err *err)
 {
         sigset_t set;
@@ -364,28 +358,29 @@ static int fail(const struct cg_err *err)
 
 int cg_cli_selftest(int argc, char **argv)
 {
+        const struct cg_attempt_table tables[] = { cg_attempts_kernel, cg_attempts_after };
         struct selftest s = { .n_only = 0 };
         struct cg_err err = { 0 };
-        int e;
+        int r;
 
-        if (argc > 1 && !strcmp(argv[1], "--canary"))
+        if (argc > 1 && strcmp(argv[1], "--canary") == 0)
                 return cg_canary_main();
-        if (argc == 3 && !strcmp(argv[1], "--mcp-server"))
+        if (argc == 3 && strcmp(argv[1], "--mcp-server") == 0)
                 return cg_selftest_mcp_main(argv[2]);
         if (read_options(&s, argc, argv, &err) < 0)
                 return fail(&err);
         if (s.help)
                 return cg_cli_print(help);
         s.report.width = NAME_WIDTH;
-        e = cg_attempts_load(&s.attempts, s.only, &err);
-        if (e == 0 && s.list) {
-                e = cg_attempts_print(&s.attempts, &s.report);
-        } else if (e == 0) {
-                e = run_all(&s, &err);
+        r = cg_attempts_load(&s.attempts, tables, CG_ARRAY_LEN(tables), s.only, &err);
+        if (r == 0 && s.list) {
+                r = cg_attempts_print(&s.attempts, &s.report);
+        } else if (r == 0) {
+                r = run_all(&s, &err);
                 cg_scene_end(&s.scene);
-                if (e == 0)
-                        e = cg_report_sum(&s.report);
+                if (r == 0)
+                        r = cg_report_sum(&s.report);
         }
         cg_attempts_free(&s.attempts);
-        return e < 0 ? fail(&err) : e;
+        return r < 0 ? fail(&err) : r;
 }

@@ -1,11 +1,12 @@
 /*
- * `cellgate selftest`: attempts to get out of a sandbox of this machine. What its parts share:
- *      selftest.c         options, the run in a command's sandbox report.c  the table of attempts,
- *      what is said of each scene.c   a throw-away folder with files, settings, sockets, memory and
- *      keys that attempts are about canary.c  the process outside that attempts try to reach;
- *      servers kernel.c  the same in a session's kernel, and what only a kernel can try; mcp.c: a
- *      server for it
- * The attempts themselves are in src/selftest, a program of its own.
+ * `cellgate selftest`: attempts to get out of a sandbox of this machine. What its files share:
+ * - selftest.c: options, and the run in a command's sandbox;
+ * - report.c: the list of attempts, and the report of each;
+ * - scene.c: a temporary folder with the files, settings, sockets, memory and keys of the attempts;
+ * - canary.c: the process outside that attempts try to reach, and its servers;
+ * - kernel.c: the run in sessions' kernels, and the attempts that only a kernel can make;
+ * - mcp.c: an MCP server for it.
+ * The attempts themselves are in src/selftest/inside, a program of its own.
  */
 #ifndef CG_SELFTEST_HOST_SELFTEST_H
 #define CG_SELFTEST_HOST_SELFTEST_H
@@ -22,22 +23,18 @@
 struct cg_attempt_line {
         const char *name, *group, *layer, *bare, *what; /* borrowed from the list's text */
         bool allow;
-        /* to be tried in a kernel as well, or only there */
-        bool kernel;
-        bool command;
-        bool inside; /* made by the program inside */
-        bool wanted;
-        bool due; /* is being tried */
+        bool kernel;  /* tried in a kernel */
+        bool command; /* tried in a command's sandbox */
+        bool inside;  /* made by the program inside */
+        bool wanted;  /* matches --only */
+        bool due;     /* started, and not reported yet */
 };
 
 enum cg_outcome { CG_OUT_HELD, CG_OUT_HOLE, CG_OUT_WORKS, CG_OUT_FAILS, CG_OUT_SKIP, CG_N_OUTCOMES };
 
 struct cg_report {
         bool json, quiet;
-        /*
-         * the landlock tier, in which programs can do less: what fails there is not tried, not
-         * wrong
-         */
+        /* the landlock tier, in which programs can do less: failures there count as skipped */
         bool weak;
         size_t width;
         size_t n[CG_N_OUTCOMES];
@@ -58,49 +55,52 @@ struct cg_attempt_list {
         size_t n;
 };
 
-/* All attempts there are; wanted are those that match @only. */
-int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct cg_err *err);
+/* Attempts that are not made by the program inside. */
+struct cg_attempt_table {
+        const struct cg_attempt_line *v;
+        size_t n;
+};
+
+/* All attempts: those of the program inside and of @tables. Those that match @only are wanted. */
+int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *tables, size_t n_tables,
+                     const char *const *only, struct cg_err *err);
 struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l);
 /* --list: the exit status. */
 int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r);
 struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name);
 /*
- * Marks those that the program inside is to try now, in a kernel or in a command's sandbox; how
- * many.
+ * Marks the attempts that the program inside makes next, in a kernel or a command's sandbox.
+ * Returns their number.
  */
 size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel);
-/* How many of these have said nothing yet. */
+/* The number of these that have not been reported yet. */
 size_t cg_attempts_left(const struct cg_attempt_list *l);
 /*
- * A line that it printed (changes it): counted and printed; -1 when it is none of those that are
- * due.
+ * Counts and prints a line of the program inside (changes @line). -1: it is not about a due
+ * attempt.
  */
 int cg_report_take(struct cg_report *r, struct cg_attempt_list *l, const char *where, char *line);
-/* What is still due was not tried: never a success. How many. */
+/* Reports the attempts that are still due as failed. Returns their number. */
 size_t cg_report_missing(struct cg_report *r, struct cg_attempt_list *l, const char *where, const char *why);
 
-/* What is tried in a kernel only, and what is looked at afterwards. */
-extern const struct cg_attempt_line cg_attempts_kernel[], cg_attempts_after[];
-extern const size_t cg_n_attempts_kernel, cg_n_attempts_after;
+/* Attempts that only a kernel can make (kernel.c), and checks when all is over (scene.c). */
+extern const struct cg_attempt_table cg_attempts_kernel, cg_attempts_after;
 
 /* The standard output of a program of ours, which must end with status 0. */
 int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err);
 
 struct cg_scene {
         char dir[PATH_MAX];
-        struct cg_buf text; /* what the attempts are told: lines NAME=VALUE */
+        struct cg_buf text; /* parameters of the attempts: lines NAME=VALUE */
         bool bare;          /* --no-sandbox */
         const char *tier;   /* --tier, borrowed; NULL: full */
         struct cg_proc canary;
-        /* pipe: the canary's port numbers; closing its other end, canary_in, ends it */
+        /* pipes: the canary writes its ports to canary_out, and ends when canary_in is closed */
         int canary_out;
         int canary_in;
         int terminal; /* the master's end of a terminal */
         char terminal_name[64];
-        /*
-         * What waits for somebody from inside: anything that comes is a hole that an attempt did
-         * not notice itself.
-         */
+        /* Sockets and a FIFO that nothing inside may reach: a connection or data is a hole. */
         int stream, abstract, dgram, fifo;
         int shm_id, msg_id, sem_id, mqueue;
         long key;
@@ -108,21 +108,21 @@ struct cg_scene {
 };
 
 int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err);
-/* Whatever there is of it, removed. */
+/* Removes everything that was made. */
 void cg_scene_end(struct cg_scene *s);
-/* A value that attempts are told, or NULL; the text is the scene's until it changes. */
+/* Adds parameters of the attempts. */
 int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 /* DIR/@name into @buf, of PATH_MAX bytes. */
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf);
-/* The settings of the sandbox, as a file; and the scene's text, last of all, when all is known. */
+/* The settings file of the sandbox; and the file of parameters, last, when they are complete. */
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err);
 int cg_scene_write(const struct cg_scene *s, struct cg_err *err);
-/* Looks at what was left when all is over. */
+/* Makes the checks of cg_attempts_after. */
 void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l);
 
 /*
- * The process that attempts are about: `cellgate-cli selftest --canary`. Ends with its standard
+ * The process that attempts try to reach: `cellgate-cli selftest --canary`. Ends with its standard
  * input.
  */
 int cg_canary_main(void);
@@ -134,8 +134,8 @@ int cg_canary_main(void);
 int cg_selftest_mcp_main(const char *marks);
 
 /*
- * In kernels. @signals: readable when this is to end. An error is what kept attempts from being
- * made at all; what came of each is in the report.
+ * The run in kernels. @signals: readable when it is to be aborted. Negative: attempts could not be
+ * made; the outcomes of those that were made are in the report.
  */
 int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals,
                        struct cg_err *err);
