@@ -19,7 +19,7 @@
 #define MAX_FILE 65536u
 #define RETRY_MS 10
 /*
- * A peer that is gone without a word, as with a cable pulled out, is noticed after idle + count *
+ * A peer that vanished, for example with a cable pulled out, is noticed after idle + count *
  * interval seconds.
  */
 #define KEEPALIVE_IDLE_S     60
@@ -233,8 +233,8 @@ static int listen_tcp(const struct cg_jconn *c, int port, int *ret)
 }
 
 /*
- * The mask makes sockets that are files private; what is started later, kernels above all, shall
- * not inherit it.
+ * The mask makes sockets that are files private. Processes that are started later must not inherit
+ * it.
  */
 static int bind_ipc(void *sock, const char *address)
 {
@@ -246,7 +246,7 @@ static int bind_ipc(void *sock, const char *address)
         return r < 0 ? saved : 0;
 }
 
-/* errno of what went wrong, or 0 */
+/* 0 or errno */
 static int bind_now(const struct cg_jconn *c, int port, void *sock, const char *address)
 {
         cg_auto_fd int fd = -1;
@@ -265,12 +265,12 @@ static int bind_now(const struct cg_jconn *c, int port, void *sock, const char *
 
 static int64_t wait_a_little(void)
 {
-        /* There is no event to wait for: the address is another process's. */
+        /* There is no event to wait for: another process has the address. */
         nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
         return cg_now_ms();
 }
 
-/* ipc: is somebody listening there? libzmq would take the path away from a living kernel. */
+/* Whether a process listens on the ipc path: libzmq would take it away from a running kernel. */
 static bool is_taken(const char *address)
 {
         struct cg_err err;
@@ -366,7 +366,7 @@ int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
         text = json_dumps(c->file, JSON_INDENT(2));
         if (r < 0 || !text || asprintf(&temporary, "%s.%u", c->path, (unsigned)getpid()) < 0)
                 return cg_fail(err, CG_E_NOMEM, "connection file");
-        unlink(temporary); /* of a process that had our number and died here */
+        unlink(temporary); /* left by a killed process with our pid */
         if (write_new(temporary, text, strlen(text), err) < 0)
                 return cg_err_prefix(err, "connection file");
         if (rename(temporary, c->path) < 0) {

@@ -1,6 +1,7 @@
 /*
- * The connection file: where the sockets are and which key signs. Read from whoever starts the
- * kernel, or made where it is missing; ports of 0 are filled in. Runs in `cellgate jupyter`.
+ * The connection file: addresses of the sockets, and the signing key. Written by the program that
+ * starts the kernel, or by us where it is missing; ports of 0 are filled in. Runs in `cellgate
+ * jupyter`.
  */
 #ifndef CG_JUPYTER_CONNECTION_H
 #define CG_JUPYTER_CONNECTION_H
@@ -14,7 +15,7 @@ enum cg_jchannel { CG_JSHELL, CG_JIOPUB, CG_JSTDIN, CG_JCONTROL, CG_JHB, CG_JCHA
 
 struct cg_jconn {
         char *path;
-        /* all members, also those that mean nothing to us */
+        /* all members, unknown ones included */
         json_t *file;
         const char *ip, *key;                    /* in it */
         const char *curve_public, *curve_secret; /* NULL: no encryption */
@@ -32,8 +33,8 @@ struct cg_jconn {
  */
 int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err);
 /*
- * Gives the paths of ipc sockets free, which libzmq leaves behind. While they are still open: as
- * soon as they are closed, a kernel that is started anew may have put its own there.
+ * Removes the paths of ipc sockets, which libzmq leaves behind. Call while the sockets are open:
+ * once they are closed, a restarted kernel may have created its own there.
  */
 void cg_jconn_release(struct cg_jconn *c);
 /* Removes the file when it is ours. */
@@ -41,8 +42,8 @@ void cg_jconn_fini(struct cg_jconn *c);
 
 /*
  * Sets up encryption and binds. While the address is in use, by a kernel that is just ending, it is
- * tried again until @end_ms. With ipc no other thread may start a process meanwhile: the file mode
- * mask is another one for a moment.
+ * tried again until @end_ms. With ipc no other thread may start a process meanwhile, since the
+ * umask is changed for a moment.
  */
 int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms,
                   struct cg_err *err);

@@ -1,6 +1,6 @@
 /*
- * What the session says becomes messages: output to iopub, results to who asked. Runs in `cellgate
- * jupyter`.
+ * Events of the session become messages: output goes to iopub, results to the client that sent the
+ * request. Runs in `cellgate jupyter`.
  */
 #include "jupyter/internal.h"
 
@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/util.h"
 
-/* Events of one turn: then the control channel is looked at. */
+/* Events handled before the control channel is read again. */
 #define BURST 8
 
 static void event_release(void *e)
@@ -18,7 +18,7 @@ static void event_release(void *e)
         cg_event_free(e);
 }
 
-/* ------------------------------------------------------------------ whose is it */
+/* ------------------------------------------------------------------ origins */
 
 static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreign)
 {
@@ -32,13 +32,13 @@ static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreig
         return NULL;
 }
 
-/* Of what ran last. */
+/* The origin of the last request. */
 static struct cg_origin *last_origin(const struct front *f)
 {
         return f->n_past ? f->past[(f->n_past - 1) % MAX_PAST] : NULL;
 }
 
-/* NULL: nobody's, or too long ago. */
+/* NULL: unknown, or too old. */
 static struct cg_origin *origin_of(struct front *f, const struct cg_event *e)
 {
         uint64_t number = cg_event_cell(e);
@@ -48,20 +48,15 @@ static struct cg_origin *origin_of(struct front *f, const struct cg_event *e)
                 return NULL;
         if (cg_event_foreign(e))
                 return past_find(f, number, true);
-        r = flying_find(f, number);
+        r = cg_in_flight_find(f, number);
         if (r)
-                jreq_begin(f,
-                           /*
-                         * a comm message that was offered: its output shows that the kernel has
-                         * taken it
-                         */
-                           r);
+                cg_jreq_begin(f, r); /* an offered comm message: the kernel has taken it */
         return r ? r->origin : past_find(f, number, false);
 }
 
 static struct jreq *request_of(struct front *f, const struct cg_event *e)
 {
-        return cg_event_foreign(e) ? NULL : flying_find(f, cg_event_cell(e));
+        return cg_event_foreign(e) ? NULL : cg_in_flight_find(f, cg_event_cell(e));
 }
 
 /* ------------------------------------------------------------------ output */
@@ -113,31 +108,6 @@ static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
         cg_iopub_relay(&f->iopub, o, &out);
 }
 
-/*
- * The members of an error that has no traceback: clients that show nothing but the traceback show
- * its name and text as well.
- */
-static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
-{
-        cg_auto_buf struct cg_buf line = { .max = 65536 };
-
-        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
-            cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
-            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 ||
-            cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 || cg_json_quote(b, line.data, line.len, NULL) < 0)
-                return -1;
-        return cg_buf_adds(b, "]", NULL);
-}
-
-static void show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
-{
-        cg_auto_buf struct cg_buf b = { .max = 262144 };
-
-        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
-            cg_buf_adds(&b, "}", NULL) == 0)
-                cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
-}
-
 static void notice(struct front *f, struct cg_origin *o, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)1 << 20 };
@@ -146,7 +116,7 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
                 cg_iopub_notice(&f->iopub, o, b.data);
 }
 
-/* A denial that the kernel tells of stands below the cell's traceback, too. */
+/* Denials that the kernel reports are shown below the cell's traceback already. */
 static bool is_in_traceback(const struct cg_event *e)
 {
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
@@ -167,8 +137,7 @@ static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_j
 }
 
 /*
- * Another client's cell starts: it gets a request's header from us, so that clients can put its
- * output together.
+ * A cell of another host starts. It gets a header of ours, by which clients group its output.
  */
 static void foreign_input(struct front *f, const struct cg_event *e)
 {
@@ -189,8 +158,7 @@ static void foreign_input(struct front *f, const struct cg_event *e)
         if (!o)
                 return;
         o->foreign = true;
-        cg_origin_unref(f->past[f->n_past % MAX_PAST]);
-        f->past[f->n_past++ % MAX_PAST] = o;
+        cg_front_add_past(f, o);
         cg_iopub_status(&f->iopub, o, "busy");
         text = cg_event_text(e, &len);
         if (cg_json_quote_utf8(&code, text, len, NULL) == 0)
@@ -198,17 +166,17 @@ static void foreign_input(struct front *f, const struct cg_event *e)
                                    cg_event_execution_count(e));
 }
 
-/* ------------------------------------------------------------------ which subshells there are */
+/* ------------------------------------------------------------------ known subshells */
 
 static char *known_find(struct front *f, const char *name)
 {
-        for (size_t i = 0; i < MAX_LANES; i++)
+        for (size_t i = 0; i < MAX_SUBSHELLS; i++)
                 if (strcmp(f->known[i], name) == 0)
                         return f->known[i];
         return NULL;
 }
 
-/* From the replies about them; of those that others have made, nothing is known. */
+/* Reads the replies about subshells. Those that other hosts have made are not known. */
 static void note_subshells(struct front *f, const struct jreq *r, const struct cg_event *e)
 {
         bool made = strcmp(r->spec->type, "create_subshell_request") == 0;
@@ -231,7 +199,7 @@ static void note_subshells(struct front *f, const struct jreq *r, const struct c
 /* A cell for a subshell that may not exist has no execute_input before its first event. */
 static bool is_uncertain(struct front *f, const struct jreq *r)
 {
-        return r->lane && r->lane->id && !known_find(f, r->lane->id);
+        return r->queue && r->queue->id && !known_find(f, r->queue->id);
 }
 
 static void input(struct front *f, const struct cg_event *e)
@@ -246,14 +214,7 @@ static void input(struct front *f, const struct cg_event *e)
                 send_execute_input(f, r->origin, r->code, cg_event_execution_count(e));
 }
 
-static bool has(struct cg_jspan json, const char *key)
-{
-        struct cg_jspan v;
-
-        return cg_jspan_member(json, key, &v, NULL) == 0;
-}
-
-/* The name of an end that is no exception of the cell. */
+/* The ename of an end that is not an exception of the cell. */
 static const char *ename_of(enum cg_status st)
 {
         return st == CG_STATUS_KERNEL_DIED ? "KernelDied"
@@ -262,66 +223,10 @@ static const char *ename_of(enum cg_status st)
                                            : "CellError";
 }
 
-static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const char *ename, const char *evalue)
-{
-        int r = 0;
-
-        if (!ok && !has(json, "ename"))
-                r |= cg_buf_adds(b, ",", NULL) | add_error(b, ename, evalue);
-        if (!has(json, "user_expressions"))
-                r |= cg_buf_adds(b, ",\"user_expressions\":{}", NULL);
-        if (!has(json, "payload"))
-                r |= cg_buf_adds(b, ",\"payload\":[]", NULL);
-        return r;
-}
-
-/* What the kernel's reply has beside status and count is spliced in as it is. */
-static void cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
-                       const char *ename, const char *evalue)
-{
-        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
-        struct cg_jout out = { .content = { NULL, 0 } };
-        char metadata[200];
-        int n = 0;
-
-        if (!cg_jspan_is_empty(json)) {
-                const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
-
-                n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
-        }
-        n |= add_missing(&b, json, ok, ename, evalue);
-        if (n == 0) {
-                cg_auto_buf struct cg_buf all = { .max = SIZE_MAX / 2 };
-
-                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
-                                ok ? "ok" : "error", count);
-                n |= cg_buf_add(&all, b.data, b.len, NULL) | cg_buf_adds(&all, "}", NULL);
-                snprintf(metadata, sizeof(metadata),
-                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
-                         r->started, f->me.session, ok ? "ok" : "error");
-                out.content = (struct cg_jspan){ all.data, all.len };
-                out.metadata = SPAN(metadata);
-                jreq_reply_relay(f, r, &out);
-        }
-        if (n < 0)
-                jreq_reply(
-                        f, r,
-                        CG_JSPAN(
-                                "{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
-                                "\"traceback\":[],\"execution_count\":0}"));
-}
-
-void cell_error(struct front *f, struct jreq *r, const char *ename, const char *evalue, bool show)
-{
-        if (show)
-                show_error(f, r->origin, ename, evalue);
-        cell_reply(f, r, false, f->count, CG_JSPAN("{}"), ename, evalue);
-}
-
-/* For clients it is a new session: the old one's state, comms and counts are gone. */
+/* For clients this is a new session: the state, comms and counts of the old one are gone. */
 static void fresh_kernel(struct front *f)
 {
-        control_forget(f);
+        cg_control_forget(f);
         memset(f->known, 0, sizeof(f->known));
         f->count = 0;
         cg_jidentity_init(&f->me);
@@ -329,7 +234,7 @@ static void fresh_kernel(struct front *f)
         cg_iopub_status(&f->iopub, NULL, "idle");
 }
 
-/* A cell that no subshell has run: as with ipykernel, only the reply says so. */
+/* A cell of an unknown subshell: as with ipykernel, only the reply reports that. */
 static bool no_subshell(struct cg_jspan json)
 {
         static const char name[] = "\"UnknownSubshellError\"";
@@ -344,8 +249,8 @@ static void result(struct front *f, struct cg_event *e)
         struct jreq *r = request_of(f, e);
         enum cg_status st = cg_event_status(e);
         const char *text = cg_event_text(e, NULL), *ename = ename_of(st);
-        struct cg_jspan json;
-        struct lane *l;
+        struct cg_jspan json, v;
+        struct shell_queue *q;
         bool replaced;
 
         if (cg_event_foreign(e) && origin_of(f, e))
@@ -354,39 +259,34 @@ static void result(struct front *f, struct cg_event *e)
                 return;
         if (st == CG_STATUS_KERNEL_DIED && f->o->ends_with_kernel) {
                 cg_fail(&f->end_err, CG_E_CLOSED, "%s", text);
-                /* without a reply: whoever waits for it sees that the kernel is gone */
-                jreq_finish(f, r);
-                front_end(f);
+                /* without a reply: its client notices the end of the kernel */
+                cg_jreq_finish(f, r);
+                cg_front_stop(f);
                 return;
         }
         json.p = cg_event_json(e, &json.len);
         if (cg_event_execution_count(e) > 0)
                 f->count = cg_event_execution_count(e);
-        l = r->lane;
-        /* Before the reply: what its reader sends next has come after the error. */
-        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l && l != &f->control)
-                shell_abort(f, l);
-        /*
-         * The kernel has told of an exception itself. Other ends have no traceback, and are told by
-         * us.
-         */
+        q = r->queue;
+        /* Before the reply: requests that are sent after it must run. */
+        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && q && q != &f->control)
+                cg_shell_abort(f, q);
+        /* The kernel has published exceptions itself. Other ends have no traceback. */
         if (st != CG_STATUS_OK && !r->error_shown && !no_subshell(json))
-                show_error(f, r->origin, ename, text);
-        cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
-        /*
-         * An interrupted cell whose kernel said nothing more did not react: then the kernel was
-         * replaced.
-         */
-        replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) && !has(json, "ename");
-        f->death_told = f->death_told || st == CG_STATUS_KERNEL_DIED;
+                cg_jreq_show_error(f, r->origin, ename, text);
+        cg_jreq_cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
+        /* Without an ename from the kernel it did not react to the interrupt and was replaced. */
+        replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) &&
+                   cg_jspan_member(json, "ename", &v, NULL) < 0;
+        f->death_reported = f->death_reported || st == CG_STATUS_KERNEL_DIED;
         if (st == CG_STATUS_KERNEL_DIED)
-                control_forget(f);
-        jreq_finish(f, r);
+                cg_control_forget(f);
+        cg_jreq_finish(f, r);
         if (replaced)
                 fresh_kernel(f);
 }
 
-/* ------------------------------------------------------------------ the rest */
+/* ------------------------------------------------------------------ other events */
 
 /* Takes @e. */
 static void reply(struct front *f, struct cg_event *e)
@@ -399,12 +299,12 @@ static void reply(struct front *f, struct cg_event *e)
 
         if (!r) {
                 if (f->control_making && cg_event_cell(e) == f->control_making && !cg_event_foreign(e))
-                        control_made(f, e);
+                        cg_control_made(f, e);
                 cg_event_free(e);
                 return;
         }
         note_subshells(f, r, e);
-        if (shell_offer_reply(f, r, e)) {
+        if (cg_shell_offer_reply(f, r, e)) {
                 cg_event_free(e);
                 return;
         }
@@ -413,27 +313,27 @@ static void reply(struct front *f, struct cg_event *e)
                 out.n_buffers = CG_JMSG_MAX_BUFFERS;
         for (size_t i = 0; i < out.n_buffers; i++)
                 buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
-        jreq_reply_relay(f, r, &out);
-        jreq_finish(f, r);
+        cg_jreq_reply_relay(f, r, &out);
+        cg_jreq_finish(f, r);
 }
 
 static void kernel_died(struct front *f, const struct cg_event *e)
 {
-        if (!f->death_told)
+        if (!f->death_reported)
                 notice(f, last_origin(f), e);
-        f->death_told = false;
+        f->death_reported = false;
         fresh_kernel(f);
 }
 
 static void session_closed(struct front *f, const struct cg_event *e)
 {
         cg_fail(&f->end_err, CG_E_CLOSED, "the session has ended: %s", cg_event_text(e, NULL));
-        shell_end(f, f->end_err.msg);
+        cg_shell_end(f, f->end_err.msg);
         cg_iopub_status(&f->iopub, NULL, "dead");
-        front_end(f);
+        cg_front_stop(f);
 }
 
-/* A page, or the text of the next cell. */
+/* The payload has a page, or the text of the next cell. */
 static bool has_payload(const struct cg_event *e)
 {
         struct cg_jspan json, v;
@@ -443,10 +343,7 @@ static bool has_payload(const struct cg_event *e)
                memchr(v.p, '{', v.len);
 }
 
-/*
- * Events that put text of the kernel's code before a person. Questions do once they are sent:
- * stdin.c.
- */
+/* Events that show text of the kernel's code to a person. For questions see stdin.c. */
 static bool shows_something(const struct cg_event *e)
 {
         enum cg_event_type type = cg_event_type(e);
@@ -513,24 +410,24 @@ static void dispatch(struct front *f, struct cg_event *e)
                 break;
         case CG_EVENT_INPUT_REQUEST:
                 if (r)
-                        ask_input(f, r, e);
+                        cg_stdin_ask_input(f, r, e);
                 break;
         case CG_EVENT_INPUT_CLOSED:
                 if (r)
-                        input_closed(f, r);
+                        cg_stdin_input_closed(f, r);
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
-                judge_call(f, e);
+                cg_stdin_judge_call(f, cg_in_flight_find(f, cg_event_cell(e)), e);
                 return;
         case CG_EVENT_EGRESS_REQUEST:
-                judge_connection(f, e);
+                cg_stdin_judge_connection(f, e);
                 return;
         case CG_EVENT_DENIED:
                 if (!is_in_traceback(e))
                         notice(f, f->main.running ? f->main.running->origin : last_origin(f), e);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
-                call_closed(f, cg_event_approval(e));
+                cg_stdin_call_closed(f, cg_event_approval(e));
                 break;
         case CG_EVENT_KERNEL_DIED:
                 kernel_died(f, e);
@@ -547,7 +444,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         cg_event_free(e);
 }
 
-void on_events(uv_poll_t *h, int status, int events)
+void cg_events_readable(uv_poll_t *h, int status, int events)
 {
         struct front *f = h->data;
         struct cg_event *e;
@@ -566,10 +463,10 @@ void on_events(uv_poll_t *h, int status, int events)
         if (r == CG_CLOSED || r < 0) {
                 if (f->state != ENDING)
                         f->end_err = err;
-                front_end(f);
+                cg_front_stop(f);
         }
         if (f->state == ENDING)
                 return;
-        shell_run(f);
+        cg_shell_run(f);
         cg_iopub_settle(&f->iopub);
 }

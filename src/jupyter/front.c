@@ -1,7 +1,7 @@
 /*
  * The Jupyter front: start, loop, end. Sockets are bound before anything slow is done; the session
- * is opened in a thread of its own, so that clients can connect meanwhile and nothing that hangs
- * there keeps us from ending. Runs in `cellgate jupyter`.
+ * is opened in a separate thread, so that clients can connect meanwhile and a blocked call does not
+ * keep us from ending. Runs in `cellgate jupyter`.
  */
 #include "jupyter/front.h"
 
@@ -22,13 +22,8 @@
 /* A kernel with the same connection file may just be ending. */
 #define BIND_MS      5000
 #define OUTPUT_BYTES ((size_t)64 << 20)
-/* For the last messages of clients that read. */
+/* Longest wait for clients to read the last messages. */
 #define LINGER_MS 1000
-
-bool front_ready(const struct front *f)
-{
-        return f->state == READY;
-}
 
 /* ------------------------------------------------------------------ sockets */
 
@@ -54,9 +49,8 @@ static void *router(struct front *f, struct cg_err *err)
 }
 
 /*
- * A client's first message is small; but where none has come yet, a cell may be the first, also one
- * that is too large. Heartbeats and subscriptions are small. Over ipc only this user's programs can
- * connect.
+ * The first message of a client may be a cell, also one that is too large. Heartbeats and
+ * subscriptions are small. Over ipc only this user's programs can connect.
  */
 static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
 {
@@ -71,7 +65,7 @@ static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
                              f->conn.curve_public != NULL, &f->o->log, err);
 }
 
-/* A descriptor for each connection; there may be more than a login shell's limit. */
+/* Each connection takes a descriptor; a login shell's limit may be too low. */
 static void raise_descriptors(void)
 {
         struct rlimit l;
@@ -100,12 +94,12 @@ static int bind_sockets(struct front *f, struct cg_err *err)
         return cg_jconn_save(&f->conn, err);
 }
 
-/* Gives back what came, as it came. */
+/* Sends each message back. */
 static void heartbeat(struct cg_zsock *z, int events)
 {
         struct front *f = z->data;
         struct cg_peer *peer = NULL;
-        bool first = true; /* a name, which came over no wire */
+        bool first = true; /* the identity, which libzmq has added */
         zmq_msg_t m;
         int more = 1;
 
@@ -118,29 +112,29 @@ static void heartbeat(struct cg_zsock *z, int events)
                 }
                 more = zmq_msg_more(&m);
                 if (!first)
-                        peer = cg_peers_took(&f->peers[CG_JHB], &m, peer);
+                        peer = cg_peers_count_frame(&f->peers[CG_JHB], &m, peer);
                 if (zmq_msg_send(&m, z->sock, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
                         zmq_msg_close(&m);
         }
 }
 
 /*
- * The first subscriber: what was published before reached nobody, so for clients the kernel starts
- * now.
+ * The first subscriber has come. Clients have not received earlier messages, so for them the kernel
+ * starts now.
  */
 static void joined(void *data)
 {
         struct front *f = data;
 
         cg_iopub_status(&f->iopub, NULL, "starting");
-        shell_run(f);
+        cg_shell_run(f);
 }
 
 static int watch_sockets(struct front *f, struct cg_err *err)
 {
-        static const cg_zsock_cb callbacks[CG_JCHANNELS] = { [CG_JSHELL] = shell_readable,
-                                                             [CG_JSTDIN] = stdin_readable,
-                                                             [CG_JCONTROL] = control_readable,
+        static const cg_zsock_cb callbacks[CG_JCHANNELS] = { [CG_JSHELL] = cg_shell_readable,
+                                                             [CG_JSTDIN] = cg_stdin_readable,
+                                                             [CG_JCONTROL] = cg_control_readable,
                                                              [CG_JHB] = heartbeat };
 
         if (cg_iopub_init(&f->iopub, f->socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) < 0)
@@ -152,6 +146,16 @@ static int watch_sockets(struct front *f, struct cg_err *err)
                 if (callbacks[i] && cg_zsock_init(&f->z[i], &f->zl, f->socks[i], callbacks[i], f, err) < 0)
                         return -1;
         return 0;
+}
+
+static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct cg_err *err)
+{
+        int r = uv_poll_init(&f->loop, h, fd);
+
+        h->data = f;
+        if (r == 0)
+                r = uv_poll_start(h, UV_READABLE, cb);
+        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
 }
 
 /* ------------------------------------------------------------------ opening the session */
@@ -211,44 +215,23 @@ static void *opener(void *arg)
 static void end_with_error(struct front *f)
 {
         f->end_err = f->opener_err;
-        shell_end(f, f->opener_err.msg);
+        cg_shell_end(f, f->opener_err.msg);
         cg_iopub_status(&f->iopub, NULL, "dead");
-        front_end(f);
+        cg_front_stop(f);
 }
 
 /*
- * A program that ends before it has answered tells a person in front of a notebook nothing: who
- * starts kernels shows that one is dead, or starts it again and again. So this one stays, and says
- * why there is no kernel.
+ * If this program ended before it has replied, clients would only report a dead kernel, or start it
+ * again and again. So it stays, and reports why there is no kernel.
  */
 static void failed_to_open(struct front *f)
 {
-        if (f->o->attach || make_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
+        if (f->o->attach || cg_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
                 end_with_error(f);
                 return;
         }
         f->state = FAILED;
         cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s", f->opener_err.msg);
-}
-
-static int watch_session(struct front *f, struct cg_err *err)
-{
-        int r = uv_poll_init(&f->loop, &f->events, cg_session_fd(f->session));
-
-        f->events.data = f;
-        f->events_on = r == 0;
-        if (r == 0)
-                r = uv_poll_start(&f->events, UV_READABLE, on_events);
-        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
-}
-
-static void now_open(struct front *f)
-{
-        if (make_info(f, &f->opener_err) < 0) {
-                end_with_error(f);
-                return;
-        }
-        f->state = OPEN;
 }
 
 static void announce(const struct front *f)
@@ -257,16 +240,6 @@ static void announce(const struct front *f)
 
         if (path && cg_write_all(1, path, strlen(path), NULL) == 0)
                 cg_write_all(1, "\n", 1, NULL);
-}
-
-static void now_ready(struct front *f)
-{
-        if (watch_session(f, &f->opener_err) < 0) {
-                end_with_error(f);
-                return;
-        }
-        f->state = READY;
-        announce(f);
 }
 
 static void on_opened(uv_async_t *h)
@@ -278,14 +251,27 @@ static void on_opened(uv_async_t *h)
                 return;
         if (step < 0)
                 failed_to_open(f);
+        if (f->state == OPENING && step >= OPEN) {
+                if (cg_info_make(f, &f->opener_err) < 0)
+                        end_with_error(f);
+                else
+                        f->state = OPEN;
+        }
+        if (f->state == OPEN && step >= READY) {
+                int r = watch_fd(f, &f->events, cg_session_fd(f->session), cg_events_readable,
+                                 &f->opener_err);
+
+                if (r < 0) {
+                        end_with_error(f);
+                } else {
+                        f->state = READY;
+                        announce(f);
+                }
+        }
         if (f->state == ENDING)
                 return;
-        if (f->state == OPENING && step >= OPEN)
-                now_open(f);
-        if (f->state == OPEN && step >= READY)
-                now_ready(f);
-        control_early(f);
-        shell_run(f);
+        cg_control_early(f);
+        cg_shell_run(f);
 }
 
 static int start_opener(struct front *f, struct cg_err *err)
@@ -312,29 +298,19 @@ static void on_signal(uv_poll_t *h, int status, int events)
         if (read(f->signal_fd, &info, sizeof(info)) != sizeof(info))
                 return;
         if (info.ssi_signo == SIGINT && !f->o->attach)
-                interrupt(f);
+                cg_local_interrupt(f);
         else
-                front_end(f);
+                cg_front_stop(f);
 }
 
 static void on_parent_end(uv_poll_t *h, int status, int events)
 {
         (void)status;
         (void)events;
-        front_end(h->data);
+        cg_front_stop(h->data);
 }
 
-static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct cg_err *err)
-{
-        int r = uv_poll_init(&f->loop, h, fd);
-
-        h->data = f;
-        if (r == 0)
-                r = uv_poll_start(h, UV_READABLE, cb);
-        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
-}
-
-/* Blocked before the first thread starts, so that no thread of a library gets them. */
+/* Blocked before the first thread starts, so that no library's thread gets them. */
 static int catch_signals(struct front *f, struct cg_err *err)
 {
         sigset_t set;
@@ -371,17 +347,6 @@ static void close_handle(uv_handle_t *h, void *arg)
                 uv_close(h, NULL);
 }
 
-/* No more messages; the loop ends. */
-void front_end(struct front *f)
-{
-        if (f->state == ENDING)
-                return;
-        f->state = ENDING;
-        shell_end(f, "the kernel was shut down");
-        control_early(f);
-        uv_stop(&f->loop);
-}
-
 static int start(struct front *f, struct cg_err *err)
 {
         if (catch_signals(f, err) < 0 || cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
@@ -396,7 +361,8 @@ static int start(struct front *f, struct cg_err *err)
                 return cg_fail(err, CG_E_SYS, "event loop");
         f->hold.data = f;
         /*
-         * The slowest first: the rest is done meanwhile, but for what no other thread may disturb.
+         * The slowest step runs in its thread meanwhile, unless ipc sockets have to be bound
+         * (cg_jconn_bind()).
          */
         if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 ||
             watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0))
@@ -432,7 +398,7 @@ static void close_loop(struct front *f)
         uv_loop_close(&f->loop);
 }
 
-/* Waits for the last messages, as long as linger says. */
+/* Waits for the last messages, at most LINGER_MS. */
 static void close_sockets(struct front *f)
 {
         cg_jconn_release(&f->conn);
@@ -446,9 +412,9 @@ static void close_sockets(struct front *f)
 }
 
 /*
- * false: not all was freed. The opener may still be at it; or somebody waits for this process's end
- * to start the next one, and the old kernel, which may run its atexit functions for a second,
- * leaves by itself: the supervisor notices our end.
+ * false: not all was freed. The opener thread may still run; or the client waits for the end of
+ * this process to start the next kernel, while the old one may run its atexit functions for a
+ * second: the supervisor ends it after our exit.
  */
 static bool tear_down(struct front *f)
 {
@@ -463,8 +429,8 @@ static bool tear_down(struct front *f)
         f->session = cg_session_free(f->session);
         f->client = cg_client_close(f->client);
         close_sockets(f);
-        shell_free(f);
-        questions_free(f);
+        cg_shell_free(f);
+        cg_stdin_free(f);
         free(f->info);
         free(f->mcp_failed);
         cg_jconn_fini(&f->conn);
@@ -475,10 +441,13 @@ static bool tear_down(struct front *f)
         return true;
 }
 
+/* Until cg_front_stop(); requests that have no reply yet get an error. */
 static void serve(struct front *f)
 {
         while (f->state != ENDING)
                 uv_run(&f->loop, UV_RUN_DEFAULT);
+        cg_shell_end(f, "the kernel was shut down");
+        cg_control_early(f);
 }
 
 int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err)
@@ -493,8 +462,8 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         }
         f->o = o;
         f->signal_fd = f->parent_fd = -1;
-        f->main.tail = &f->main.queue;
-        f->control.tail = &f->control.queue;
+        f->main.tail = &f->main.first;
+        f->control.tail = &f->control.first;
         cg_jidentity_init(&f->me);
         r = start(f, err);
         if (r == 0)

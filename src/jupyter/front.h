@@ -1,7 +1,7 @@
 /*
  * The Jupyter front: one session of the C API, served to any number of Jupyter clients. Owns the
- * five sockets; never looks into the kernel. Runs in `cellgate jupyter`, a host application like
- * any other.
+ * five sockets; has no access to the kernel but the C API. Runs in `cellgate jupyter`, a host
+ * application like any other.
  */
 #ifndef CG_JUPYTER_FRONT_H
 #define CG_JUPYTER_FRONT_H
@@ -18,20 +18,20 @@ enum cg_front_answer {
         CG_FRONT_ASK,
 };
 
-/* Who decides about tool calls, as far as rules can, and how a call is shown. */
+/* Decisions about tool calls by rules, and the text that shows a call to a person. */
 struct cg_front_judge {
         void *data;
         /* @why: the reason of a refusal. */
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
         /*
-         * What a person is shown and asked, made safe; not all of a long call unless @whole.
-         * @digits: of the accepting words.
+         * The question about a call as safe text; a long call is cut unless @whole. @digits: of the
+         * accepting words.
          */
         int (*show)(void *data, const struct cg_event *e, bool whole, const char *digits,
                     struct cg_buf *text);
-        /* A call that nobody can be asked about: the reason that the code is told. */
+        /* The reason that the code gets when nobody can be asked about the call. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* The person said "always". */
+        /* The answer was "always". */
         void (*always)(void *data, const struct cg_event *e);
 };
 

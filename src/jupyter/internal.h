@@ -1,7 +1,8 @@
 /*
- * What the parts of the front share. front.c starts and ends it, shell.c runs cells and requests,
- * control.c answers what needs no kernel, events.c takes what the session says, stdin.c asks
- * people. One thread, one loop.
+ * What the files of the front share, from the top down: front.c starts and ends it; control.c and
+ * events.c handle the control channel and the session's events; shell.c queues requests and runs
+ * cells; local.c answers requests without the kernel; request.c and reply.c do what all requests
+ * need; stdin.c asks people; receive.c and info.c need none of the others. One thread, one loop.
  */
 #ifndef CG_JUPYTER_INTERNAL_H
 #define CG_JUPYTER_INTERNAL_H
@@ -18,21 +19,21 @@
 #include "jupyter/message.h"
 #include "jupyter/peers.h"
 
-/* Requests that wait, and their bytes; then the shell socket is not read. */
+/* Limits of queued requests and their bytes; beyond them the shell socket is not read. */
 #define MAX_WAITING       4096u
 #define MAX_WAITING_BYTES ((size_t)256 << 20)
-/* Origins kept for output that comes after the cell's end, as of threads that it started. */
-#define MAX_PAST  256u
-#define MAX_LANES 64u
-/* Questions to which no answer has come, also those that were taken back. */
+/* Origins kept for output that comes after the cell's end, for example of its threads. */
+#define MAX_PAST      256u
+#define MAX_SUBSHELLS 64u
+/* Limit of unanswered questions, cancelled ones included. */
 #define MAX_ASKED 256u
 
 enum kind {
         KIND_UNKNOWN,
         KIND_EXECUTE,
-        KIND_RELAY, /* the kernel answers, in order with cells */
-        KIND_COMM,  /* the same, and no reply is sent */
-        KIND_SIDE,  /* the kernel answers, whatever runs */
+        KIND_RELAY, /* answered by the kernel, in order with cells */
+        KIND_COMM,  /* the same, without a reply */
+        KIND_SIDE,  /* answered by the kernel while cells run */
         KIND_INFO,
         KIND_CONNECT,
         KIND_INTERRUPT,
@@ -52,42 +53,39 @@ struct jreq {
         enum cg_jchannel channel;
         struct cg_jmsg *msg;
         struct cg_origin *origin;
-        struct lane *lane; /* it runs there; NULL for what runs beside */
-        bool begun;        /* busy was sent */
-        bool aborted;      /* a cell before it failed */
+        struct shell_queue *queue; /* that it runs in; NULL: in none */
+        bool begun;                /* busy was sent */
+        bool aborted;              /* a cell before it failed */
         bool silent, allow_stdin, stop_on_error;
         bool error_shown;     /* an `error` was published */
-        int64_t input_held;   /* the count of its execute_input, which waits; 0: none does */
-        bool stays;           /* a comm message that is not offered any more */
-        struct cg_jspan code; /* JSON text of it */
-        uint64_t arrived_ms;
+        int64_t input_held;   /* the count of its execute_input, which is held back; 0: it is not */
+        bool stays;           /* a comm message that is not offered again */
+        struct cg_jspan code; /* as JSON text */
         char started[64];
 };
 
-/* What runs one after the other: the main shell, or a subshell. */
-struct lane {
-        struct lane *next;
-        char *id; /* NULL: the main one */
-        struct jreq *queue, **tail;
+/* Requests that run one after the other: of the main shell, or of a subshell. */
+struct shell_queue {
+        struct shell_queue *next;
+        char *id;                   /* NULL: the main one */
+        struct jreq *first, **tail; /* those that wait */
         struct jreq *running;
-        /*
-         * the first comm message in the queue, while the kernel may hand it to the cell that runs
-         */
+        /* the first queued comm message, while the kernel may give it to the running cell */
         struct jreq *offered;
 };
 
-/* Something that a client is asked, or will be once it has answered what stands before. */
+/* A question to a client. A client is asked one at a time. */
 struct question {
         struct question *next;
         struct jreq *req;
-        struct cg_event *call; /* a tool call or a connection; NULL: input() */
+        struct cg_event *call; /* about a tool call or a connection; NULL: input() */
         struct cg_jspan id;    /* the client's identity; owned */
         char *content;         /* of the input_request */
         bool sent;
         /* of a call or connection: */
-        bool whole;       /* all of a long call is shown */
-        unsigned early;   /* answers that came before anybody could have read it */
-        const char *note; /* why it is asked again, or NULL; static */
+        bool whole;       /* a long call is shown in full */
+        unsigned early;   /* answers that came too fast to be a person's */
+        const char *note; /* why it is asked again, static; NULL: it is not */
         int64_t sent_ms;
         struct cg_confirm confirm;
 };
@@ -95,12 +93,12 @@ struct question {
 /* An input_request that has no answer yet. */
 struct asked {
         struct asked *next;
-        struct question *q; /* NULL: nobody wants the answer any more */
+        struct question *q; /* NULL: it was cancelled */
         struct cg_jspan id; /* owned */
         char msg_id[CG_JMSG_ID];
 };
 
-/* FAILED: there is no kernel, and every cell is told why. */
+/* FAILED: there is no kernel, and every cell fails with the reason. */
 enum front_state { OPENING, OPEN, READY, FAILED, ENDING };
 
 struct front {
@@ -109,38 +107,37 @@ struct front {
         struct cg_jsign sign;
         struct cg_jidentity me;
         void *ctx, *socks[CG_JCHANNELS];
-        struct cg_zsock z[CG_JCHANNELS]; /* but for iopub's */
+        struct cg_zsock z[CG_JCHANNELS]; /* all but iopub's */
         struct cg_peers peers[CG_JCHANNELS];
         struct cg_iopub iopub;
         uv_loop_t loop;
         struct cg_zloop zl;
         uv_poll_t signals, parent, events;
         uv_async_t opened;
-        uv_timer_t hold; /* the first cell waits for a subscriber */
+        uv_timer_t hold; /* longest wait of the first cell for a subscriber */
         int signal_fd, parent_fd;
-        bool events_on, closing;
 
         enum front_state state;
         pthread_t opener;
         bool have_opener;
-        /* OPENING, OPEN, READY: how far it got; negative: it failed, see opener_err */
+        /* OPENING, OPEN or READY; negative: it failed, see opener_err */
         atomic_int opener_step;
         struct cg_err opener_err;
         struct cg_client *client;
         struct cg_session *session;
         char *mcp_failed; /* text for the first cell, or NULL */
 
-        struct lane main, *subshells;
-        /* names of subshells that the kernel has made for clients of this front; "": free */
-        char known[MAX_LANES][48];
-        struct lane control; /* what the kernel does for requests of the control channel */
+        struct shell_queue main, *subshells;
+        /* subshells that clients of this front have made; "": unused */
+        char known[MAX_SUBSHELLS][48];
+        struct shell_queue control; /* requests of the control channel to the kernel */
         /* the subshell that runs cells of the control channel; NULL: none yet */
         char *control_shell;
         uint64_t control_making;        /* the request that makes it; 0: none */
         struct jreq *control_held;      /* the cell that waits for it */
         struct cg_jspan control_header; /* of the last request on the control channel; owned */
-        struct jreq *flying;            /* given to the kernel */
-        struct jreq *early;             /* control requests that came before the session stood */
+        struct jreq *in_flight;         /* given to the kernel */
+        struct jreq *early;             /* control requests that came before the session was open */
         size_t waiting, waiting_bytes;
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;
@@ -148,10 +145,10 @@ struct front {
         struct question *questions; /* both oldest first */
         struct asked *asked;
         size_t n_asked;
-        bool kernel_wrote; /* the kernel's code has shown something; never cleared */
+        bool kernel_wrote; /* output of the kernel's code was shown; never cleared */
         int64_t count;     /* number of the last cell that counted */
-        bool death_told, hold_over;
-        bool restarting; /* the next process waits for our end */
+        bool death_reported, hold_over;
+        bool restarting; /* the next kernel's process waits for our end */
         char *info;      /* content of kernel_info_reply */
         size_t info_len;
         uint64_t rejected_ms; /* when a rejection was logged last */
@@ -161,71 +158,92 @@ struct front {
 
 #define SPAN(s) ((struct cg_jspan){ (s), strlen(s) })
 
-/* front.c */
-void front_end(struct front *f);
-bool front_ready(const struct front *f);
+/* Ends the loop after this turn. */
+static inline void cg_front_stop(struct front *f)
+{
+        f->state = ENDING;
+        uv_stop(&f->loop);
+}
 
-/* shell.c */
-const struct kind_spec *kind_of(const char *type);
-void shell_readable(struct cg_zsock *z, int events);
-/* A request of the control channel that the kernel answers: takes @r. */
-void control_enqueue(struct front *f, struct jreq *r);
-/* The reply to the request that made the subshell of the control channel. */
-void control_made(struct front *f, const struct cg_event *e);
-/* There is another kernel: its subshells are gone. */
-void control_forget(struct front *f);
-/* Reads what waits on the shell socket into the lanes. */
-void shell_drain(struct front *f);
-struct jreq *jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jmsg *msg);
-void jreq_begin(struct front *f, struct jreq *r);
-/* Sends the reply; jreq_finish() follows. */
-void jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content);
-void jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out);
-void jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue);
-void jreq_without_kernel(struct front *f, struct jreq *r);
-/* idle; takes @r, and runs what waited for it. */
-void jreq_finish(struct front *f, struct jreq *r);
-/* Hands a KIND_RELAY, KIND_COMM or KIND_SIDE to the kernel; takes @r. */
-void jreq_to_kernel(struct front *f, struct jreq *r, struct lane *lane);
-struct jreq *flying_find(struct front *f, uint64_t number);
-void shell_run(struct front *f);
-/* The REPLY about a comm message that was offered. False: @r was not. */
-bool shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e);
-/* A cell failed: what has come until now is not run. */
-void shell_abort(struct front *f, struct lane *l);
-void shell_end(struct front *f, const char *why);
-void shell_free(struct front *f);
-/* Log about a message that was not believed, not more often than once a second. */
-void reject(struct front *f, enum cg_jchannel channel, const struct cg_err *err);
+/* info.c */
+int cg_info_make(struct front *f, struct cg_err *err);
+int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err);
+/* The content of a reply of status error. Caller frees; NULL: out of memory, or not UTF-8. */
+char *cg_info_error(const char *ename, const char *evalue, size_t *len);
 
-/* control.c */
-void control_readable(struct cg_zsock *z, int events);
-void control_early(struct front *f);
-/* KIND_INFO, KIND_CONNECT, KIND_INTERRUPT, KIND_SHUTDOWN: answered here; takes @r. */
-void answer_local(struct front *f, struct jreq *r);
-void interrupt(struct front *f);
-int make_info(struct front *f, struct cg_err *err);
-int make_info_without_kernel(struct front *f, const char *why, struct cg_err *err);
-/* caller frees; NULL: no memory, or no UTF-8 */
-char *failed_info(const char *ename, const char *evalue, size_t *len);
-
-/* events.c */
-void on_events(uv_poll_t *h, int status, int events);
-/* An execute_reply of status error, from us. */
-void cell_error(struct front *f, struct jreq *r, const char *ename, const char *evalue, bool show);
+/* receive.c */
+/* 0; CG_TIMEOUT: there is no message; negative: it was rejected, and that was logged. */
+int cg_front_receive(struct front *f, enum cg_jchannel channel, struct cg_jmsg **ret);
 
 /* stdin.c */
-void stdin_readable(struct cg_zsock *z, int events);
-void ask_input(struct front *f, struct jreq *r, const struct cg_event *e);
-/* The cell's input() waits no more. */
-void input_closed(struct front *f, const struct jreq *r);
+void cg_stdin_readable(struct cg_zsock *z, int events);
+void cg_stdin_ask_input(struct front *f, struct jreq *r, const struct cg_event *e);
+/* The kernel has cancelled the cell's input(). */
+void cg_stdin_input_closed(struct front *f, const struct jreq *r);
+/* Decides about a call of @r (NULL: unknown) or asks its client. Takes @e. */
+void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e);
 /* Takes @e. */
-void judge_call(struct front *f, struct cg_event *e);
-/* Takes @e. */
-void judge_connection(struct front *f, struct cg_event *e);
-void call_closed(struct front *f, uint64_t approval);
-/* Questions of a request that has ended are taken back. */
-void questions_of_end(struct front *f, const struct jreq *r);
-void questions_free(struct front *f);
+void cg_stdin_judge_connection(struct front *f, struct cg_event *e);
+void cg_stdin_call_closed(struct front *f, uint64_t approval);
+/* Cancels the questions of a request that has ended. */
+void cg_stdin_request_ended(struct front *f, const struct jreq *r);
+void cg_stdin_free(struct front *f);
+
+/* reply.c */
+/* Sends the reply; cg_jreq_finish() follows. */
+void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content);
+void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out);
+void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue);
+/* The execute_reply; @json: the kernel's own reply, whose members are added unread. */
+void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
+                        const char *ename, const char *evalue);
+/* Publishes an `error` of ours. */
+void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue);
+
+/* request.c */
+/* Takes @msg; NULL: out of memory. */
+struct jreq *cg_jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jmsg *msg);
+/* Publishes `busy`, once. */
+void cg_jreq_begin(struct front *f, struct jreq *r);
+/* Publishes `idle`; takes @r. */
+void cg_jreq_finish(struct front *f, struct jreq *r);
+/* busy, a reply of status error, and idle; takes @r. */
+void cg_jreq_end_with_error(struct front *f, struct jreq *r, const char *ename, const char *evalue);
+/* The request with this number that the kernel has, or NULL. */
+struct jreq *cg_in_flight_find(struct front *f, uint64_t number);
+/* Remembers an origin for output that comes later; takes @o. */
+void cg_front_add_past(struct front *f, struct cg_origin *o);
+void cg_queue_free_if_idle(struct front *f, struct shell_queue *q);
+
+/* local.c */
+/* Answers KIND_INFO, KIND_CONNECT, KIND_INTERRUPT and KIND_SHUTDOWN; takes @r. */
+void cg_local_answer(struct front *f, struct jreq *r);
+void cg_local_interrupt(struct front *f);
+
+/* shell.c */
+void cg_shell_readable(struct cg_zsock *z, int events);
+/* Starts the requests that can run. */
+void cg_shell_run(struct front *f);
+/* The REPLY about a comm message that was offered. False: @r was not offered. */
+bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e);
+/* A cell has failed: aborts the cells of @q that have arrived by now. */
+void cg_shell_abort(struct front *f, struct shell_queue *q);
+/* Answers all requests with the error KernelEnded. */
+void cg_shell_end(struct front *f, const char *why);
+void cg_shell_free(struct front *f);
+/* A request of the control channel that the kernel answers: takes @r. */
+void cg_control_enqueue(struct front *f, struct jreq *r);
+/* The reply to the request that made the subshell of the control channel. */
+void cg_control_made(struct front *f, const struct cg_event *e);
+/* There is another kernel: its subshells are gone. */
+void cg_control_forget(struct front *f);
+
+/* control.c */
+void cg_control_readable(struct cg_zsock *z, int events);
+/* Handles the control requests that came before the session was open. */
+void cg_control_early(struct front *f);
+
+/* events.c */
+void cg_events_readable(uv_poll_t *h, int status, int events);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * iopub: subscriptions, welcomes, stream text put together, the budget. Runs in `cellgate jupyter`.
+ * iopub: subscriptions, welcomes, gathering of stream text, the budget of output. Runs in `cellgate
+ * jupyter`.
  */
 #include "jupyter/iopub.h"
 
@@ -8,23 +9,20 @@
 #include <string.h>
 #include "base/util.h"
 
-/* Stream text within this time after some was sent waits for company. */
+/* Stream text that comes within this time after a message is gathered for the rest of it. */
 #define GATHER_MS 10
-/*
- * After a pause some goes out nearly at once: print() writes its line's end by itself, a moment
- * later.
- */
+/* Delay of the first text after a pause: print() writes the line end separately. */
 #define LINE_END_MS  2
 #define GATHER_BYTES ((size_t)256 << 10)
 #define MAX_TOPIC    256
-/* What a message costs beside its bytes. */
+/* Bytes that each message counts for in addition to its content. */
 #define MESSAGE_COST 256u
 #define FREE_ERRORS  16u
-/* Comm messages may have so many times the bytes of output. */
+/* The budget of comm messages, as a multiple of that of output. */
 #define COMM_FACTOR 16u
 #define NO_ORIGIN   ((struct cg_jspan){ "", 0 })
 
-/* How the topics that everybody gets begin. */
+/* Prefixes of the topics that every client gets. */
 static const char *const families[] = { "kernel.", "stream.", "display_data", "comm-" };
 
 /* ------------------------------------------------------------------ origins */
@@ -107,26 +105,26 @@ void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state
 
 /* ------------------------------------------------------------------ the budget */
 
-static bool tell(struct cg_iopub *io, struct cg_origin *o, size_t limit)
+static bool notify_over_budget(struct cg_iopub *io, struct cg_origin *o, size_t limit)
 {
         char text[200];
 
-        if (o->told)
+        if (o->notified)
                 return false;
-        o->told = true;
+        o->notified = true;
         snprintf(text, sizeof(text),
                  "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n", limit);
         cg_iopub_notice(io, o, text);
         return false;
 }
 
-/* May these bytes be shown? The first that may not are announced. */
+/* Whether the budget allows these bytes. Publishes a notice the first time that it does not. */
 static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t bytes)
 {
-        if (o->told)
+        if (o->notified)
                 return false;
         if (bytes > io->budget - o->output)
-                return tell(io, o, io->budget);
+                return notify_over_budget(io, o, io->budget);
         o->output += bytes;
         return true;
 }
@@ -147,7 +145,7 @@ static bool may_be_sent(struct cg_iopub *io, struct cg_origin *o, const struct c
         if (strncmp(out->type, "comm_", 5) != 0)
                 return within_budget(io, o, bytes);
         if (bytes / COMM_FACTOR > io->budget - o->comms)
-                return tell(io, o, io->budget);
+                return notify_over_budget(io, o, io->budget);
         o->comms += bytes / COMM_FACTOR;
         return true;
 }
@@ -240,9 +238,9 @@ void cg_iopub_settle(struct cg_iopub *io)
 /* ------------------------------------------------------------------ subscriptions */
 
 /*
- * Options act on the subscriber whose message was read last, and on nobody, without a word, once
- * libzmq has seen any subscriber leave: that may happen in every send. So all that a subscriber
- * needs is set before anything is sent.
+ * The option acts on the subscriber whose message was read last, and silently on none once libzmq
+ * has noticed the end of any subscriber, which may happen in every send. So all topics of a
+ * subscriber are set before anything is sent.
  */
 static void set_topic(struct cg_iopub *io, int option, const char *topic, size_t len)
 {
@@ -263,9 +261,9 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
 }
 
 /*
- * Everybody subscribes to everything. Such a client gets the families of our topics, and first of
- * all its welcome under a topic that nobody else has: whoever is there already is not welcomed
- * again. Until we subscribe it nothing can reach it.
+ * Clients subscribe to everything. Such a client gets the prefixes of our topics, and first its
+ * welcome under a topic of its own, so that other clients do not get it again. No message reaches
+ * it before that.
  */
 static void subscribe_all(struct cg_iopub *io)
 {

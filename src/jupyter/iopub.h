@@ -1,6 +1,6 @@
 /*
- * iopub: everything that all clients see. What is sent here is never dropped by a full queue; what
- * may be left out is counted by us, and said. Runs in `cellgate jupyter`.
+ * iopub: messages to all clients. None is dropped by a full queue; output over the budget is
+ * dropped by us, with a notice. Runs in `cellgate jupyter`.
  */
 #ifndef CG_JUPYTER_IOPUB_H
 #define CG_JUPYTER_IOPUB_H
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "jupyter/message.h"
 
-/* What a message refers to: the request that caused it. Lives as long as output of it may come. */
+/* The request that caused a message. Lives as long as output of it may come. */
 struct cg_origin {
         unsigned refs;
         uint64_t number;        /* of the cell or request in the session; 0 while it has none */
@@ -19,7 +19,7 @@ struct cg_origin {
         size_t output;          /* bytes of streams and displays so far */
         size_t comms;           /* of comm messages */
         unsigned errors;
-        bool told; /* that the rest is left out */
+        bool notified; /* of dropped output */
 };
 
 struct cg_origin *cg_origin_new(uint64_t number, struct cg_jspan header);
@@ -34,10 +34,10 @@ struct cg_iopub {
         const struct cg_log *log;
         size_t budget;
         uint64_t welcomed;
-        bool joined; /* somebody has subscribed */
+        bool joined; /* a client has subscribed */
         void (*on_joined)(void *data);
         void *data;
-        struct cg_origin *pending_of; /* stream text that waits for more */
+        struct cg_origin *pending_of; /* the origin of the gathered stream text */
         bool pending_err, has_pending;
         struct cg_buf pending;
         uv_timer_t timer;
@@ -49,10 +49,10 @@ struct cg_iopub {
 void *cg_iopub_socket(void *ctx, struct cg_err *err);
 int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign,
                   struct cg_jidentity *me, const struct cg_log *log, struct cg_err *err);
-/* Stops watching and sends what waits; the socket is the caller's. */
+/* Stops polling and sends gathered text; the socket is the caller's. */
 void cg_iopub_close(struct cg_iopub *io);
 
-/* All of these may have no origin: NULL. */
+/* The origin may be NULL. */
 void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state);
 void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_jspan content);
 /* Counted against the origin's budget. */

@@ -159,7 +159,7 @@ static int check_sizes(const struct cg_jspan *frames, size_t n, struct cg_err *e
         return 0;
 }
 
-/* Numbers that are too large for jansson must not cost the message: nobody looks at them here. */
+/* A number that is too large for jansson must not make the message invalid. */
 static int load_header(struct cg_jparsed *m, struct cg_err *err)
 {
         json_error_t e;
@@ -272,7 +272,7 @@ static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, st
                         return cg_fail_errno(err, "receiving");
                 }
                 if (peers && !flags)
-                        *peer = cg_peers_took(peers, &f, *peer);
+                        *peer = cg_peers_count_frame(peers, &f, *peer);
                 flags = 0; /* the rest of a message is there already */
                 more = zmq_msg_more(&f);
                 m->bytes += zmq_msg_size(&f);
@@ -435,7 +435,7 @@ static const char *user_name(void)
 {
         const char *name = getenv("USER");
 
-        /* Not getpwuid(): it would load half a dozen libraries for a field that nobody needs. */
+        /* Not getpwuid(): it would load half a dozen libraries for an unimportant field. */
         if (!name || !*name ||
             strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
                 name = "user";

@@ -1,7 +1,7 @@
 /*
- * Jupyter messages: frames, signatures, and what is looked at before anything in them is believed.
- * Runs in `cellgate jupyter`. Whoever reaches the sockets can send anything; only who has the
- * connection file's key is a client.
+ * Jupyter messages: frames, signatures, and the checks before a message is accepted. Runs in
+ * `cellgate jupyter`. Whoever reaches the sockets can send anything; only who has the connection
+ * file's key is a client.
  */
 #ifndef CG_JUPYTER_MESSAGE_H
 #define CG_JUPYTER_MESSAGE_H
@@ -19,7 +19,7 @@
 #define CG_JUPYTER_PROTOCOL "5.5"
 /* Identities before the delimiter: one for each ROUTER between client and us. */
 #define CG_JMSG_MAX_IDS 16
-/* Buffers behind the content: what one request to the kernel can carry. */
+/* Limit of buffers after the content: as many as one request to the kernel can have. */
 #define CG_JMSG_MAX_BUFFERS 63
 #define CG_JMSG_MAX_FRAMES  (CG_JMSG_MAX_IDS + 6 + CG_JMSG_MAX_BUFFERS)
 /* All frames together. A notebook's widget state may have some MB. */
@@ -47,7 +47,7 @@ struct cg_jsign {
 
 #define CG_JSIGN_HEX 64u
 
-/* An empty key means that nothing is signed and everything is believed: as the protocol says. */
+/* With an empty key nothing is signed and every message is accepted, as the protocol requires. */
 int cg_jsign_init(struct cg_jsign *s, const char *key, size_t len, struct cg_err *err);
 void cg_jsign_fini(struct cg_jsign *s);
 /*
@@ -61,7 +61,7 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct c
 
 /* ------------------------------------------------------------------ what comes in */
 
-/* A message that was believed; all spans lie in the frames it was read from. */
+/* An accepted message; all spans point into its frames. */
 struct cg_jparsed {
         size_t n_ids;
         struct cg_jspan header, parent, metadata, content;
@@ -102,12 +102,12 @@ bool cg_jspan_is_empty(struct cg_jspan object);
 
 /* ------------------------------------------------------------------ what goes out */
 
-/* Who we are in the headers that we write. */
+/* Our identity in the headers that we write. */
 struct cg_jidentity {
-        char session[33]; /* new for each kernel process, so that clients can tell */
+        char session[33]; /* new for each kernel process, so that clients notice */
         uint64_t count;
         char id_prefix[56]; /* of every msg_id: session and process */
-        char middle[160];   /* of every header: what stands between its type and its date */
+        char middle[160];   /* the part of every header between its type and its date */
         char date[40];      /* of the second that was formatted last */
         int64_t date_s;
 };

@@ -1,4 +1,4 @@
-/* Who is connected, and how much each has under way. See peers.h. Runs in `cellgate jupyter`. */
+/* Unfinished messages of each connection. See peers.h. Runs in `cellgate jupyter`. */
 #include "jupyter/peers.h"
 
 #include <errno.h>
@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 #include "base/util.h"
 
-/* How often the connections are looked at. What comes meanwhile may come on top of the limits. */
-#define LOOK_MS 250
-/* Of all new connections of a channel together: several limits' worth. */
+/* Interval of the checks. Bytes that arrive between two checks come on top of the limits. */
+#define CHECK_MS 250
+/* Limit of all new connections of a channel together, in multiples of that of one. */
 #define NEW_TOGETHER 2
-/* What may wait, as whole messages, while the front does not read this socket. */
+/* Limit of whole messages that queue up while the front does not read this socket. */
 #define BACKLOG ((uint64_t)1 << 30)
 /* Heartbeats of ZMTP and the handshake are received, and never read as messages. */
 #define SLACK       ((uint64_t)64 << 10)
@@ -28,7 +28,7 @@
 
 /*
  * Linux's struct tcp_info, as far as we need it. glibc's ends before that, and Linux's header
- * cannot stand beside glibc's.
+ * conflicts with glibc's.
  */
 struct tcp_counts {
         unsigned char before[128];
@@ -52,21 +52,21 @@ static struct cg_peer *find(struct cg_peers *p, int fd)
         return NULL;
 }
 
-static void look(uv_timer_t *t);
+static void check_all(uv_timer_t *t);
 
 static void add(struct cg_peers *p, int fd)
 {
-        struct cg_peer *peer = find(p, fd); /* one whose end was not told */
+        struct cg_peer *peer = find(p, fd); /* whose end was not reported */
         uint64_t cookie;
 
         if (!cookie_of(fd, &cookie))
                 return;
         if (!peer && p->n == CG_PEERS_MAX) {
-                if (uv_now(p->zl->loop) - p->told_ms >= 1000)
+                if (uv_now(p->zl->loop) - p->warned_ms >= 1000)
                         cg_log(p->log, CG_LOG_WARN,
                                "%s: there are %u connections already, further ones are cut off", p->name,
                                CG_PEERS_MAX);
-                p->told_ms = uv_now(p->zl->loop);
+                p->warned_ms = uv_now(p->zl->loop);
                 shutdown(fd, SHUT_RDWR);
                 return;
         }
@@ -74,7 +74,7 @@ static void add(struct cg_peers *p, int fd)
                 peer = &p->list[p->n++];
         *peer = (struct cg_peer){ .fd = fd, .cookie = cookie, .since_ms = uv_now(p->zl->loop) };
         if (!uv_is_active((uv_handle_t *)&p->timer))
-                uv_timer_start(&p->timer, look, LOOK_MS, LOOK_MS);
+                uv_timer_start(&p->timer, check_all, CHECK_MS, CHECK_MS);
 }
 
 static void drop(struct cg_peers *p, struct cg_peer *peer)
@@ -113,8 +113,8 @@ static void on_event(struct cg_zsock *z, int events)
 }
 
 /*
- * Whose descriptor it is. The loop may have come to a connection's first message before the news of
- * the connection itself, which libzmq sent earlier.
+ * The connection of a descriptor. Its first message may have been read before libzmq's earlier
+ * event about the connection itself.
  */
 static struct cg_peer *find_new(struct cg_peers *p, int fd)
 {
@@ -130,7 +130,7 @@ static struct cg_peer *find_new(struct cg_peers *p, int fd)
 
 /* ------------------------------------------------------------------ what they send */
 
-struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known)
+struct cg_peer *cg_peers_count_frame(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known)
 {
         struct cg_peer *peer = known;
         size_t size = zmq_msg_size(frame) + (p->curve ? CURVE_MORE : 0);
@@ -144,8 +144,8 @@ struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_pe
         return peer;
 }
 
-/* false: it is not the one that is in the list any more. */
-static bool under_way(const struct cg_peer *peer, uint64_t now_ms, uint64_t *ret)
+/* false: the descriptor belongs to another connection now. */
+static bool unfinished_bytes(const struct cg_peer *peer, uint64_t now_ms, uint64_t *ret)
 {
         struct tcp_counts info = { .bytes_received = 0 };
         socklen_t len = sizeof(info);
@@ -161,26 +161,25 @@ static bool under_way(const struct cg_peer *peer, uint64_t now_ms, uint64_t *ret
 }
 
 /*
- * Resets the connection; libzmq sees an error, and forgets what it holds. A mere shutdown() would
- * be seen behind all that is there to be read, and whoever goes on sending sees to it that there is
- * always more.
+ * Resets the connection; libzmq gets an error and drops its frames. After a mere shutdown() it
+ * would first read all received bytes, and a peer that goes on sending could make that endless.
  */
-static void cut(struct cg_peers *p, const struct cg_peer *peer, uint64_t bytes)
+static void reset_connection(struct cg_peers *p, const struct cg_peer *peer, uint64_t bytes)
 {
         struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 
         cg_log(p->log, CG_LOG_WARN,
-               "%s: a connection has sent %llu bytes that are no whole message: it is cut off", p->name,
+               "%s: a connection has sent %llu bytes of an unfinished message: it is cut off", p->name,
                (unsigned long long)bytes);
         if (connect(peer->fd, &nobody, sizeof(nobody)) < 0)
                 shutdown(peer->fd, SHUT_RDWR);
 }
 
 /*
- * Nothing waits to be read: what is under way is no whole message, of anybody. The question takes
- * the descriptor's edge, which the socket's owner would have woken for.
+ * Whether no message is left to be read: then all unfinished bytes belong to unfinished messages.
+ * Reading ZMQ_EVENTS clears the descriptor's edge, so the owner is woken explicitly.
  */
-static bool drained(const struct cg_peers *p)
+static bool all_messages_read(const struct cg_peers *p)
 {
         int events = 0;
         size_t len = sizeof(events);
@@ -196,8 +195,8 @@ static uint64_t limit_of(const struct cg_peers *p, const struct cg_peer *peer, b
         return all_read ? p->limit_proven : BACKLOG;
 }
 
-/* Too many new ones with a little each: those with the most go first. */
-static void cut_together(struct cg_peers *p, uint64_t bytes[], uint64_t together)
+/* Resets those with the most bytes until the new connections together are within their limit. */
+static void limit_new_together(struct cg_peers *p, uint64_t bytes[], uint64_t together)
 {
         while (together > p->limit_new * NEW_TOGETHER) {
                 size_t most = 0;
@@ -205,33 +204,33 @@ static void cut_together(struct cg_peers *p, uint64_t bytes[], uint64_t together
                 for (size_t i = 1; i < p->n; i++)
                         if (bytes[i] > bytes[most])
                                 most = i;
-                cut(p, &p->list[most], bytes[most]);
+                reset_connection(p, &p->list[most], bytes[most]);
                 together -= bytes[most];
                 bytes[most] = 0;
         }
 }
 
-static void look(uv_timer_t *t)
+static void check_all(uv_timer_t *t)
 {
         struct cg_peers *p = t->data;
         uint64_t now = uv_now(p->zl->loop), bytes[CG_PEERS_MAX], together = 0;
-        bool all_read = drained(p);
+        bool all_read = all_messages_read(p);
 
         for (size_t i = 0; i < p->n; i++) {
                 const struct cg_peer *peer = &p->list[i];
 
                 bytes[i] = 0;
-                if (!under_way(peer, now, &bytes[i]))
+                if (!unfinished_bytes(peer, now, &bytes[i]))
                         continue;
                 if (bytes[i] > limit_of(p, peer, all_read)) {
-                        cut(p, peer, bytes[i]);
+                        reset_connection(p, peer, bytes[i]);
                         bytes[i] = 0;
                 }
                 if (peer->proven)
                         bytes[i] = 0;
                 together += bytes[i];
         }
-        cut_together(p, bytes, together);
+        limit_new_together(p, bytes, together);
 }
 
 /* ------------------------------------------------------------------ start and end */

@@ -1,11 +1,11 @@
 /*
- * Who is connected over tcp, and how much of what each has sent is no message yet. libzmq keeps all
- * frames of a message until its last one has come, whoever sends them and however many, and no
- * option of it bounds that. So its connections are watched from the side: what the system has
- * received on one, less what was read from the socket, is what libzmq holds; who makes it hold too
- * much is cut off. Runs in `cellgate jupyter`.
+ * The tcp connections of a socket, and the bytes of unfinished messages on each. libzmq keeps all
+ * frames of a message until the last one has come, for any peer, and none of its options limits
+ * their number. So its connections are measured from outside: the bytes that the system has
+ * received, less those of the messages that were read, are held by libzmq. A connection over its
+ * limit is reset. docs/jupyter.md says why this is done here. Runs in `cellgate jupyter`.
  *
- * Clients of ipc sockets are not watched: only this user's programs reach them.
+ * Clients of ipc sockets are not measured: only this user's programs reach them.
  */
 #ifndef CG_JUPYTER_PEERS_H
 #define CG_JUPYTER_PEERS_H
@@ -17,17 +17,15 @@
 #include "base/log.h"
 #include "base/loop.h"
 
-/*
- * Connections of one channel. Further ones are cut off, so that those that are there keep theirs.
- */
+/* Limit of connections of one channel. Further ones are closed. */
 #define CG_PEERS_MAX 512u
 
 struct cg_peer {
-        int fd;          /* libzmq's: looked at, never read */
-        uint64_t cookie; /* the system's name for the connection: descriptors are used again */
+        int fd;          /* libzmq's, never read here */
+        uint64_t cookie; /* identifies the connection, since descriptors are reused */
         uint64_t since_ms;
-        uint64_t delivered; /* bytes on the wire of the messages that were read */
-        bool proven;        /* one of them was signed with our key */
+        uint64_t delivered; /* wire bytes of the messages that were read */
+        bool proven;        /* a message was signed with our key */
 };
 
 struct cg_peers {
@@ -40,23 +38,22 @@ struct cg_peers {
         const char *name;
         uint64_t limit_new, limit_proven;
         bool curve, open;
-        uint64_t told_ms; /* that there are too many */
+        uint64_t warned_ms; /* when too many connections were logged last */
         struct cg_peer list[CG_PEERS_MAX];
         size_t n;
 };
 
 /*
- * Watches @sock, which is to be bound later, and served by @owner from then on. @limit_new: bytes
- * that a connection may have under way before it has proven that it has our key; @limit_proven: and
- * afterwards.
+ * Measures @sock, which is bound later and served by @owner. @limit_new: unfinished bytes that a
+ * connection may have before it has proven that it has our key; @limit_proven: and afterwards.
  */
 int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl,
                   const char *name, uint64_t limit_new, uint64_t limit_proven, bool curve,
                   const struct cg_log *log, struct cg_err *err);
-/* A frame was read. Returns the connection that it came from, or NULL. */
-struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known);
+/* Counts a frame that was read. Returns the connection that it came from, or NULL. */
+struct cg_peer *cg_peers_count_frame(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known);
 void cg_peers_close(struct cg_peers *p);
-/* After it, and before the socket's own end. */
+/* After cg_peers_close(), and before the socket is closed. */
 void cg_peers_fini(struct cg_peers *p);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * Asking people: what input() wants, and whether a tool call may run. A client answers in the order
- * in which it was asked, and most answers do not say to which question they belong; so questions
- * that were taken back are remembered until their answer comes, and no late answer to one can allow
- * the call of another. Runs in `cellgate jupyter`.
+ * Questions to people: of input(), and whether a tool call may run. A client answers in the order
+ * of the questions, and most answers do not name their question; so cancelled questions are kept
+ * until their answer comes, and a late answer to one never allows the call of another. Runs in
+ * `cellgate jupyter`.
  *
- * The box of a question looks like that of input(), and it may appear while somebody is typing. So
- * an answer about a call that arrives before anybody can have read the question is ignored, and the
+ * The box of a question looks like that of input(), and may appear while the user is typing. So an
+ * answer about a call that arrives before a person can have read the question is ignored, and the
  * question is asked again. Once the kernel's code has shown anything, the accepting words contain
- * digits (base/confirm.h), up to the end: what was shown stays in the notebook.
+ * digits (base/confirm.h) for the rest of the session, since its output stays in the notebook.
  */
 #include "jupyter/internal.h"
 
@@ -20,7 +20,7 @@
 #define END_OF_FILE "\x04"
 #define REFUSED     "refused by the person at the notebook"
 #define MAX_HOST    300
-/* A client that answers by itself is not asked without end. */
+/* Limit of answers that come too early, for clients that answer automatically. */
 #define MAX_EARLY 10
 #define TOO_EARLY "refused: every answer came before a person could have read the question"
 
@@ -55,7 +55,7 @@ static void remove_asked(struct front *f, struct asked *a)
         }
 }
 
-/* Where the client was asked already, an answer may still come: it will be thrown away. */
+/* A question that was sent may still be answered; that answer will be dropped. */
 static void remove_question(struct front *f, struct question *q)
 {
         /* arguments and hosts are the code's text as well */
@@ -75,7 +75,7 @@ static void remove_question(struct front *f, struct question *q)
         free(q);
 }
 
-void questions_free(struct front *f)
+void cg_stdin_free(struct front *f)
 {
         while (f->questions)
                 remove_question(f, f->questions);
@@ -99,7 +99,7 @@ static struct asked *add_asked(struct front *f, struct question *q)
         return a;
 }
 
-/* The host's name comes from the code inside. */
+/* The host name comes from the kernel's code, so it is rendered. */
 static int show_connection(const struct cg_event *e, const char *digits, struct cg_buf *text)
 {
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
@@ -168,8 +168,8 @@ static void send_question(struct front *f, struct question *q)
         cg_zsock_touch(&f->z[CG_JSTDIN]);
 }
 
-/* The question that stands before a client: one at a time. */
-static struct question *standing(struct front *f, struct cg_jspan id)
+/* The open question of a client; there is at most one. */
+static struct question *open_question(struct front *f, struct cg_jspan id)
 {
         struct question *q = f->questions;
 
@@ -181,7 +181,7 @@ static struct question *standing(struct front *f, struct cg_jspan id)
 static void send_next(struct front *f)
 {
         for (struct question *q = f->questions; q; q = q->next)
-                if (!q->sent && !standing(f, q->id))
+                if (!q->sent && !open_question(f, q->id))
                         send_question(f, q);
 }
 
@@ -209,7 +209,7 @@ static bool add_question(struct front *f, struct jreq *r, struct cg_event *call,
         return true;
 }
 
-void questions_of_end(struct front *f, const struct jreq *r)
+void cg_stdin_request_ended(struct front *f, const struct jreq *r)
 {
         struct question *next;
 
@@ -223,7 +223,7 @@ void questions_of_end(struct front *f, const struct jreq *r)
 
 /* ------------------------------------------------------------------ input() */
 
-void ask_input(struct front *f, struct jreq *r, const struct cg_event *e)
+void cg_stdin_ask_input(struct front *f, struct jreq *r, const struct cg_event *e)
 {
         if (add_question(f, r, NULL, strdup(cg_event_json(e, NULL))))
                 return;
@@ -231,7 +231,7 @@ void ask_input(struct front *f, struct jreq *r, const struct cg_event *e)
         cg_session_input(f->session, NULL, 0, NULL);
 }
 
-void input_closed(struct front *f, const struct jreq *r)
+void cg_stdin_input_closed(struct front *f, const struct jreq *r)
 {
         struct question *next;
 
@@ -267,10 +267,7 @@ static void decide(struct front *f, const struct cg_event *e, bool accept, const
                 cg_log(&f->o->log, CG_LOG_ERROR, "decision %" PRIu64 ": %s", n, err.msg);
 }
 
-/*
- * Only the client whose cell makes the call, and only when it can show a question. Takes @e when
- * true.
- */
+/* Asks the client whose cell makes the call, if it can show a question. Takes @e when true. */
 static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
 {
         if (!r || r->spec->kind != KIND_EXECUTE || !r->allow_stdin)
@@ -278,12 +275,12 @@ static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
         return add_question(f, r, e, NULL);
 }
 
-void judge_call(struct front *f, struct cg_event *e)
+void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
 
-        if (answer == CG_FRONT_ASK && ask_call(f, flying_find(f, cg_event_cell(e)), e))
+        if (answer == CG_FRONT_ASK && ask_call(f, r, e))
                 return;
         if (answer == CG_FRONT_ASK)
                 f->o->judge.nobody(f->o->judge.data, e, &why);
@@ -301,8 +298,8 @@ static void decide_connection(struct front *f, const struct cg_event *e, enum cg
                 cg_log(&f->o->log, CG_LOG_ERROR, "decision about a connection: %s", err.msg);
 }
 
-/* Nobody knows which cell it comes from: the one that runs is asked. */
-void judge_connection(struct front *f, struct cg_event *e)
+/* The event names no cell: the client of the running one is asked. */
+void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
 {
         if (ask_call(f, f->main.running, e))
                 return;
@@ -313,7 +310,7 @@ void judge_connection(struct front *f, struct cg_event *e)
         cg_event_free(e);
 }
 
-void call_closed(struct front *f, uint64_t approval)
+void cg_stdin_call_closed(struct front *f, uint64_t approval)
 {
         struct question *next;
 
@@ -363,7 +360,7 @@ static void answer_connection(struct front *f, struct question *q, const char *t
         cg_event_free(e);
 }
 
-/* @typed: without blanks around it. Anything that is no word of ours refuses, and is the reason. */
+/* @typed: without leading and trailing blanks. Any other text refuses, and is the reason. */
 static void answer_call(struct front *f, struct question *q, const char *typed)
 {
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
@@ -399,7 +396,7 @@ static char *trimmed(const char *value)
 
 /* ------------------------------------------------------------------ answers */
 
-/* The answer came before anybody could have read the question: it was meant for something else. */
+/* The answer came before a person could have read the question. */
 static bool is_early(struct front *f, struct question *q)
 {
         struct cg_event *e;
@@ -421,9 +418,8 @@ static bool is_early(struct front *f, struct question *q)
 }
 
 /*
- * An accepting word without the right digits is no reason of a refusal either. A question that has
- * none was asked before the kernel's code showed anything: if it has since, that may be where the
- * word comes from.
+ * An accepting word without the right digits is asked for again. If a question has no digits but
+ * the kernel's code has shown something since, the word may come from that output.
  */
 static bool lacks_digits(struct front *f, struct question *q, const char *typed)
 {
@@ -460,13 +456,13 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
 }
 
 /*
- * An answer that may belong to a question that was taken back. For input() it is taken: who was
- * interrupted has no other chance to answer. About a call the client is asked again: an old "y"
- * must not become a new one.
+ * An answer that may belong to a cancelled question. input() accepts it, since after an interrupt
+ * the user has no other chance to answer. About a call the client is asked again: an old "y" must
+ * not allow it.
  */
 static void stale_answer(struct front *f, struct cg_jspan id, const char *value, size_t len)
 {
-        struct question *q = standing(f, id);
+        struct question *q = open_question(f, id);
 
         if (q && q->call)
                 send_question(f, q);
@@ -475,8 +471,8 @@ static void stale_answer(struct front *f, struct cg_jspan id, const char *value,
 }
 
 /*
- * The oldest that this client has not answered, or the one that the answer names. Only who was
- * asked may answer.
+ * The oldest unanswered question of this client, or the one that the answer names. Only the client
+ * that was asked may answer.
  */
 static struct asked *find_asked(struct front *f, struct cg_jspan id, const char *msg_id)
 {
@@ -488,9 +484,8 @@ static struct asked *find_asked(struct front *f, struct cg_jspan id, const char 
 }
 
 /*
- * Which input_request does the answer name? NULL: it does not say. Some clients name the cell's
- * request instead. A name that is neither is of a question that was answered before: it is kept,
- * and fits nothing.
+ * The input_request that the answer names, or NULL. Some clients name the cell's request instead.
+ * Any other name is of a question that was answered before, and matches none.
  */
 static const char *named(const struct front *f, const json_t *parent)
 {
@@ -522,18 +517,14 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         send_next(f);
 }
 
-void stdin_readable(struct cg_zsock *z, int events)
+void cg_stdin_readable(struct cg_zsock *z, int events)
 {
         struct front *f = z->data;
         cg_auto_json json_t *parent = NULL, *content = NULL;
         struct cg_jmsg *msg;
-        struct cg_err err;
-        int rc = cg_jmsg_recv(f->socks[CG_JSTDIN], &f->sign, &f->peers[CG_JSTDIN], &msg, &err);
 
         (void)events;
-        if (rc < 0)
-                reject(f, CG_JSTDIN, &err);
-        if (rc != 0)
+        if (cg_front_receive(f, CG_JSTDIN, &msg) != 0)
                 return;
         if (strcmp(msg->m.type, "input_reply") == 0 && msg->m.n_ids && f->state == READY) {
                 parent = json_loadb(msg->m.parent.p, msg->m.parent.len, JSON_ALLOW_NUL, NULL);

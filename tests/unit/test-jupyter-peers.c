@@ -34,7 +34,7 @@ static void on_message(struct cg_zsock *z, int events)
                 zmq_msg_init(&m);
                 assert_true(zmq_msg_recv(&m, z->sock, ZMQ_DONTWAIT) >= 0);
                 if (!first)
-                        peer = cg_peers_took(&p->peers, &m, peer);
+                        peer = cg_peers_count_frame(&p->peers, &m, peer);
                 more = zmq_msg_more(&m);
                 zmq_msg_close(&m);
         }

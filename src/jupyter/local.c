@@ -1,0 +1,68 @@
+/*
+ * Requests that are answered without the kernel: kernel_info, connect, interrupt, shutdown. Runs in
+ * `cellgate jupyter`.
+ */
+#include "jupyter/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+
+static void answer_connect(struct front *f, struct jreq *r)
+{
+        char content[300];
+
+        snprintf(
+                content, sizeof(content),
+                "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,\"hb_port\":%d}",
+                f->conn.ports[CG_JSHELL], f->conn.ports[CG_JIOPUB], f->conn.ports[CG_JSTDIN],
+                f->conn.ports[CG_JCONTROL], f->conn.ports[CG_JHB]);
+        cg_jreq_reply(f, r, SPAN(content));
+}
+
+/* By number, so that no other cell is interrupted when this one has ended meanwhile. */
+void cg_local_interrupt(struct front *f)
+{
+        struct jreq *running[] = { f->main.running, f->control.running };
+
+        for (size_t i = 0; f->state == READY && i < CG_ARRAY_LEN(running); i++)
+                if (running[i] && running[i]->origin->number)
+                        cg_session_cancel(f->session, running[i]->origin->number, NULL);
+}
+
+static void answer_shutdown(struct front *f, struct jreq *r)
+{
+        struct cg_jspan content = r->msg->m.content, restart;
+        char text[64];
+        bool again = cg_jspan_member(content, "restart", &restart, NULL) == 0 && restart.len == 4 &&
+                     memcmp(restart.p, "true", 4) == 0;
+
+        snprintf(text, sizeof(text), "{\"status\":\"ok\",\"restart\":%s}", again ? "true" : "false");
+        cg_jreq_reply(f, r, SPAN(text));
+        cg_iopub_send(&f->iopub, r->origin, "shutdown_reply", SPAN(text));
+        cg_jreq_finish(f, r);
+        f->restarting = again;
+        cg_front_stop(f);
+}
+
+void cg_local_answer(struct front *f, struct jreq *r)
+{
+        switch (r->spec->kind) {
+        case KIND_INFO:
+                cg_jreq_reply(f, r, (struct cg_jspan){ f->info, f->info_len });
+                break;
+        case KIND_CONNECT:
+                answer_connect(f, r);
+                break;
+        case KIND_INTERRUPT:
+                cg_local_interrupt(f);
+                cg_jreq_reply(f, r, CG_JSPAN("{\"status\":\"ok\"}"));
+                break;
+        case KIND_SHUTDOWN:
+                answer_shutdown(f, r);
+                return;
+        default:
+                break;
+        }
+        cg_jreq_finish(f, r);
+}

@@ -1,0 +1,142 @@
+/* Replies to requests, and errors of ours. Runs in `cellgate jupyter`. */
+#include "jupyter/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+
+/*
+ * The members of an error of ours. Its traceback is name and text, since some clients show nothing
+ * but the traceback.
+ */
+static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf line = { .max = 65536 };
+
+        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
+            cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
+            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 ||
+            cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 || cg_json_quote(b, line.data, line.len, NULL) < 0)
+                return -1;
+        return cg_buf_adds(b, "]", NULL);
+}
+
+void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = 262144 };
+
+        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
+            cg_buf_adds(&b, "}", NULL) == 0)
+                cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
+}
+
+void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out)
+{
+        struct cg_jspan ids[CG_JMSG_MAX_IDS];
+        struct cg_err err;
+
+        if (!r->spec->reply) {
+                if (out->release)
+                        out->release(out->owner);
+                return;
+        }
+        for (size_t i = 0; i < r->msg->m.n_ids; i++)
+                ids[i] = cg_jmsg_frame(r->msg, i);
+        out->type = r->spec->reply;
+        out->ids = ids;
+        out->n_ids = r->msg->m.n_ids;
+        out->parent = r->msg->m.header;
+        cg_iopub_flush(&f->iopub); /* all output is sent before the reply */
+        if (cg_jmsg_send(f->socks[r->channel], &f->sign, &f->me, out, NULL, &err) < 0)
+                cg_log(&f->o->log, CG_LOG_ERROR, "%s could not be sent: %s", out->type, err.msg);
+        cg_zsock_touch(&f->z[r->channel]);
+}
+
+void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content)
+{
+        struct cg_jout out = { .content = content };
+
+        cg_jreq_reply_relay(f, r, &out);
+}
+
+void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_free char *info = NULL;
+        size_t len = 0;
+
+        if (r->spec->kind == KIND_EXECUTE) {
+                if (!r->silent)
+                        cg_jreq_show_error(f, r->origin, ename, evalue);
+                cg_jreq_cell_reply(f, r, false, f->count, CG_JSPAN("{}"), ename, evalue);
+                return;
+        }
+        if (r->spec->kind == KIND_INFO)
+                info = cg_info_error(ename, evalue, &len);
+        if (info) {
+                cg_jreq_reply(f, r, (struct cg_jspan){ info, len });
+                return;
+        }
+        if (cg_buf_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
+            cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
+            cg_buf_adds(&b, ",\"traceback\":[]}", NULL) == 0)
+                cg_jreq_reply(f, r, (struct cg_jspan){ b.data, b.len });
+}
+
+static bool has(struct cg_jspan json, const char *key)
+{
+        struct cg_jspan v;
+
+        return cg_jspan_member(json, key, &v, NULL) == 0;
+}
+
+/* The members that clients expect and the kernel's reply does not have. */
+static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const char *ename, const char *evalue)
+{
+        int r = 0;
+
+        if (!ok && !has(json, "ename"))
+                r |= cg_buf_adds(b, ",", NULL) | add_error(b, ename, evalue);
+        if (!has(json, "user_expressions"))
+                r |= cg_buf_adds(b, ",\"user_expressions\":{}", NULL);
+        if (!has(json, "payload"))
+                r |= cg_buf_adds(b, ",\"payload\":[]", NULL);
+        return r;
+}
+
+void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
+                        const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+        struct cg_jout out = { .content = { NULL, 0 } };
+        char metadata[200];
+        int n = 0;
+
+        if (!cg_jspan_is_empty(json)) {
+                const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
+
+                n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
+        }
+        n |= add_missing(&b, json, ok, ename, evalue);
+        if (n == 0) {
+                cg_auto_buf struct cg_buf all = { .max = SIZE_MAX / 2 };
+
+                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
+                                ok ? "ok" : "error", count);
+                n |= cg_buf_add(&all, b.data, b.len, NULL) | cg_buf_adds(&all, "}", NULL);
+                snprintf(metadata, sizeof(metadata),
+                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
+                         r->started, f->me.session, ok ? "ok" : "error");
+                out.content = (struct cg_jspan){ all.data, all.len };
+                out.metadata = SPAN(metadata);
+                cg_jreq_reply_relay(f, r, &out);
+        }
+        if (n < 0)
+                cg_jreq_reply(
+                        f, r,
+                        CG_JSPAN(
+                                "{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
+                                "\"traceback\":[],\"execution_count\":0}"));
+}

@@ -1,0 +1,144 @@
+/*
+ * Requests of clients, from their arrival to their `idle`. Runs in `cellgate jupyter`.
+ */
+#include "jupyter/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+/*
+ * After this time the kernel replies with the completions that it has found so far. The first
+ * completion of a kernel whose zygote has not prepared it reads the stubs of the standard library,
+ * which takes a second, or several on a busy machine.
+ */
+#define COMPLETE_MS 5000
+#define INSPECT_MS  3000
+/* Callbacks of widgets may compute for long; users can interrupt them. */
+#define COMM_MS (INT64_C(24) * 3600 * 1000)
+
+static const struct kind_spec kinds[] = {
+        { "execute_request", "execute_reply", KIND_EXECUTE, 0 },
+        { "kernel_info_request", "kernel_info_reply", KIND_INFO, 0 },
+        { "complete_request", "complete_reply", KIND_RELAY, COMPLETE_MS },
+        { "inspect_request", "inspect_reply", KIND_RELAY, INSPECT_MS },
+        { "is_complete_request", "is_complete_reply", KIND_RELAY, INSPECT_MS },
+        { "history_request", "history_reply", KIND_RELAY, 0 },
+        { "comm_info_request", "comm_info_reply", KIND_RELAY, 0 },
+        { "comm_open", NULL, KIND_COMM, COMM_MS },
+        { "comm_msg", NULL, KIND_COMM, COMM_MS },
+        { "comm_close", NULL, KIND_COMM, COMM_MS },
+        { "connect_request", "connect_reply", KIND_CONNECT, 0 },
+        { "interrupt_request", "interrupt_reply", KIND_INTERRUPT, 0 },
+        { "shutdown_request", "shutdown_reply", KIND_SHUTDOWN, 0 },
+        { "debug_request", "debug_reply", KIND_SIDE, 0 },
+        { "usage_request", "usage_reply", KIND_SIDE, 0 },
+        { "create_subshell_request", "create_subshell_reply", KIND_SIDE, 0 },
+        { "delete_subshell_request", "delete_subshell_reply", KIND_SIDE, 0 },
+        { "list_subshell_request", "list_subshell_reply", KIND_SIDE, 0 },
+};
+static const struct kind_spec unknown_kind = { "unknown", NULL, KIND_UNKNOWN, 0 };
+
+static const struct kind_spec *kind_of(const char *type)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
+                if (strcmp(type, kinds[i].type) == 0)
+                        return &kinds[i];
+        return &unknown_kind;
+}
+
+struct jreq *cg_jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jmsg *msg)
+{
+        struct jreq *r = calloc(1, sizeof(*r));
+
+        if (r)
+                r->origin = cg_origin_new(0, msg->m.header);
+        if (!r || !r->origin) {
+                free(r);
+                cg_jmsg_free(msg);
+                return NULL;
+        }
+        r->spec = kind_of(msg->m.type);
+        r->channel = channel;
+        r->msg = msg;
+        return r;
+}
+
+void cg_jreq_begin(struct front *f, struct jreq *r)
+{
+        if (r->begun)
+                return;
+        r->begun = true;
+        cg_jidentity_date(&f->me, r->started, sizeof(r->started));
+        cg_iopub_status(&f->iopub, r->origin, "busy");
+}
+
+/* Takes @o. */
+void cg_front_add_past(struct front *f, struct cg_origin *o)
+{
+        struct cg_origin **place = &f->past[f->n_past++ % MAX_PAST];
+
+        cg_origin_unref(*place);
+        *place = o;
+}
+
+struct jreq *cg_in_flight_find(struct front *f, uint64_t number)
+{
+        struct jreq *r = f->in_flight;
+
+        while (number && r && r->origin->number != number)
+                r = r->next;
+        if (!number || r)
+                return number ? r : NULL;
+        if (f->main.offered && f->main.offered->origin->number == number)
+                return f->main.offered;
+        for (struct shell_queue *q = f->subshells; q; q = q->next)
+                if (q->offered && q->offered->origin->number == number)
+                        return q->offered;
+        return NULL;
+}
+
+void cg_queue_free_if_idle(struct front *f, struct shell_queue *q)
+{
+        if (!q->id || q->running || q->first)
+                return;
+        for (struct shell_queue **p = &f->subshells; *p; p = &(*p)->next) {
+                if (*p == q) {
+                        *p = q->next;
+                        break;
+                }
+        }
+        free(q->id);
+        free(q);
+}
+
+void cg_jreq_finish(struct front *f, struct jreq *r)
+{
+        struct shell_queue *q = r->queue;
+
+        for (struct jreq **p = &f->in_flight; *p; p = &(*p)->next) {
+                if (*p == r) {
+                        *p = r->next;
+                        break;
+                }
+        }
+        if (r->begun)
+                cg_iopub_status(&f->iopub, r->origin, "idle");
+        if (r->origin->number)
+                cg_front_add_past(f, cg_origin_ref(r->origin));
+        if (q) {
+                q->running = NULL;
+                cg_queue_free_if_idle(f, q);
+        }
+        cg_stdin_request_ended(f, r);
+        cg_origin_unref(r->origin);
+        cg_jmsg_free(r->msg);
+        free(r);
+}
+
+void cg_jreq_end_with_error(struct front *f, struct jreq *r, const char *ename, const char *evalue)
+{
+        cg_jreq_begin(f, r);
+        cg_jreq_fail(f, r, ename, evalue);
+        cg_jreq_finish(f, r);
+}
