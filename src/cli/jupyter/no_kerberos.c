@@ -1,6 +1,7 @@
 /*
- * In place of Kerberos in cellgate-jupyter. Debian's libzmq.a can authenticate by it, and there is
- * no static library of it; nobody here asks for that: whoever did would be refused.
+ * Stubs of Kerberos for cellgate-jupyter. Debian's libzmq.a refers to it, and there is no static
+ * library of it. cellgate never uses this authentication; the stubs refuse it. docs/jupyter.md says
+ * why the program is static.
  */
 #define REFUSE 0xd0000u /* GSS_S_FAILURE */
 
