@@ -52,7 +52,7 @@ static const struct cg_opt table[] = {
 
 struct gen {
         const char *name, *out, *tools;
-        char **command; /* NULL-terminated; the words behind "--" */
+        char **command; /* NULL-terminated; the words after "--" */
         int64_t timeout_ms;
         bool verbose, help;
 };
@@ -143,7 +143,7 @@ static int get_tools(const struct gen *g, char **ret, size_t *len, struct cg_err
         return cg_read_file(g->tools, CG_MAX_TOOL_RESULT, ret, len, err);
 }
 
-/* Summary on standard output, everything to look at on standard error. */
+/* Summary on standard output, details on standard error. */
 static int tell(const struct gen *g, const char *report_text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 }, package = { .max = 4096 };

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/util.h"
 
-/* More than anybody writes; a typo in a loop that generates rules should not eat memory. */
+/* Far more than anybody writes; limits the memory of a script that generates rules by mistake. */
 #define MAX_RULES 10000
 
 struct rule {
@@ -132,7 +132,7 @@ void cg_approve_forget(struct cg_approve *a, const char *server)
         a->n = n;
 }
 
-/* Length of the character at @s: '?' stands for a character, not for a byte. */
+/* Length of the character at @s: '?' matches a character, not a byte. */
 static size_t char_len(const char *s, size_t left)
 {
         uint32_t cp;

@@ -2,11 +2,10 @@
  * Approval rules: which tool calls are accepted or refused without asking a person. Used by
  * `cellgate run` and `cellgate mcp serve`.
  *
- * A rule is `ask`, `none` or `all`, which say what happens to a call that no pattern decides; or a
- * pattern SERVER.TOOL, which accepts; or !SERVER.TOOL, which refuses. In patterns `*` stands for
- * any characters and `?` for one. The order of rules does not matter: a call that any `!` pattern
- * matches is refused, else one that any pattern matches is accepted. So no rule that is added can
- * open what another one closed.
+ * A rule is `ask`, `none` or `all`, for calls that no pattern decides; or a pattern SERVER.TOOL,
+ * which accepts; or !SERVER.TOOL, which refuses. In patterns `*` matches any characters and `?`
+ * one. The order of rules does not matter: a call that any `!` pattern matches is refused, else one
+ * that any pattern matches is accepted. So an added rule never allows what another one refuses.
  */
 #ifndef CG_CLI_COMMON_APPROVE_H
 #define CG_CLI_COMMON_APPROVE_H
@@ -30,8 +29,8 @@ struct cg_approve *cg_approve_free(struct cg_approve *a);
 int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err);
 
 /*
- * What happens to a call that no pattern decides: from ask, none or all; @def where none of them
- * was said.
+ * The answer for a call that no pattern decides: the rule ask, none or all, or @def where none of
+ * these was given.
  */
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def);
 enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
@@ -39,7 +38,7 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 /* Accepts this very tool from now on: names are taken literally. A `!` pattern still wins. */
 int cg_approve_always(struct cg_approve *a, const char *server, const char *tool, struct cg_err *err);
 
-/* What was accepted so of @server is no more: another program has its name now. */
+/* Drops what cg_approve_always() has accepted for @server: another program has its name now. */
 void cg_approve_forget(struct cg_approve *a, const char *server);
 
 /* *rule (may be NULL): the text of the rule that decided, borrowed; NULL where it was the base. */
@@ -53,7 +52,7 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
                        struct cg_err *err);
 
-/* Exported for its test: does @pattern stand for exactly @len bytes of @text? */
+/* Exported for its test: whether @pattern matches exactly @len bytes of @text. */
 bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
 
 #endif

@@ -13,7 +13,7 @@ enum cg_exit {
         CG_EXIT_REFUSED = 4, /* a refused tool call that the cell did not catch */
         CG_EXIT_TIMEOUT = 124,
         CG_EXIT_CANCELLED = 130,
-        /* whoever read standard output has gone: the status a shell shows for SIGPIPE */
+        /* the reader of standard output has exited: the status that a shell reports for SIGPIPE */
         CG_EXIT_PIPE = 141,
 };
 
@@ -33,7 +33,7 @@ int cg_cli_mcp(int argc, char **argv);
 int cg_cli_jupyter(int argc, char **argv);
 int cg_cli_doctor(int argc, char **argv);
 int cg_cli_selftest(int argc, char **argv);
-int cg_cli_sandbox(int argc, char **argv); /* exit statuses of its own: the command's */
+int cg_cli_sandbox(int argc, char **argv); /* returns the command's exit status */
 
 /*
  * Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns

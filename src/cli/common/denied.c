@@ -23,22 +23,22 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
 void cg_denied_forget(struct cg_denied *d)
 {
         while (d->n)
-                free(d->told[--d->n]);
+                free(d->reported[--d->n]);
         d->full = false;
 }
 
-/* Was it told? Else it is from now on. */
-static bool told(struct cg_denied *d, const char *line)
+/* Whether @line was reported already; marks it as reported. */
+static bool was_reported(struct cg_denied *d, const char *line)
 {
         for (size_t i = 0; i < d->n; i++)
-                if (strcmp(d->told[i], line) == 0)
+                if (strcmp(d->reported[i], line) == 0)
                         return true;
-        if (d->n < CG_DENIED_MAX && (d->told[d->n] = strdup(line)))
+        if (d->n < CG_DENIED_MAX && (d->reported[d->n] = strdup(line)))
                 d->n++;
         return false;
 }
 
-/* It tells of errors that the cell's own traceback explains. */
+/* The cell's own traceback explains these. */
 static bool is_kernels(const struct cg_event *e)
 {
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
@@ -59,7 +59,7 @@ int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf 
                 return 0;
         if (cg_text_render(&line, text, len, MAX_LINE - 1, err) < 0 || cg_buf_adds(&line, "", err) < 0)
                 return -1;
-        if (told(d, line.data))
+        if (was_reported(d, line.data))
                 return 0;
         if (!full)
                 return cg_buf_adds(b, line.data, err);

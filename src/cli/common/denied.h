@@ -1,6 +1,6 @@
 /*
- * What the sandbox refused, told to people and agents. Programs try again and again, and code in a
- * kernel is no friend: so each refusal is told once for a cell, and only so many.
+ * Reports of what the sandbox refused, for people and agents. Programs retry, and code in a kernel
+ * is hostile: so each refusal is reported once for a cell, and at most CG_DENIED_MAX of them.
  */
 #ifndef CG_CLI_COMMON_DENIED_H
 #define CG_CLI_COMMON_DENIED_H
@@ -13,17 +13,17 @@
 #define CG_DENIED_MAX 8
 
 struct cg_denied {
-        char *told[CG_DENIED_MAX];
+        char *reported[CG_DENIED_MAX];
         size_t n;
-        bool full; /* and that was told */
+        bool full; /* and that was reported */
 };
 
-/* The cell has ended. */
+/* Call at the end of a cell. */
 void cg_denied_forget(struct cg_denied *d);
 
 /*
- * Appends what there is to tell about a DENIED event, a sentence without line end; nothing where it
- * was told already.
+ * Appends the report of a DENIED event, a sentence without line end; nothing where it was reported
+ * already.
  */
 int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
 

@@ -24,7 +24,7 @@ struct cg_images {
         char *dir; /* as given, without slashes at the end */
         /* last component of dir: points into it; NULL where that is . or .. or / */
         const char *name;
-        char *folder; /* the folder that dir stands in: everything before name */
+        char *folder; /* the parent folder of dir */
         int parent;   /* the same, opened */
         int fd;       /* dir itself, -1 before the first image */
         /* of the last image, and its number: so that a long cell does not try all names again */
@@ -72,7 +72,7 @@ static int open_folder(const char *path)
         return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 }
 
-/* Splits dir into the folder it stands in and its own name. */
+/* Splits dir into its parent folder and its own name. */
 static int open_parent(struct cg_images *im, struct cg_err *err)
 {
         const char *slash = strrchr(im->dir, '/');
@@ -129,7 +129,7 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
         return 0;
 }
 
-/* What stands where the folder is to be: a cell can put anything there. */
+/* Checks what exists at the path of the folder: a cell can put anything there. */
 static const char *kind_of_name(int parent, const char *name)
 {
         struct stat st;

@@ -10,16 +10,15 @@ struct cg_images;
 
 /*
  * Prepares saving under @dir, which is made when the first image comes. Call before untrusted code
- * runs: the folder that @dir stands in is opened now, and must exist. A @dir that is a symbolic
- * link is refused: the default images/ lies in the workspace, where a kernel could make it point
- * anywhere.
+ * runs: the parent folder of @dir is opened now, and must exist. A @dir that is a symbolic link is
+ * refused: the default images/ is in the workspace, where a kernel could make it point anywhere.
  */
 int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err);
 struct cg_images *cg_images_free(struct cg_images *im);
 
 /*
- * Which image an event has: "image/png", "image/jpeg" or "image/svg+xml", the first of these; NULL
- * for none.
+ * The type of an event's image: "image/png", "image/jpeg" or "image/svg+xml", the first of these;
+ * NULL for none.
  */
 const char *cg_images_mime(struct cg_event *e);
 
@@ -38,7 +37,7 @@ int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct 
  */
 int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err);
 
-/* The part of cg_images_save() behind the event. */
+/* The part of cg_images_save() that needs no event. */
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
                     char **ret, struct cg_err *err);
 

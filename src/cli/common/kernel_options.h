@@ -1,7 +1,7 @@
 /*
- * What `cellgate run`, `mcp serve` and `jupyter` are told in the same words about the kernels that
- * they start. Each has its table of options and its help; what an option means, and what a session
- * takes of it, is here. Runs in the command `cellgate`.
+ * Options about kernels that `cellgate run`, `mcp serve` and `jupyter` have in common. Each command
+ * has its table of options and its help; reading an option, and passing it to a session, is done
+ * here. Runs in the command `cellgate`.
  */
 #ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
 #define CG_CLI_COMMON_KERNEL_OPTIONS_H
@@ -43,9 +43,7 @@ struct cg_kernel_options {
         bool no_sandbox, help;
 };
 
-/*
- * For a command line of so many words. Whether it fails or not, cg_kernel_options_fini() is called.
- */
+/* For a command line of @argc words. Call cg_kernel_options_fini() also when it fails. */
 int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err *err);
 void cg_kernel_options_fini(struct cg_kernel_options *o);
 
@@ -54,12 +52,12 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
 /* CG_E_INVAL when they contradict each other. */
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
 
-/* The settings of --sandbox or --allow-host; *ret as cg_settings_file_read() says. */
+/* The settings of --sandbox or --allow-host; *ret as of cg_settings_file_read(). */
 int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
 /*
- * The files of --mcp and --sandbox, where cells could reach them. They could write both where they
- * lie in the workspace, and would change what the next kernel may do.
+ * The files of --mcp and --sandbox, where cells could reach them. Files in the workspace could be
+ * written by cells, which would change what the next kernel may do.
  */
 struct cg_kernel_hides {
         char *mcp, *sandbox;
@@ -67,8 +65,8 @@ struct cg_kernel_hides {
 };
 
 /*
- * Sandbox, tier, limits and what is hidden, as a session takes them. @workspace: NULL is the
- * current folder. Fills @hides, which @so points into; also when it fails, cg_kernel_hides_fini().
+ * Sets sandbox, tier, limits and hidden files of @so. @workspace: NULL is the current folder. Fills
+ * @hides, which @so points into; also when it fails, cg_kernel_hides_fini().
  */
 int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace,
                               struct cg_kernel_hides *hides, struct cg_session_options *so,

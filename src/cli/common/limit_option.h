@@ -10,7 +10,7 @@
  * the names that there are.
  */
 int cg_limit_option(struct cg_sandbox_limits *l, const char *value, struct cg_err *err);
-/* They win over those of the settings. */
+/* They override those of the settings. */
 void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so);
 
 #endif

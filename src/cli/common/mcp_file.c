@@ -25,7 +25,7 @@ static bool is_link(const char *path)
 }
 
 /*
- * Does the folder that @path stands in, or one below it, belong to the workspace? @path is cut and
+ * Whether the parent folder of @path, or one below it, belongs to the workspace. @path is cut and
  * put together again.
  */
 static bool stands_in(char *path, const char *workspace)

@@ -1,7 +1,7 @@
 /*
- * The file of --mcp. It holds commands that run outside the sandbox, and often secrets; and it
- * often lies in the workspace, where cells may write. So it is hidden from them. The file of
- * --sandbox is no different. Runs in the command `cellgate`.
+ * The file of --mcp. It has commands that run outside the sandbox, and often secrets, and it often
+ * is in the workspace, where cells may write. So it is hidden from them, and so is the file of
+ * --sandbox. Runs in the command `cellgate`.
  */
 #ifndef CG_CLI_COMMON_MCP_FILE_H
 #define CG_CLI_COMMON_MCP_FILE_H
@@ -9,10 +9,10 @@
 #include "base/err.h"
 
 /*
- * *ret: what a session has to hide, for the caller to free; NULL where there is nothing: @path is
- * NULL, or no regular file. A path that goes through a symbolic link in the workspace is an error:
- * cells could send it elsewhere, and the next run would start what they wrote. @workspace: NULL is
- * the current folder.
+ * *ret: the path that a session has to hide (caller frees); NULL where @path is NULL or not a
+ * regular file. A path that goes through a symbolic link in the workspace is an error: cells could
+ * redirect it, and the next run would start the programs of their choice. @workspace: NULL is the
+ * current folder.
  */
 int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct cg_err *err);
 

@@ -14,7 +14,7 @@ struct cg_opt {
         int id;            /* at least 2 */
         char letter;       /* 'c' for -c; 0 for none */
         const char *name;  /* "workspace" for --workspace; NULL for none */
-        const char *value; /* what its value is called in messages; NULL when it takes none */
+        const char *value; /* name of its value in messages; NULL when it takes none */
 };
 
 struct cg_optscan {
@@ -37,8 +37,8 @@ enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
 
 /*
- * How many letters must be typed, left out, changed or swapped to make @b of @a; at most 64 bytes
- * of each are looked at.
+ * Edit distance of @a and @b: insertions, deletions, substitutions and transpositions; of at most
+ * 64 bytes of each.
  */
 size_t cg_opt_distance(const char *a, const char *b);
 

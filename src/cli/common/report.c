@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/common/args.h"
 
-/* Appends what the string @key of @object says, on one line; "?" where there is none. */
+/* Appends the string member @key of @object, on one line; "?" where there is none. */
 static void add_text(struct cg_buf *b, struct cg_raw object, const char *key)
 {
         cg_auto_buf struct cg_buf text = { .max = 65536 };

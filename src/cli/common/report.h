@@ -1,6 +1,5 @@
 /*
- * What cg_codegen() and cg_session_add_mcp_servers() say about the tools of a server, told to a
- * person.
+ * Prints the reports of cg_codegen() and cg_session_add_mcp_servers() about a server's tools.
  */
 #ifndef CG_CLI_COMMON_REPORT_H
 #define CG_CLI_COMMON_REPORT_H

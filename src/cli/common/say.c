@@ -1,4 +1,4 @@
-/* What the command line says: results on standard output, failures on standard error. */
+/* Results on standard output, failures on standard error. */
 #include <string.h>
 #include "base/buf.h"
 #include "base/fd.h"

@@ -62,8 +62,9 @@ void cg_screen_clear(struct cg_screen *s)
 }
 
 /*
- * Copies rendered text with the mark broken up. What stands on the terminal already is remembered
- * in s->match, because a kernel can write "[cell" to standard output and "gate]" to standard error.
+ * Copies rendered text with the mark broken up. The text that is on the terminal already is
+ * remembered in s->match, because a kernel can write "[cell" to standard output and "gate]" to
+ * standard error.
  */
 static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
 {
@@ -181,13 +182,13 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 return;
         for (char *p = text; *p; p++)
                 if (*p == '\n')
-                        *p = ' '; /* one line: the mark stands before all of it */
+                        *p = ' '; /* one line, with the mark before it */
         cg_screen_clear(s);
         s->kernel_wrote = true; /* names and paths in it may be a kernel's */
         if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
             cg_buf_adds(&line, " ", NULL) < 0 ||
             cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
-            /* A terminal breaks a long line, and its rest stands in the first column. */
+            /* A terminal breaks a long line, and its rest begins in the first column. */
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
             cg_buf_adds(&line, "\n", NULL) < 0)
                 return;

@@ -13,22 +13,20 @@
 
 /*
  * Every line of ours on a terminal begins with this. In kernel output there its last letter is
- * shown as an escape, wherever it stands.
+ * shown as an escape, wherever it occurs.
  */
 #define CG_MARK "[cellgate]"
 
 struct cg_screen {
-        bool tty[3]; /* is descriptor 1, 2 a terminal; [0] unused */
-        /*
-         * may our lines have colour: a kernel's cannot, so it is one more sign of whose line it is
-         */
+        bool tty[3]; /* descriptors 1 and 2 are terminals; [0] is unused */
+        /* our lines may have colour; a kernel's text cannot */
         bool style;
-        /* the terminal's cursor stands at the start of a line, as far as we wrote */
+        /* the terminal's cursor is at the start of a line */
         bool line_start;
         bool progress;     /* a progress line is drawn on standard error */
         bool kernel_wrote; /* text from a kernel was shown; never cleared */
         size_t match;      /* how many characters of CG_MARK the terminal's last characters spell */
-        /* errno of a write that failed, 0 for none; nothing is written any more then */
+        /* errno of a failed write, after which nothing is written; 0: none */
         int error;
         int error_fd; /* where it failed */
 };
@@ -38,7 +36,7 @@ void cg_screen_init(struct cg_screen *s);
 /* Output of a kernel to @fd (1 or 2). A failure is kept in s->error: EPIPE, ENOSPC... */
 void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len);
 
-/* The same with a line end behind it, where there is none. */
+/* The same, and a line end where @text has none. */
 void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len);
 
 /*
@@ -50,7 +48,7 @@ void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, cons
 
 /*
  * Copies rendered text from outside, for a line of ours, with the mark broken up wherever it
- * stands.
+ * occurs.
  */
 int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
 
@@ -61,15 +59,12 @@ int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
 void cg_screen_note(struct cg_screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Draws "cell 2 of 5, 12 s, 3 pending" on standard error, when it is a terminal and the cursor
- * stands at the start of a line.
+ * Draws "cell 2 of 5, 12 s, 3 pending" on standard error, when it is a terminal and the cursor is
+ * at the start of a line.
  */
 void cg_screen_progress(struct cg_screen *s, const char *text);
 
-/*
- * Ends what stands on the terminal, so that a line of ours can begin: erases the progress line,
- * ends an unfinished line.
- */
+/* Prepares the terminal for a line of ours: erases the progress line, ends an unfinished line. */
 void cg_screen_clear(struct cg_screen *s);
 
 /* The mark with its colour, if any. Static. */

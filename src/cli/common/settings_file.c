@@ -19,9 +19,7 @@ int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)
         *ret = NULL;
         if (!path)
                 return 0;
-        /*
-         * As strict as the supervisor, which reads it again: a key that is not known is an error.
-         */
+        /* As strict as the supervisor, which reads it again: an unknown key is an error. */
         if (cg_read_file(path, CG_MAX_SETTINGS / 2, &text, &len, err) < 0 ||
             cg_settings_parse(text, len, path, 0, &s, err) < 0)
                 return -1;

@@ -17,7 +17,7 @@
 #define PREFIX "jupyter-"
 
 /*
- * The folder that private supervisors of this user use as well: what lies in it is hidden from all
+ * The folder that private supervisors of this user use as well: its contents are hidden from all
  * kernels.
  */
 static int runtime_dir(char *buf, size_t size, struct cg_err *err)
@@ -25,7 +25,7 @@ static int runtime_dir(char *buf, size_t size, struct cg_err *err)
         return cg_runtime_parent("cellgate", buf, size, err);
 }
 
-/* Anybody may make names in /tmp. */
+/* In /tmp other users may have created the name. */
 static int make_own_dir(const char *path, struct cg_err *err)
 {
         if (cg_make_own_dir(path))
@@ -42,7 +42,7 @@ static void add(crypto_generichash_state *h, const char *s)
         crypto_generichash_update(h, (const unsigned char *)s, strlen(s) + 1);
 }
 
-/* A program that was replaced is another one: an old supervisor must not serve a new kernel. */
+/* A replaced program changes the address: an old supervisor must not serve a new kernel. */
 static void add_program(crypto_generichash_state *h, const char *path)
 {
         char text[128];

@@ -18,7 +18,7 @@ struct cg_jup_options {
         size_t n_words;
         const char **ignored; /* words of run that mean nothing here (borrowed from argv) */
         size_t n_ignored;
-        bool runs_notebook; /* whoever starts the kernel runs a notebook to its end */
+        bool runs_notebook; /* the client runs a notebook to its end */
         int64_t linger_ms;
         int spares;
         /* attach, list */

@@ -1,7 +1,7 @@
 /*
- * cellgate-jupyter: `cellgate jupyter` as a program of its own that is linked statically. A
- * notebook's kernel starts with it, and finding and linking the two dozen shared libraries of
- * libzmq would take longer than to start the kernel itself.
+ * cellgate-jupyter: `cellgate jupyter` as a separate, statically linked program. A notebook's
+ * kernel starts with it, and finding and linking the two dozen shared libraries of libzmq would
+ * take longer than to start the kernel itself.
  */
 #include "cli/common/cli.h"
 

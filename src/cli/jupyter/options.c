@@ -172,7 +172,10 @@ static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, 
         }
 }
 
-/* What a kernelspec's argv repeats. A file must be found wherever Jupyter starts the kernel. */
+/*
+ * Options that are repeated in a kernelspec's argv. Paths must not depend on the folder in which
+ * Jupyter starts the kernel.
+ */
 static int repeat(struct cg_jup_options *o, int id, const char *value, struct cg_err *err)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(all); i++) {
@@ -234,7 +237,8 @@ static bool is_fulfilled(const char *word)
 }
 
 /*
- * The next option. What `run` passes over is remembered: it says so once the kernel's log is there.
+ * The next option. Those that `run` ignores are remembered, and logged once the kernel's log is
+ * open.
  */
 static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, enum cg_jup_command command,
                      const char **value, struct cg_err *err)

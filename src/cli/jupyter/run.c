@@ -53,7 +53,7 @@ static void free_env(char **v)
         free(v);
 }
 
-/* Line and column of a mistake count in the file, so it is looked at here. */
+/* Checked here, so that an error has the line and column in the file. */
 static int read_json(const char *path, char **text, size_t *len, struct cg_err *err)
 {
         cg_auto_json json_t *check = NULL;
@@ -68,7 +68,7 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
         return 0;
 }
 
-/* The program that started us, as Jupyter's clients tell it; it may be gone already. */
+/* The process that started us, from Jupyter's clients; it may have ended already. */
 static pid_t parent_pid(void)
 {
         const char *text = getenv("JPY_PARENT_PID");
@@ -174,7 +174,7 @@ static int collect(const char *address, void *data)
         return 0;
 }
 
-/* Of one supervisor, which must be there, or of all of this user's. */
+/* The sessions of one supervisor, which must exist, or of all supervisors of this user. */
 static int collect_all(const char *address, struct listing *l, struct cg_err *err)
 {
         json_t *list;

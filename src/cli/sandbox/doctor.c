@@ -88,7 +88,7 @@ static const struct cg_doctor_check wholes[] = {
         { .name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock },
 };
 
-/* Of what is made in user namespaces, where there are none. */
+/* The advice for all that needs user namespaces, where there are none. */
 static const char *no_users(int error)
 {
         return "see user namespaces";
@@ -120,7 +120,7 @@ static void print_text(const struct cg_doctor_check *check, const struct outcome
                 printf("     -> %s\n", check->advice(o->error));
 }
 
-/* By what each limit would be held here: name and mechanism. */
+/* The mechanism by which each limit would be enforced here. */
 static json_t *limits_json(void)
 {
         static const struct cg_sandbox_limits all = { .memory_bytes = 1 << 30,
@@ -161,7 +161,7 @@ static void print_limits(void)
         printf(".\n");
 }
 
-/* What was found, by name. */
+/* Results of the checks that others depend on. */
 struct summary {
         bool ok, users, full, landlock;
 };
@@ -236,13 +236,13 @@ static int fix(void)
 
 int cg_cli_doctor(int argc, char **argv)
 {
-        bool json = argc == 2 && !strcmp(argv[1], "--json");
+        bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
         struct summary sum = { .ok = true };
         cg_auto_json json_t *list = json ? json_array() : NULL;
 
-        if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+        if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
                 return fputs(help_text, stdout) < 0;
-        if (argc == 2 && !strcmp(argv[1], "--fix"))
+        if (argc == 2 && strcmp(argv[1], "--fix") == 0)
                 return fix();
         if (argc > 1 && !json) {
                 fprintf(stderr, "cellgate doctor: there is no option \"%s\": --help lists them\n", argv[1]);

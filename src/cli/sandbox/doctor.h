@@ -1,4 +1,4 @@
-/* `cellgate doctor`: what this machine offers a sandbox, tried here and now. */
+/* `cellgate doctor`: tries each feature of this machine that sandboxes need. */
 #ifndef CG_CLI_SANDBOX_DOCTOR_H
 #define CG_CLI_SANDBOX_DOCTOR_H
 
@@ -9,9 +9,9 @@ struct cg_doctor_check {
         const char *name;
         const char *what; /* for: what it is needed for */
         bool required;    /* without it there is no sandbox */
-        /* is made in a user namespace: without those nothing can be said of it */
+        /* needs a user namespace: without those it is not tried */
         bool in_users;
-        /* 0; or an errno. Runs in a child of its own; @note: a detail, may stay empty */
+        /* 0; or an errno. Runs in a child; @note: a detail, may stay empty */
         int (*run)(char *note, size_t size);
         const char *(*advice)(int error);
 };

@@ -277,7 +277,7 @@ static const char *advise_listener(int error)
                        : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
 }
 
-/* The broker looks at those whom it serves by these. */
+/* The broker reads paths and memory of its callers in these ways. */
 static int check_host_proc(char *note, size_t size)
 {
         char own[8] = "x", copy[8] = "";

@@ -1,8 +1,7 @@
 /*
  * The program `cellgate`: sandboxes, which must start at once, and for everything else
- * cellgate-cli, which is linked with what that takes. Loading those libraries alone is more than
- * half of what a sandbox's start may cost; notebooks have cellgate-jupyter, which has them in
- * itself.
+ * cellgate-cli, which is linked with all libraries. Loading those takes more than half of the time
+ * that a sandbox's start may take; notebooks have cellgate-jupyter, a static program.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,15 +40,15 @@ int main(int argc, char **argv)
                           jupyter[] = CG_LIBEXECDIR "/cellgate-jupyter";
         const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
-        if (argc && !strcmp(slash ? slash + 1 : argv[0], "srt"))
+        if (argc && strcmp(slash ? slash + 1 : argv[0], "srt") == 0)
                 return sandbox(argc, argv, argv);
-        if (argc > 1 && !strcmp(argv[1], "sandbox"))
+        if (argc > 1 && strcmp(argv[1], "sandbox") == 0)
                 return sandbox(argc - 1, argv + 1, argv);
-        if (argc > 1 && !strcmp(argv[1], "doctor")) {
+        if (argc > 1 && strcmp(argv[1], "doctor") == 0) {
                 enter_profile(argv);
                 return cg_cli_doctor(argc - 1, argv + 1);
         }
-        if (argc > 2 && !strcmp(argv[1], "jupyter"))
+        if (argc > 2 && strcmp(argv[1], "jupyter") == 0)
                 execv(jupyter, argv); /* not everywhere there */
         execv(rest, argv);
         fprintf(stderr, "cellgate: %s cannot be run: %s (is cellgate installed completely?)\n", rest,

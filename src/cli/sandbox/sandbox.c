@@ -178,7 +178,7 @@ static bool is_option(const char *word, const char *name)
 {
         size_t n = strlen(name);
 
-        return !strncmp(word, name, n) && (!word[n] || word[n] == '=');
+        return strncmp(word, name, n) == 0 && (!word[n] || word[n] == '=');
 }
 
 static int print(const char *text)
@@ -196,19 +196,19 @@ static int missing(const char *option)
 
 static int flag_option(struct cli *cli, const char *w)
 {
-        if (!strcmp(w, "-d") || !strcmp(w, "--debug"))
+        if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0)
                 cli->debug = true;
-        else if (!strcmp(w, "--watch-files"))
+        else if (strcmp(w, "--watch-files") == 0)
                 cli->watch_files = true;
-        else if (!strcmp(w, "-q") || !strcmp(w, "--quiet"))
+        else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0)
                 cli->quiet = true;
-        else if (!strcmp(w, "--explain"))
+        else if (strcmp(w, "--explain") == 0)
                 cli->explain = 1;
-        else if (!strcmp(w, "--explain=json"))
+        else if (strcmp(w, "--explain=json") == 0)
                 cli->explain = 2;
-        else if (!strcmp(w, "-h") || !strcmp(w, "--help"))
+        else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
                 return print(help_text);
-        else if (!strcmp(w, "-V") || !strcmp(w, "--version"))
+        else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0)
                 return print(CG_VERSION "\n");
         else {
                 char text[300];
@@ -238,11 +238,11 @@ static int one_option(struct cli *cli, char **argv, int *i)
 {
         const char *w = argv[*i];
 
-        if (!strncmp(w, "-c", 2) && w[1] == 'c') {
+        if (strncmp(w, "-c", 2) == 0 && w[1] == 'c') {
                 cli->text = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
                 return cli->text ? NEXT : missing("-c <command>");
         }
-        if (!strncmp(w, "-s", 2) && w[1] == 's') {
+        if (strncmp(w, "-s", 2) == 0 && w[1] == 's') {
                 cli->settings = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
                 return cli->settings ? NEXT : missing("-s, --settings <path>");
         }
@@ -269,16 +269,16 @@ static int one_option(struct cli *cli, char **argv, int *i)
 /* Options end where the command starts: what stands behind is the command's. */
 static int read_options(struct cli *cli, int argc, char **argv)
 {
-        int i = 1, e;
+        int i = 1, r;
 
         for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-                if (!strcmp(argv[i], "--")) {
+                if (strcmp(argv[i], "--") == 0) {
                         i++;
                         break;
                 }
-                e = one_option(cli, argv, &i);
-                if (e != NEXT)
-                        return e;
+                r = one_option(cli, argv, &i);
+                if (r != NEXT)
+                        return r;
         }
         cli->argv = argv + i;
         if (!cli->text && i >= argc && !cli->explain)
