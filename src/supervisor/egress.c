@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
-#include "sandbox/command/outlet.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/settings/environ.h"
 #include "supervisor/clock.h"
@@ -125,7 +124,7 @@ int cg_sup_egress_check(struct session *ss, struct cg_err *err)
         if (r == 0)
                 r = make_env(ss, s, proxy, err);
         if (r == 0 && proxy)
-                r = cg_outlet_policy(s, environ, &ss->egress_policy, err);
+                r = cg_egress_policy(s, environ, &ss->egress_policy, err);
         /*
          * Names come from untrusted code: one that resolves to the host's own networks is refused
          * unless the settings allow it.
@@ -195,14 +194,6 @@ void cg_sup_egress_drop_asks(struct session *ss, const char *why)
 
 void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
 {
-        static const struct {
-                const char *name;
-                enum cg_egress_answer answer;
-        } answers[] = { { "once", CG_EGRESS_ONCE },
-                        { "session", CG_EGRESS_SESSION },
-                        { "no", CG_EGRESS_NO },
-                        { "never", CG_EGRESS_NEVER } };
-        enum cg_egress_answer what = CG_EGRESS_NO;
         cg_auto_json json_t *body = NULL;
         const char *name = "", *reason = NULL;
         struct egress_ask *a;
@@ -215,10 +206,7 @@ void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "answer", "", &name, &err) < 0 ||
             cg_json_str(body, "reason", NULL, &reason, &err) < 0)
                 reason = "the host's decision could not be read";
-        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++)
-                if (strcmp(answers[i].name, name) == 0)
-                        what = answers[i].answer;
-        answer(ss->sup, a->request, what, reason);
+        answer(ss->sup, a->request, cg_egress_answer_of(name), reason);
         ask_free(a);
 }
 

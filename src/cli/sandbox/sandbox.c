@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -16,7 +17,6 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "config.h"
-#include "sandbox/command/ask.h"
 #include "sandbox/command/command.h"
 #include "sandbox/landlock_rules.h"
 
@@ -45,8 +45,9 @@ static const char help_text[] =
         "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
         "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
         "      --watch-files    tell at the end of files, too, that could not be had: makes opening files slower\n"
-        "      --ask[=SECONDS]  ask at the terminal about hosts that the settings neither allow nor deny; no answer in time (60\n"
-        "                       seconds) is no. The command stands still meanwhile\n"
+        "      --ask[=SECONDS]  ask about hosts that the settings neither allow nor deny: the descriptor of --control-fd, then a\n"
+        "                       stream socket, gets questions and gives answers, one JSON object a line (docs/settings.md); no\n"
+        "                       answer in time (60 seconds) is no\n"
         "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
         "  -V, --version        the version\n"
         "  -h, --help           this text\n\n"
@@ -222,11 +223,13 @@ static int flag_option(struct cli *cli, const char *w)
         return NEXT;
 }
 
+#define ASK_SECONDS 60 /* the default time for an answer */
+
 /* @value: "" or "=SECONDS" */
 static int ask_option(struct cli *cli, const char *value)
 {
         char *end;
-        long v = value[0] ? strtol(value + 1, &end, 10) : CG_ASK_SECONDS;
+        long v = value[0] ? strtol(value + 1, &end, 10) : ASK_SECONDS;
 
         if (value[0] && (end == value + 1 || *end || v < 1 || v > 86400))
                 return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
@@ -286,12 +289,18 @@ static int read_options(struct cli *cli, int argc, char **argv)
         return NEXT;
 }
 
-/* Before anything is made: who asks for a channel whose word cannot be heard gets an error. */
+/* A control channel that cannot work is an error before anything is made. */
 static int check_control(const struct cli *cli)
 {
-        int flags = cli->control_fd < 0 ? O_RDONLY : fcntl(cli->control_fd, F_GETFL);
+        int flags = cli->control_fd < 0 ? O_RDONLY : fcntl(cli->control_fd, F_GETFL), type = 0;
+        socklen_t size = sizeof(type);
         char text[200];
 
+        if (cli->ask_seconds &&
+            (getsockopt(cli->control_fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM))
+                return fail(
+                        "--ask needs --control-fd with a stream socket: questions and answers go through it. Nobody "
+                        "is asked at the terminal, which the command can write to.");
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
         snprintf(text, sizeof(text),

@@ -8,7 +8,7 @@
 
 #include "base/path.h"
 #include "sandbox/egress/doors_client.h"
-#include "sandbox/command/outlet.h"
+#include "sandbox/egress/client.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
@@ -140,7 +140,7 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
 
 static int add_proxy(struct cg_command *c, struct cg_err *err)
 {
-        int e = cg_outlet_policy(c->settings, c->host_env, &c->policy, err);
+        int e = cg_egress_policy(c->settings, c->host_env, &c->policy, err);
 
         if (e == 0)
                 c->policy = cg_command_policy(c, c->policy);

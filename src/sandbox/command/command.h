@@ -31,9 +31,12 @@ struct cg_command {
         bool proxy;             /* the ports of environ.h are served inside */
         const char *shell_text; /* -c; NULL: argv */
         char *const *argv;      /* NULL-terminated */
-        int control_fd;         /* settings as JSON lines; -1: none */
+        int control_fd;         /* settings as JSON lines, see ask_seconds; -1: none */
         bool debug;
-        /* a person is asked about hosts on no list, and has so long to answer; 0: nobody is */
+        /*
+         * control_fd is a stream socket: questions about hosts on no list go there as JSON lines,
+         * answers come from there, within this time; 0: such hosts are refused
+         */
         int ask_seconds;
         bool quiet;        /* nothing is said of what was denied */
         sigset_t old_mask; /* the caller's, for the command */
@@ -52,10 +55,7 @@ struct cg_command_options {
         int control_fd; /* -1: none */
         bool debug;
         bool watch_files; /* as the setting cellgate.watchFiles */
-        /*
-         * a person is asked at the terminal about hosts on no list, and has so long; 0: nobody is
-         */
-        int ask_seconds;
+        int ask_seconds;  /* as in struct cg_command */
         /* nothing is said of what was denied; the violation log gets it all the same */
         bool quiet;
 };

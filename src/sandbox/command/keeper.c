@@ -25,30 +25,20 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/limits.h"
 #include "sandbox/cgroup.h"
-#include "sandbox/command/ask.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/limit_json.h"
-#include "sandbox/command/outlet.h"
 #include "sandbox/command/denial.h"
+#include "sandbox/command/egress_client.h"
 #include "sandbox/mountpoints.h"
 #include "sandbox/plan.h"
-#include "sandbox/command/freeze.h"
 
 /* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
 #define GONE_MS 10000
-/*
- * Before a question: how long everything inside may take to stand still, how often it is looked at
- * between two signals, and when.
- */
-#define HOLD_MS    2000
-#define HOLD_LOOKS 10
-#define HOLD_NS    2000000
 
 static const int handed_on[] = { SIGINT,  SIGQUIT,  SIGHUP,  SIGTERM, SIGUSR1,
                                  SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM };
@@ -209,14 +199,11 @@ struct keeper {
         int64_t look_ms;     /* when to look at the processor time; 0: not to */
         bool all_gone;       /* nothing runs inside any more but init */
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
-        struct cg_outlet outlet;
-        struct cg_ask ask;
-        int stderr_flags;      /* of standard error as it was; -1: not to be had */
-        bool frozen;           /* everything inside was stopped, for a question stands */
-        struct cg_still still; /* as it was then */
+        struct cg_egress_client egress;
+        int stderr_flags; /* of standard error as it was; -1: not to be had */
         struct cg_doors_process doors;
         struct cg_violations violations;
-        int secrets;           /* for the outlet; -1: none */
+        int secrets;           /* for the proxy; -1: none */
         struct cg_buf control; /* a piece of a line of the control channel */
         bool control_worked;   /* it has delivered */
 };
@@ -380,8 +367,7 @@ static bool out_of_time(struct keeper *k, int *status)
 
 static int wait_ms(const struct keeper *k)
 {
-        int first = -1,
-            times[] = { time_left(k->deadline_ms), time_left(k->look_ms), cg_ask_timeout(&k->ask) };
+        int first = -1, times[] = { time_left(k->deadline_ms), time_left(k->look_ms) };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(times); i++)
                 if (times[i] >= 0 && (first < 0 || times[i] < first))
@@ -407,8 +393,8 @@ static void take_denials(struct keeper *k)
 }
 
 /*
- * ---- the control channel: whole settings, one JSON object a line, of which the network's lists
- * are taken
+ * ---- the control channel: one JSON object a line: whole settings, of which the network's lists
+ * are taken, or with --ask the answer to a question
  */
 
 static void control_line(struct keeper *k, const char *line, size_t len)
@@ -417,10 +403,10 @@ static void control_line(struct keeper *k, const char *line, size_t len)
         struct cg_err err = { 0 };
         json_t *policy;
 
-        if (strspn(line, " \t\r") == len)
+        if (strspn(line, " \t\r") == len || cg_egress_client_answer(&k->egress, line, len))
                 return;
         if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
-            cg_outlet_policy(s, k->c->host_env, &policy, &err) < 0) {
+            cg_egress_policy(s, k->c->host_env, &policy, &err) < 0) {
                 dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n",
                         k->c->control_fd);
                 cg_violations_debug(&k->violations, "Invalid config on control fd (ignored): %s", err.msg);
@@ -428,7 +414,7 @@ static void control_line(struct keeper *k, const char *line, size_t len)
         }
         cg_violations_debug(&k->violations, "Config updated from control fd: %.*s", (int)len, line);
         if (k->c->proxy)
-                cg_outlet_change(&k->outlet, cg_command_policy(k->c, policy));
+                cg_egress_client_change(&k->egress, cg_command_policy(k->c, policy));
         else
                 json_decref(policy);
 }
@@ -446,6 +432,13 @@ static void control_lines(struct keeper *k)
         }
 }
 
+/* The last settings stay in force, and nobody can be asked any more. */
+static void control_close(struct keeper *k)
+{
+        cg_egress_client_stop_asking(&k->egress);
+        cg_closep_(&k->c->control_fd);
+}
+
 /* False when the channel failed before it delivered anything: then its command is not to run on. */
 static bool control_read(struct keeper *k)
 {
@@ -458,7 +451,7 @@ static bool control_read(struct keeper *k)
                         "Error reading control fd %d: a line is too long. The control channel is closed; no further "
                         "updates will be applied.\n",
                         k->c->control_fd);
-                cg_closep_(&k->c->control_fd);
+                control_close(k);
                 return true;
         }
         n = read(k->c->control_fd, room, 65536);
@@ -482,107 +475,27 @@ static bool control_read(struct keeper *k)
                 dprintf(2,
                         "Error reading control fd %d: %s. The control channel is closed; no further updates will be applied.\n",
                         k->c->control_fd, strerror(errno));
-        /* The end of it is no error: the last settings stay in force. */
+        /* The end of the channel is no error. */
         if (n == 0 && k->control.len)
                 control_line(k, k->control.data, k->control.len);
-        cg_closep_(&k->c->control_fd);
+        control_close(k);
         return true;
 }
 
 /* ---- signals */
-
-static struct cg_inside inside_of(const struct keeper *k)
-{
-        /* Landlock tier: the guard, and init below it. */
-        return (struct cg_inside){ .root = k->child.init_pid,
-                                   .outer = cg_plan_has_namespaces(k->c->sb) ? 1 : 2 };
-}
-
-/*
- * SIGTSTP or SIGCONT, to everything inside. Without a pid namespace init knows of the command's own
- * group only.
- */
-static void stop_or_go_on(struct keeper *k, int sig)
-{
-        struct cg_inside in = inside_of(k);
-
-        if (cg_plan_has_namespaces(k->c->sb))
-                cg_pidfd_kill(k->child.init_pidfd, sig);
-        else
-                cg_still_signal(&in, sig == SIGTSTP ? SIGSTOP : sig);
-        k->frozen = sig == SIGTSTP;
-}
 
 static void take_signals(struct keeper *k)
 {
         struct signalfd_siginfo info;
 
         while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-                int sig = (int)info.ssi_signo;
-
-                if (sig == SIGTSTP || sig == SIGCONT)
-                        stop_or_go_on(k, sig);
-                else
-                        cg_pidfd_kill(k->child.init_pidfd, sig);
-                if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
-                        cg_outlet_answer(&k->outlet, true);
-                if (sig != SIGTSTP)
+                cg_pidfd_kill(k->child.init_pidfd, (int)info.ssi_signo);
+                if (info.ssi_signo != SIGTSTP)
                         continue;
-                /* Ctrl-Z: everything inside stands still, then we do. */
+                /* Ctrl-Z: the command stops, then the keeper. */
                 raise(SIGSTOP);
-                stop_or_go_on(k, SIGCONT);
+                cg_pidfd_kill(k->child.init_pidfd, SIGCONT);
         }
-}
-
-/*
- * While a question stands nothing inside goes on: it would write over the question, or read the
- * answer.
- */
-static bool hold(void *data)
-{
-        struct keeper *k = data;
-        struct cg_inside in = inside_of(k);
-        struct cg_still last = { .moving = true };
-        int64_t end = cg_now_ms() + HOLD_MS;
-
-        do {
-                stop_or_go_on(k, SIGTSTP);
-                /* Whoever is stopped may have to be given the processor for that. */
-                for (int i = 0; i < HOLD_LOOKS; i++) {
-                        if (!cg_still_look(&in, &k->still))
-                                return false;
-                        if (cg_still_is_same(&k->still, &last))
-                                return true;
-                        last = k->still;
-                        nanosleep(&(struct timespec){ .tv_nsec = HOLD_NS }, NULL);
-                }
-        } while (cg_now_ms() < end);
-        return false;
-}
-
-static bool stood(void *data)
-{
-        struct keeper *k = data;
-        struct cg_inside in = inside_of(k);
-        struct cg_still now;
-
-        return cg_still_look(&in, &now) && cg_still_is_same(&now, &k->still);
-}
-
-/*
- * After all else: questions that cannot be asked are answered, and what stands still for none of
- * them goes on.
- */
-static void freeze(struct keeper *k)
-{
-        bool now = cg_ask_fd(&k->ask) >= 0;
-
-        if (now && !k->frozen)
-                cg_ask_again(&k->ask); /* somebody outside let it go on */
-        if (k->ask.lost)
-                cg_outlet_answer(&k->outlet, true);
-        if (cg_ask_fd(&k->ask) < 0 && k->frozen)
-                stop_or_go_on(k, SIGCONT);
 }
 
 /* What cannot be reached as the settings say. */
@@ -597,14 +510,15 @@ static void hear_doors(struct keeper *k)
                         "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
 }
 
-/* Beside those of the proxy. */
-#define FIXED_FDS 7
+/* The keeper's own descriptors in the poll set, before those of the proxy. */
+#define FIXED_FDS 6
 
 /* Until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
 {
-        struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = { { .fd = k->child.status_fd, .events = POLLIN },
-                                                         { .fd = k->signals, .events = POLLIN } };
+        struct pollfd fds[FIXED_FDS + CG_EGRESS_CLIENT_FDS] = {
+                { .fd = k->child.status_fd, .events = POLLIN }, { .fd = k->signals, .events = POLLIN }
+        };
 
         for (;;) {
                 int n, status;
@@ -613,8 +527,7 @@ static int watch(struct keeper *k)
                 fds[3] = (struct pollfd){ .fd = k->watcher };
                 fds[4] = (struct pollfd){ .fd = k->child.denied_fd, .events = POLLIN };
                 fds[5] = (struct pollfd){ .fd = k->doors.said, .events = POLLIN };
-                fds[6] = (struct pollfd){ .fd = cg_ask_fd(&k->ask), .events = POLLIN };
-                cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
+                cg_egress_client_poll(&k->egress, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -634,14 +547,7 @@ static int watch(struct keeper *k)
                         take_denials(k);
                 if (fds[5].revents)
                         hear_doors(k);
-                if (fds[6].revents)
-                        cg_outlet_answer(&k->outlet, false);
-                /*
-                 * after the read: keys that are there already came before the question accepts any
-                 */
-                cg_ask_due(&k->ask);
-                cg_outlet_work(&k->outlet, fds + FIXED_FDS);
-                freeze(k);
+                cg_egress_client_dispatch(&k->egress, fds + FIXED_FDS);
         }
 }
 
@@ -687,29 +593,6 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         }
 }
 
-/* Without a terminal the lists alone decide. */
-static void open_ask(struct keeper *k)
-{
-        struct cg_err err = { 0 };
-
-        if (!k->c->ask_seconds || !k->c->proxy)
-                return;
-        if (cg_ask_open(&k->ask, &err) == 0) {
-                k->ask.hold = (struct cg_ask_hold){ .hold = hold, .stood = stood, .data = k };
-                return;
-        }
-        dprintf(2, "cellgate sandbox: --ask: %s; hosts that no list names are refused\n", err.msg);
-        k->c->ask_seconds = 0;
-        json_object_del(k->c->policy, "ask");
-}
-
-static void start_outlet(struct keeper *k)
-{
-        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets),
-                       &k->violations);
-        k->outlet.ask = k->ask.tty >= 0 ? &k->ask : NULL;
-}
-
 /* What a keeper left behind that was killed together with its watcher. */
 static void tidy_groups(const struct keeper *k)
 {
@@ -748,7 +631,6 @@ static int start(struct keeper *k, struct cg_err *err)
                 e = open_log(k, &log, err);
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
         command_line(k->c, k->violations.command, sizeof(k->violations.command));
-        open_ask(k);
         if (e == 0 && k->c->proxy)
                 e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /*
@@ -768,7 +650,9 @@ static int start(struct keeper *k, struct cg_err *err)
         tell_watcher(k);
         tidy_groups(k); /* while the command runs already */
         if (k->c->proxy)
-                start_outlet(k);
+                cg_egress_client_init(&k->egress, k->child.ports, CG_STEAL(k->c->policy),
+                                      cg_steal_fd(&k->secrets), k->c->ask_seconds ? k->c->control_fd : -1,
+                                      &k->violations);
         if (cg_doors_any(k->c->settings))
                 e = start_doors(k, err);
         if (e < 0)
@@ -797,10 +681,9 @@ static void clean_up(struct keeper *k)
         }
         end_sandbox(k);
         cg_doors_end(&k->doors);
-        cg_ask_close(&k->ask);
         cg_closep_(&k->child.doors_fd);
         cg_closep_(&k->secrets);
-        cg_outlet_fini(&k->outlet);
+        cg_egress_client_fini(&k->egress);
 }
 
 /* A group is empty, and its counts are final, when the last process is gone, init included. */
@@ -824,7 +707,7 @@ static void tell(struct keeper *k)
         if (k->stderr_flags >= 0)
                 fcntl(2, F_SETFL, k->stderr_flags);
         take_denials(k);
-        cg_outlet_hear(&k->outlet);
+        cg_egress_client_read_events(&k->egress);
         if (!k->c->quiet)
                 cg_violations_tell(&k->violations);
         cg_violations_fini(&k->violations);
@@ -836,11 +719,10 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
                             .watcher = -1,
                             .signals = -1,
                             .child = { .init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1 },
-                            .outlet = { .ports = { -1, -1 }, .secrets = -1 },
+                            .egress = { .ports = { -1, -1 }, .secrets = -1, .ask_fd = -1 },
                             .violations = { .log = -1 },
                             .secrets = -1,
-                            .doors = CG_DOORS_PROCESS_NONE,
-                            .ask = { .tty = -1 } };
+                            .doors = CG_DOORS_PROCESS_NONE };
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);

@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/egress/chan.h"
+#include "sandbox/egress/policy.h"
+#include "sandbox/settings/settings.h"
 
 #define FD_CONTROL 3
 #define SEND_MS    5000
@@ -24,6 +27,82 @@ struct cg_egress {
         struct cg_chan chan;
         bool ended;
 };
+
+/* ---- the policy */
+
+/* First of the names that the environment has, or NULL. */
+static const char *from_env(char *const *env, const char *const *names)
+{
+        for (; *names; names++) {
+                size_t n = strlen(*names);
+
+                for (char *const *p = env; *p; p++) {
+                        if (strncmp(*p, *names, n) == 0 && (*p)[n] == '=' && (*p)[n + 1])
+                                return *p + n + 1;
+                }
+        }
+        return NULL;
+}
+
+/* The proxies that the caller itself uses: a machine behind one has no other way out. */
+static json_t *parent_from_env(char *const *env)
+{
+        static const char *const http[] = { "HTTP_PROXY", "http_proxy", NULL },
+                                 *const https[] = { "HTTPS_PROXY", "https_proxy", NULL },
+                                 *const no[] = { "NO_PROXY", "no_proxy", NULL };
+        const char *h = from_env(env, http), *s = from_env(env, https), *n = from_env(env, no);
+
+        if (!h && !s)
+                return NULL;
+        return json_pack("{s:s*, s:s*, s:s*}", "http", h, "https", s, "noProxy", n);
+}
+
+int cg_egress_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err)
+{
+        /* By name: keys that we do not know are not the proxy's either. */
+        static const char *const keys[] = { "allowedDomains",
+                                            "deniedDomains",
+                                            "deniedDomainReasons",
+                                            "strictAllowlist",
+                                            "deniedResolvedAddresses",
+                                            "httpProxyPort",
+                                            "socksProxyPort",
+                                            "mitmProxy",
+                                            "parentProxy",
+                                            "refuseOpaqueTunnels",
+                                            "requireHostMatch",
+                                            "stripResponseHeaders" };
+        const json_t *net = json_object_get(s->root, "network");
+        cg_auto_json json_t *o = json_object();
+        struct cg_policy *check = NULL;
+        int r;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                json_t *v = json_object_get(net, keys[i]);
+
+                if (v)
+                        json_object_set(o, keys[i], v);
+        }
+        if (!s->network.has_parent) {
+                json_t *parent = parent_from_env(env);
+
+                if (parent)
+                        json_object_set_new(o, "parentProxy", parent);
+        }
+        /*
+         * As srt: a name that is allowed may lead into a private network, where
+         * deniedResolvedAddresses does not say otherwise.
+         */
+        json_object_set_new(o, "privateAddresses", json_true());
+        r = cg_policy_new(o, &check, err);
+        cg_policy_free(check);
+        if (r < 0)
+                return cg_err_prefix(err, "network");
+        *ret = CG_STEAL(o);
+        return 0;
+}
+
+/* ---- the process */
 
 int cg_egress_start(const char *program, struct cg_egress **ret, struct cg_err *err)
 {
@@ -115,18 +194,27 @@ int cg_egress_close(struct cg_egress *e, int64_t id, struct cg_err *err)
                             err);
 }
 
+static const char *const answers[] = {
+        [CG_EGRESS_ONCE] = "once",
+        [CG_EGRESS_SESSION] = "session",
+        [CG_EGRESS_NO] = "no",
+        [CG_EGRESS_NEVER] = "never",
+};
+
+enum cg_egress_answer cg_egress_answer_of(const char *decision)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++) {
+                if (strcmp(answers[i], decision) == 0)
+                        return (enum cg_egress_answer)i;
+        }
+        return CG_EGRESS_NO;
+}
+
 int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason,
                      struct cg_err *err)
 {
-        static const char *const words[] = {
-                [CG_EGRESS_ONCE] = "once",
-                [CG_EGRESS_SESSION] = "session",
-                [CG_EGRESS_NO] = "no",
-                [CG_EGRESS_NEVER] = "never",
-        };
-
         json_t *m = json_pack("{s:s, s:I, s:s, s:s*}", "type", "answer", "id", (json_int_t)request,
-                              "decision", words[answer], "reason", reason);
+                              "decision", answers[answer], "reason", reason);
 
         return send_message(e, m, NULL, 0, err);
 }

@@ -17,6 +17,13 @@
 #include "base/err.h"
 
 struct cg_egress;
+struct cg_settings;
+
+/*
+ * The proxy's policy by @s (returns); @env: where the proxies of the caller's own environment come
+ * from, which are used where the settings name none. CG_E_INVAL, CG_E_UNSUPPORTED.
+ */
+int cg_egress_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err);
 
 /*
  * What stands for a secret inside begins so: the proxy looks for nothing else. Secrets are handed
@@ -54,6 +61,8 @@ int cg_egress_change(struct cg_egress *e, int64_t id, json_t *policy, struct cg_
 int cg_egress_close(struct cg_egress *e, int64_t id, struct cg_err *err);
 
 enum cg_egress_answer { CG_EGRESS_ONCE, CG_EGRESS_SESSION, CG_EGRESS_NO, CG_EGRESS_NEVER };
+/* "once", "session", "no" or "never"; anything else is no. */
+enum cg_egress_answer cg_egress_answer_of(const char *decision);
 /*
  * Answers an "egress_request" event; @reason (may be NULL): what the program inside is told. Too
  * late is no error.

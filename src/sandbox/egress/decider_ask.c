@@ -208,7 +208,7 @@ void eg_questions_expire(struct decider *d, int64_t now_ms)
         while (q) {
                 struct question *next = q->next;
 
-                if (now_ms >= q->deadline_ms) {
+                if (now_ms >= q->deadline_ms || !cg_policy_options(q->box->policy)->ask) {
                         tell_cancelled(d, q);
                         answer_question(d, q, false, "nobody has answered in time whether to allow it");
                 }

@@ -119,6 +119,7 @@ void eg_question_ask(struct job *j);
 void eg_question_leave(struct decider *d, struct question *q, bool tell);
 /* The host's message. */
 int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);
+/* Refuses questions whose time is over, or whose sandbox may not ask any more. */
 void eg_questions_expire(struct decider *d, int64_t now_ms);
 
 /* decider_dial.c: @j may be gone after it */
