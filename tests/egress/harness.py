@@ -19,6 +19,15 @@ from typing import Any
 Json = dict[str, Any]
 
 
+OWN_KEYS = ("ask", "askTimeoutMs", "events", "inject", "limits", "privateAddresses")
+
+
+def as_policy(flat: Json) -> Json:
+    """The proxy's policy: the settings' network object, here with its required lists, and the proxy's own members."""
+    network = {"allowedDomains": [], "deniedDomains": []} | {k: v for k, v in flat.items() if k not in OWN_KEYS}
+    return {"network": network} | {k: v for k, v in flat.items() if k in OWN_KEYS}
+
+
 class Egress:
     """One cellgate-egress. Events are read when asked for; `slowness` stretches every wait."""
 
@@ -88,7 +97,7 @@ class Egress:
         listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        message = {"type": "open", "sandbox": sandbox, "listeners": 1, "policy": policy}
+        message = {"type": "open", "sandbox": sandbox, "listeners": 1, "policy": as_policy(policy)}
         fds = [listener.fileno()]
         if secrets is not None:
             message["secrets"] = True

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from egress.harness import Box, Egress, Peer, Server, read_all, read_head
+from egress.harness import Box, Egress, Peer, Server, as_policy, read_all, read_head
 
 LONG = (b"fake_value_0b0e3c5a-long-as-the-real-one", b"REAL_value_0123456789-long-as-the-real-1")
 SHORT = (b"fake_value_5a1d7f00-8a9b-4c3d-9e8f-112233445566", b"s3cret")
@@ -200,7 +200,7 @@ def test_another_policy(egress: Egress, peer: Peer) -> None:
     box = egress.open(SAME, secrets=[(0, *LONG)])
     head = b"GET URL HTTP/1.1\r\nHost: x\r\nX: " + LONG[0] + b"\r\n\r\n"
     assert LONG[1] in request(box, peer, head)[0]
-    egress.send({"type": "policy", "sandbox": 1, "policy": SAME | {"inject": [{"hosts": ["b.example"]}]}})
+    egress.send({"type": "policy", "sandbox": 1, "policy": as_policy(SAME | {"inject": [{"hosts": ["b.example"]}]})})
     egress.send({"type": "open", "sandbox": 1, "listeners": 0})  # an error, which comes when the policy is in force
     assert egress.wait("error")["sandbox"] == 1
     assert LONG[1] not in request(box, peer, head)[0]

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from egress.harness import Egress, Peer, read_all, status_of, until
+from egress.harness import Egress, Peer, as_policy, read_all, status_of, until
 from processes import alive
 
 ALLOW = {"allowedDomains": ["127.0.0.1"]}
@@ -90,7 +90,7 @@ def test_a_channel_that_makes_no_sense(program: Path, slowness: float, data: byt
 
 def test_a_listener_that_was_not_sent(program: Path, slowness: float) -> None:
     egress = Egress(program, slowness)
-    egress.send({"type": "open", "sandbox": 1, "listeners": 1, "policy": ALLOW})
+    egress.send({"type": "open", "sandbox": 1, "listeners": 1, "policy": as_policy(ALLOW)})
     assert "descriptors" in egress.wait("error")["message"]
     assert egress.proc.wait(egress.timeout) == 1
 

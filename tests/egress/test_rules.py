@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from egress.harness import Egress, Json, Peer, Server, http_server, read_all, read_head, status_of
+from egress.harness import Egress, Json, Peer, Server, as_policy, http_server, read_all, read_head, status_of
 
 
 def connect_status(egress: Egress, policy: Json, host: str, port: int) -> int:
@@ -271,9 +271,9 @@ def test_a_new_policy_holds_from_then_on(egress: Egress, peer: Peer) -> None:
     s, head = box.tunnel("127.0.0.1", peer.port)
     far = peer.accept()
     assert status_of(head) == 200
-    egress.send({"type": "policy", "sandbox": 1, "policy": {"allowedDomains": []}})
+    egress.send({"type": "policy", "sandbox": 1, "policy": as_policy({"allowedDomains": []})})
     # The change and the request come by two ways: the answer to the second message says that the first was read.
-    egress.send({"type": "policy", "sandbox": 9, "policy": {}})
+    egress.send({"type": "policy", "sandbox": 9, "policy": as_policy({})})
     assert egress.wait("error")["message"] == "no such sandbox"
     assert status_of(box.tunnel("127.0.0.1", peer.port)[1]) == 403
     far.sendall(b"x")
@@ -290,7 +290,7 @@ def test_a_new_policy_holds_from_then_on(egress: Egress, peer: Peer) -> None:
 )
 def test_a_wrong_policy_opens_nothing(egress: Egress, policy: Json, word: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        egress.send({"type": "open", "sandbox": 1, "listeners": 1, "policy": policy}, [listener.fileno()])
+        egress.send({"type": "open", "sandbox": 1, "listeners": 1, "policy": as_policy(policy)}, [listener.fileno()])
         assert word in egress.wait("error")["message"]
     egress.open({}, 1)
 

@@ -85,7 +85,7 @@ static void make_server(struct rig *r)
         r->port = ntohs(a.sin_port);
 }
 
-static void start(struct rig *r, const char *policy)
+static void start(struct rig *r, const char *allowed, const char *inject)
 {
         static const struct eg_msg ready = { .type = EG_READY };
         int control[2], relay[2], injector[2], fd;
@@ -114,11 +114,12 @@ static void start(struct rig *r, const char *policy)
         relay_send(r, &ready, sizeof(ready));
         assert_int_equal(send(r->injector, &ready, sizeof(ready), MSG_NOSIGNAL), (ssize_t)sizeof(ready));
         host_expect(r, "ready");
-        assert_int_equal(cg_json_object(policy, strlen(policy), "policy", &p, NULL), 0);
+        p = json_pack("{s:{s:o, s:[]}, s:o*}", "network", "allowedDomains", json_loads(allowed, 0, NULL),
+                      "deniedDomains", "inject", inject ? json_loads(inject, 0, NULL) : NULL);
         open = json_pack("{s:s, s:i, s:i, s:b, s:O}", "type", "open", "sandbox", 7, "listeners", 1, "secrets",
-                         json_object_get(p, "inject") != NULL, "policy", p);
+                         inject != NULL, "policy", p);
         assert_int_equal(cg_chan_send_fds(&r->host, open, (const int[]){ r->server, r->server },
-                                          json_object_get(p, "inject") ? 2 : 1, WAIT_MS, NULL),
+                                          inject ? 2 : 1, WAIT_MS, NULL),
                          0);
         m = relay_receive(r, &fd);
         assert_int_equal(m.type, EG_BOX_OPEN);
@@ -170,7 +171,7 @@ static void test_allowed(void **state)
         static const char *const spellings[] = { "127.0.0.1", "127.1", "0x7F.0.0.1", "[::ffff:127.0.0.1]" };
         struct rig r;
 
-        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        start(&r, "[\"127.0.0.1\"]", NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(spellings); i++) {
                 struct eg_msg q = question(&r, spellings[i], r.port, EG_CONNECT);
 
@@ -193,7 +194,7 @@ static void test_refused(void **state)
         struct eg_msg q;
         struct rig r;
 
-        start(&r, "{\"allowedDomains\": [\"127.0.0.1\", \"*.allowed.com\"]}");
+        start(&r, "[\"127.0.0.1\", \"*.allowed.com\"]", NULL);
         refused(&r, question(&r, "127.0.0.2", r.port, EG_CONNECT), "not on the allow list");
         refused(&r, question(&r, "", r.port, EG_CONNECT), "malformed host");
         refused(&r, question(&r, "::ffff:127.0.0.1%x.allowed.com", r.port, EG_SOCKS), "malformed host");
@@ -221,7 +222,7 @@ static void test_notes_are_made_safe(void **state)
         cg_auto_json json_t *m = NULL;
         struct rig r;
 
-        start(&r, "{}");
+        start(&r, "[]", NULL);
         n.box = r.box;
         snprintf(n.text, sizeof(n.text), "x\n\x1b[2J\xff");
         relay_send(&r, &n, sizeof(n));
@@ -236,7 +237,7 @@ static void test_two_questions_of_one_number(void **state)
         struct rig r;
         int fd;
 
-        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        start(&r, "[\"127.0.0.1\"]", NULL);
         q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
         relay_send(&r, &q, sizeof(q));
         relay_send(&r, &q, sizeof(q));
@@ -257,7 +258,7 @@ static void ends_with(const void *data, size_t len)
 {
         struct rig r;
 
-        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        start(&r, "[\"127.0.0.1\"]", NULL);
         relay_send(&r, data, len);
         /* It ends by itself, not because the test lets go. */
         assert_int_equal(cg_wait_fd(r.host.fd, POLLIN, WAIT_MS, NULL), 0);
@@ -297,9 +298,9 @@ static void test_credentials(void **state)
         struct eg_msg q, m;
         struct rig r;
 
-        start(&r,
-              "{\"allowedDomains\": [\"127.0.0.1\", \"127.0.0.2\"], \"inject\": [{}, {\"hosts\": [\"127.0.0.2\"]},"
-              "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]}");
+        start(&r, "[\"127.0.0.1\", \"127.0.0.2\"]",
+              "[{}, {\"hosts\": [\"127.0.0.2\"]},"
+              "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]");
         assert_true(injector_receive(&r, &m, 1));
         assert_int_equal(m.type, EG_BOX_OPEN);
         /* Nothing in a tunnel, where nobody could look. */
@@ -329,7 +330,7 @@ static void test_end_of_the_injector(void **state)
 {
         struct rig r;
 
-        start(&r, "{}");
+        start(&r, "[]", NULL);
         shutdown(r.injector, SHUT_RDWR);
         host_expect(&r, "error");
         assert_int_equal(end_rig(&r), 1);

@@ -12,26 +12,47 @@
 #include "base/util.h"
 #include "sandbox/egress/policy.h"
 
+/* The proxy's policy of a text in which the members of settings and of the policy are mixed. */
+static json_t *read_flat(const char *text)
+{
+        static const char *const own[] = { "ask",    "askTimeoutMs", "events",          "inject",
+                                           "limits", "parentProxy",  "privateAddresses" };
+        json_t *net, *ret = json_object();
+        struct cg_err err;
+
+        if (cg_json_object(text, strlen(text), "policy", &net, &err) < 0)
+                fail_msg("%s: %s", text, err.msg);
+        for (size_t i = 0; i < CG_ARRAY_LEN(own); i++) {
+                if (json_object_get(net, own[i]))
+                        json_object_set(ret, own[i], json_object_get(net, own[i]));
+                json_object_del(net, own[i]);
+        }
+        if (!json_object_get(net, "allowedDomains"))
+                json_object_set_new(net, "allowedDomains", json_array());
+        if (!json_object_get(net, "deniedDomains"))
+                json_object_set_new(net, "deniedDomains", json_array());
+        json_object_set_new(ret, "network", net);
+        return ret;
+}
+
 static struct cg_policy *policy(const char *text)
 {
-        cg_auto_json json_t *o = NULL;
+        cg_auto_json json_t *o = read_flat(text);
         struct cg_policy *p = NULL;
         struct cg_err err;
 
-        if (cg_json_object(text, strlen(text), "policy", &o, &err) < 0 || cg_policy_new(o, &p, &err) < 0)
+        if (cg_policy_read(o, &p, &err) < 0)
                 fail_msg("%s: %s", text, err.msg);
         return p;
 }
 
 static int refuse(const char *text, const char *part)
 {
-        cg_auto_json json_t *o = NULL;
+        cg_auto_json json_t *o = read_flat(text);
         struct cg_policy *p = NULL;
         struct cg_err err = { .msg = "" };
-        int r;
+        int r = cg_policy_read(o, &p, &err);
 
-        assert_int_equal(cg_json_object(text, strlen(text), "policy", &o, &err), 0);
-        r = cg_policy_new(o, &p, &err);
         if (r >= 0)
                 fail_msg("taken: %s", text);
         if (!strstr(err.msg, part))
@@ -221,8 +242,8 @@ static void test_options(void **state)
                 "\"limits\": {\"connections\": 7, \"headMs\": 100}}");
         const struct cg_policy_options *o = cg_policy_options(p);
 
-        assert_int_equal(o->http_proxy_port, 8080);
-        assert_int_equal(o->socks_proxy_port, 0);
+        assert_int_equal(cg_policy_network(p)->http_proxy_port, 8080);
+        assert_int_equal(cg_policy_network(p)->socks_proxy_port, 0);
         assert_string_equal(o->strip, "set-cookie\nx\n");
         assert_false(o->all_events);
         assert_int_equal(o->limits.connections, 7);
@@ -235,7 +256,7 @@ static void test_refused(void **state)
 {
         refuse("{\"allowedDomains\": [\"*\"]}", "allowedDomains");
         refuse("{\"allowedDomains\": \"a.b\"}", "allowedDomains");
-        refuse("{\"allowedDomains\": [1]}", "no text");
+        refuse("{\"allowedDomains\": [1]}", "allowedDomains.0");
         refuse("{\"deniedDomains\": [\"*.com\"]}", "deniedDomains");
         refuse("{\"deniedResolvedAddresses\": [\"10.0.0.0/33\"]}", "deniedResolvedAddresses");
         refuse("{\"deniedDomainReasons\": {\"a.b\": \"\"}}", "deniedDomainReasons");
@@ -247,6 +268,7 @@ static void test_refused(void **state)
         refuse("{\"parentProxy\": {\"http\": \"socks5://a.b:1\"}}", "parentProxy.http");
         refuse("{\"parentProxy\": {\"http\": \"http://a.b:0\"}}", "port");
         refuse("{\"parentProxy\": {\"http\": \"http://\"}}", "malformed host");
+        refuse("{\"inject\": [{\"hosts\": [1]}]}", "a host is no text");
         assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"),
                          CG_E_UNSUPPORTED);
         assert_int_equal(refuse("{\"tlsTerminate\": {}}", "tlsTerminate"), CG_E_UNSUPPORTED);

@@ -59,42 +59,22 @@ static json_t *parent_from_env(char *const *env)
 
 int cg_egress_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err)
 {
-        /* By name: keys that we do not know are not the proxy's either. */
-        static const char *const keys[] = { "allowedDomains",
-                                            "deniedDomains",
-                                            "deniedDomainReasons",
-                                            "strictAllowlist",
-                                            "deniedResolvedAddresses",
-                                            "httpProxyPort",
-                                            "socksProxyPort",
-                                            "mitmProxy",
-                                            "parentProxy",
-                                            "refuseOpaqueTunnels",
-                                            "requireHostMatch",
-                                            "stripResponseHeaders" };
-        const json_t *net = json_object_get(s->root, "network");
         cg_auto_json json_t *o = json_object();
         struct cg_policy *check = NULL;
+        json_t *parent;
         int r;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
-                json_t *v = json_object_get(net, keys[i]);
-
-                if (v)
-                        json_object_set(o, keys[i], v);
-        }
-        if (!s->network.has_parent) {
-                json_t *parent = parent_from_env(env);
-
-                if (parent)
-                        json_object_set_new(o, "parentProxy", parent);
-        }
+        if (json_object_set(o, "network", json_object_get(s->root, "network")) < 0)
+                return cg_fail(err, CG_E_NOMEM, "network policy");
+        parent = s->network.has_parent ? NULL : parent_from_env(env);
+        if (parent)
+                json_object_set_new(o, "parentProxy", parent);
         /*
          * As srt: a name that is allowed may lead into a private network, where
          * deniedResolvedAddresses does not say otherwise.
          */
         json_object_set_new(o, "privateAddresses", json_true());
-        r = cg_policy_new(o, &check, err);
+        r = cg_policy_new(&s->network, o, &check, err);
         cg_policy_free(check);
         if (r < 0)
                 return cg_err_prefix(err, "network");

@@ -35,14 +35,15 @@ static void free_box(struct box *b)
 static void fill_options(struct eg_msg *m, const struct box *b)
 {
         const struct cg_policy_options *o = cg_policy_options(b->policy);
+        const struct cg_settings_network *net = cg_policy_network(b->policy);
 
         m->box = b->number;
         m->head_ms = o->limits.head_ms;
         m->idle_ms = o->limits.idle_ms;
         m->connections = o->limits.connections;
-        m->raw_http = o->http_proxy_port != 0;
-        m->raw_socks = o->socks_proxy_port != 0;
-        m->require_host_match = o->require_host_match;
+        m->raw_http = net->http_proxy_port != 0;
+        m->raw_socks = net->socks_proxy_port != 0;
+        m->require_host_match = net->require_host_match;
         memcpy(m->text, o->strip, sizeof(o->strip));
 }
 
@@ -70,8 +71,8 @@ int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, 
         return tell_part(d->injector, "injector", m, fds, n, err);
 }
 
-int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds,
-                size_t n, struct cg_err *err)
+int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds, size_t n,
+                struct cg_err *err)
 {
         struct eg_msg m = { .type = EG_BOX_OPEN };
         size_t n_boxes = 0;
@@ -89,7 +90,7 @@ int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         b->sandbox = sandbox;
         b->number = ++d->next_box;
-        r = cg_policy_new(policy, &b->policy, err);
+        r = cg_policy_read(policy, &b->policy, err);
         if (r == 0)
                 fill_options(&m, b);
         /* The secrets go on unread. They are there before a request can be. */
@@ -107,7 +108,7 @@ int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int
         return 0;
 }
 
-int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err)
+int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err)
 {
         struct box *b = eg_box_find_sandbox(d, sandbox);
         struct eg_msg m = { .type = EG_BOX_OPTIONS };
@@ -116,7 +117,7 @@ int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, s
 
         if (!b)
                 return cg_fail(err, CG_E_NOTFOUND, "no such sandbox");
-        r = cg_policy_new(policy, &p, err);
+        r = cg_policy_read(policy, &p, err);
         if (r < 0)
                 return r;
         cg_policy_free(b->policy);

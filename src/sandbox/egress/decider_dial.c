@@ -323,17 +323,17 @@ static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
 
 void eg_dial(struct job *j)
 {
-        const struct cg_policy_options *o = cg_policy_options(j->box->policy);
+        const struct cg_policy *p = j->box->policy;
         const struct cg_upstream *up;
         struct cg_host h;
         const char *path;
 
-        j->deadline_ms = cg_now_ms() + o->limits.connect_ms;
-        if (o->refuse_opaque_tunnels && (j->kind == EG_CONNECT || j->kind == EG_SOCKS)) {
+        j->deadline_ms = cg_now_ms() + cg_policy_options(p)->limits.connect_ms;
+        if (cg_policy_network(p)->refuse_opaque_tunnels && (j->kind == EG_CONNECT || j->kind == EG_SOCKS)) {
                 eg_job_answer(j, EG_DENIED_TUNNEL, "this proxy does not tunnel CONNECTs it cannot inspect");
                 return;
         }
-        switch (cg_policy_route(j->box->policy, &j->host, j->kind != EG_HTTP, &up, &path)) {
+        switch (cg_policy_route(p, &j->host, j->kind != EG_HTTP, &up, &path)) {
         case CG_ROUTE_DIRECT:
                 go_to(j, &j->host, j->port);
                 return;
@@ -354,10 +354,10 @@ void eg_dial(struct job *j)
 
 void eg_dial_raw(struct job *j)
 {
-        const struct cg_policy_options *o = cg_policy_options(j->box->policy);
+        const struct cg_settings_network *net = cg_policy_network(j->box->policy);
 
-        j->deadline_ms = cg_now_ms() + o->limits.connect_ms;
-        j->to_port = j->kind == EG_RAW_HTTP ? o->http_proxy_port : o->socks_proxy_port;
+        j->deadline_ms = cg_now_ms() + cg_policy_options(j->box->policy)->limits.connect_ms;
+        j->to_port = (uint16_t)(j->kind == EG_RAW_HTTP ? net->http_proxy_port : net->socks_proxy_port);
         j->port = j->to_port;
         j->to_proxy = true;
         snprintf(j->host.text, sizeof(j->host.text), "127.0.0.1");

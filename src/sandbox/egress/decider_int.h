@@ -101,9 +101,9 @@ void eg_decider_watch(struct decider *d);
 struct box *eg_box_find(struct decider *d, uint32_t number);
 struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox);
 /* @secrets: -1 none. Descriptors are borrowed. */
-int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds,
-                size_t n, struct cg_err *err);
-int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err);
+int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds, size_t n,
+                struct cg_err *err);
+int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err);
 void eg_box_close(struct decider *d, struct box *b);
 int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
 int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);

@@ -32,14 +32,15 @@ struct inject {
 };
 
 struct cg_policy {
+        const struct cg_settings_network *net;
+        struct cg_settings_network read; /* of cg_policy_read(): net, and the owner of its texts */
+        json_t *texts;
         struct inject *injects;
         size_t n_injects;
         struct cg_domains allowed, denied, mitm;
-        json_t *reasons; /* of deniedDomains; NULL: none */
         struct cg_range *ranges;
         size_t n_ranges;
-        bool strict, private_ok;
-        char *mitm_path;
+        bool private_ok;
         struct cg_upstream http, https;
         struct no_proxy no_proxy;
         struct cg_policy_options options;
@@ -52,18 +53,11 @@ static const char non_loopback[] = "a non-loopback address";
 
 /* ---- reading */
 
-static int add_domains(struct cg_domains *list, const json_t *o, const char *key, bool deny,
+static int add_domains(struct cg_domains *list, const struct cg_strs *entries, const char *key, bool deny,
                        struct cg_err *err)
 {
-        const json_t *a = json_object_get(o, key);
-
-        if (a && (!json_is_array(a) || json_array_size(a) > CG_POLICY_ENTRIES_MAX))
-                return cg_fail(err, CG_E_INVAL, "%s is no list of at most %d entries", key,
-                               CG_POLICY_ENTRIES_MAX);
-        for (size_t i = 0; i < json_array_size(a); i++) {
-                const char *entry = json_string_value(json_array_get(a, i));
-                int r = entry ? cg_domains_add(list, entry, deny, err)
-                              : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+        for (size_t i = 0; i < entries->n; i++) {
+                int r = cg_domains_add(list, entries->v[i], deny, err);
 
                 if (r < 0) {
                         cg_err_prefix(err, "%s", key);
@@ -84,17 +78,11 @@ static int add_range(struct cg_range **list, size_t *n, const struct cg_range *r
         return 0;
 }
 
-static int read_ranges(struct cg_policy *p, const json_t *o, struct cg_err *err)
+static int read_ranges(struct cg_policy *p, const struct cg_strs *ranges, struct cg_err *err)
 {
-        const json_t *a = json_object_get(o, "deniedResolvedAddresses");
-
-        if (a && (!json_is_array(a) || json_array_size(a) > CG_POLICY_ENTRIES_MAX))
-                return cg_fail(err, CG_E_INVAL, "deniedResolvedAddresses is no list");
-        for (size_t i = 0; i < json_array_size(a); i++) {
-                const char *text = json_string_value(json_array_get(a, i));
+        for (size_t i = 0; i < ranges->n; i++) {
                 struct cg_range range;
-                int r = text ? cg_range_parse(text, &range, err)
-                             : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+                int r = cg_range_parse(ranges->v[i], &range, err);
 
                 if (r == 0)
                         r = add_range(&p->ranges, &p->n_ranges, &range, err);
@@ -103,25 +91,6 @@ static int read_ranges(struct cg_policy *p, const json_t *o, struct cg_err *err)
                         return r;
                 }
         }
-        return 0;
-}
-
-static int read_reasons(struct cg_policy *p, const json_t *o, struct cg_err *err)
-{
-        json_t *reasons = json_object_get(o, "deniedDomainReasons"), *v; /* borrowed */
-        const char *key;
-
-        if (!reasons)
-                return 0;
-        if (!json_is_object(reasons))
-                return cg_fail(err, CG_E_INVAL, "deniedDomainReasons is no object");
-        json_object_foreach(reasons, key, v)
-        {
-                if (!json_string_value(v) || !json_string_value(v)[0])
-                        return cg_fail(err, CG_E_INVAL,
-                                       "deniedDomainReasons: the reason of \"%s\" is no text", key);
-        }
-        p->reasons = json_incref(reasons);
         return 0;
 }
 
@@ -160,19 +129,20 @@ static int read_limits(struct cg_policy *p, const json_t *o, struct cg_err *err)
         return 0;
 }
 
-static int read_strip(struct cg_policy *p, const json_t *o, struct cg_err *err)
+/* The names go to the relay in one message, one a line. */
+static int read_strip(struct cg_policy *p, const struct cg_strs *names, struct cg_err *err)
 {
-        const json_t *a = json_object_get(o, "stripResponseHeaders");
         size_t at = 0;
 
-        for (size_t i = 0; i < json_array_size(a); i++) {
-                const char *s = json_string_value(json_array_get(a, i));
-                size_t n = s ? strlen(s) : 0;
+        for (size_t i = 0; i < names->n; i++) {
+                const char *s = names->v[i];
+                size_t n = strlen(s);
 
-                if (n == 0 || strchr(s, '\n') || at + n + 2 > sizeof(p->options.strip))
-                        return cg_fail(err, CG_E_INVAL,
-                                       "stripResponseHeaders: a name is no text, or all are over %d bytes",
-                                       CG_POLICY_STRIP_MAX);
+                if (strchr(s, '\n') || at + n + 2 > sizeof(p->options.strip))
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "stripResponseHeaders: a name has a line end, or all are over %d bytes",
+                                CG_POLICY_STRIP_MAX);
                 memcpy(p->options.strip + at, s, n);
                 at += n;
                 p->options.strip[at++] = '\n';
@@ -184,23 +154,16 @@ static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err
 {
         struct cg_policy_options *opt = &p->options;
         const char *events;
-        int64_t http, socks, ask_ms;
+        int64_t ask_ms;
 
-        if (cg_json_bool(o, "strictAllowlist", false, &p->strict, err) < 0 ||
-            cg_json_bool(o, "privateAddresses", false, &p->private_ok, err) < 0 ||
+        if (cg_json_bool(o, "privateAddresses", false, &p->private_ok, err) < 0 ||
             cg_json_bool(o, "ask", false, &opt->ask, err) < 0 ||
-            cg_json_bool(o, "refuseOpaqueTunnels", false, &opt->refuse_opaque_tunnels, err) < 0 ||
-            cg_json_bool(o, "requireHostMatch", false, &opt->require_host_match, err) < 0 ||
             cg_json_str(o, "events", "all", &events, err) < 0 ||
-            read_uint(o, "httpProxyPort", 0, 0, 65535, &http, err) < 0 ||
-            read_uint(o, "socksProxyPort", 0, 0, 65535, &socks, err) < 0 ||
             read_uint(o, "askTimeoutMs", ASK_MS, 1, MS_MAX, &ask_ms, err) < 0)
                 return -1;
         opt->all_events = strcmp(events, "all") == 0;
         if (!opt->all_events && strcmp(events, "denied") != 0)
                 return cg_fail(err, CG_E_INVAL, "events is neither \"all\" nor \"denied\"");
-        opt->http_proxy_port = (uint16_t)http;
-        opt->socks_proxy_port = (uint16_t)socks;
         opt->ask_timeout_ms = (uint32_t)ask_ms;
         return 0;
 }
@@ -371,53 +334,44 @@ static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *e
         return r;
 }
 
+/* The settings' parent proxy, else that of the host's environment. */
 static int read_parent(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
-        const json_t *parent = json_object_get(o, "parentProxy");
-        const char *http, *https, *no_proxy;
+        const struct cg_settings_network *net = p->net;
+        const json_t *from_env = net->has_parent ? NULL : json_object_get(o, "parentProxy");
+        const char *http = net->parent_http, *https = net->parent_https, *no_proxy = net->parent_no_proxy;
         int r = 0;
 
-        if (!parent)
-                return 0;
-        if (!json_is_object(parent))
-                return cg_fail(err, CG_E_INVAL, "parentProxy is no object");
-        if (cg_json_str(parent, "http", NULL, &http, err) < 0 ||
-            cg_json_str(parent, "https", http, &https, err) < 0 ||
-            cg_json_str(parent, "noProxy", "", &no_proxy, err) < 0)
+        if (from_env && (cg_json_str(from_env, "http", NULL, &http, err) < 0 ||
+                         cg_json_str(from_env, "https", NULL, &https, err) < 0 ||
+                         cg_json_str(from_env, "noProxy", NULL, &no_proxy, err) < 0))
                 return -1;
         if (http)
                 r = read_upstream(&p->http, http, "parentProxy.http", err);
-        if (r == 0 && https)
-                r = read_upstream(&p->https, https, "parentProxy.https", err);
-        return r == 0 ? read_no_proxy(&p->no_proxy, no_proxy, err) : r;
-}
-
-static int read_mitm(struct cg_policy *p, const json_t *o, struct cg_err *err)
-{
-        const json_t *mitm = json_object_get(o, "mitmProxy");
-        const char *path;
-
-        if (!mitm)
-                return 0;
-        if (!json_is_object(mitm))
-                return cg_fail(err, CG_E_INVAL, "mitmProxy is no object");
-        if (cg_json_str(mitm, "socketPath", "", &path, err) < 0 ||
-            add_domains(&p->mitm, mitm, "domains", false, err) < 0)
-                return -1;
-        if (!path[0])
-                return cg_fail(err, CG_E_INVAL, "mitmProxy.socketPath is missing");
-        p->mitm_path = strdup(path);
-        return p->mitm_path ? 0 : cg_fail(err, CG_E_NOMEM, "mitmProxy");
+        if (r == 0 && (https || http))
+                r = read_upstream(&p->https, https ? https : http, "parentProxy.https", err);
+        return r == 0 && no_proxy ? read_no_proxy(&p->no_proxy, no_proxy, err) : r;
 }
 
 static int read_inject(struct inject *to, const json_t *o, struct cg_err *err)
 {
+        const json_t *hosts;
+
         if (!json_is_object(o))
                 return cg_fail(err, CG_E_INVAL, "an entry is no object");
-        to->has_hosts = json_object_get(o, "hosts") != NULL;
+        hosts = json_object_get(o, "hosts");
+        to->has_hosts = hosts != NULL;
         if (cg_json_bool(o, "resized", false, &to->resized, err) < 0)
                 return -1;
-        return add_domains(&to->hosts, o, "hosts", false, err);
+        for (size_t i = 0; i < json_array_size(hosts); i++) {
+                const char *host = json_string_value(json_array_get(hosts, i));
+
+                if (!host)
+                        return cg_fail(err, CG_E_INVAL, "a host is no text");
+                if (cg_domains_add(&to->hosts, host, false, err) < 0)
+                        return -1;
+        }
+        return 0;
 }
 
 static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err)
@@ -433,7 +387,6 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
         p->injects = calloc(n + 1, sizeof(*p->injects));
         if (!p->injects)
                 return cg_fail(err, CG_E_NOMEM, "inject");
-        p->options.injects = n > 0;
         while (p->n_injects < n) {
                 size_t i = p->n_injects++;
 
@@ -468,33 +421,24 @@ void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_
 
 static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
-        static const char *const unsupported[] = { "tlsTerminate", "filterRequest" };
+        const struct cg_settings_network *net = p->net;
 
-        if (!json_is_object(o))
-                return cg_fail(err, CG_E_INVAL, "the network policy is no object");
-        for (size_t i = 0; i < CG_ARRAY_LEN(unsupported); i++) {
-                if (json_object_get(o, unsupported[i]))
-                        return cg_fail(err, CG_E_UNSUPPORTED, "network.%s does not exist here",
-                                       unsupported[i]);
-        }
-        if (add_domains(&p->allowed, o, "allowedDomains", false, err) < 0 ||
-            add_domains(&p->denied, o, "deniedDomains", true, err) < 0 || read_reasons(p, o, err) < 0 ||
-            read_ranges(p, o, err) < 0 || read_options(p, o, err) < 0 || read_limits(p, o, err) < 0 ||
-            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0 ||
-            read_injects(p, o, err) < 0)
+        if (add_domains(&p->allowed, &net->allowed, "allowedDomains", false, err) < 0 ||
+            add_domains(&p->denied, &net->denied, "deniedDomains", true, err) < 0 ||
+            add_domains(&p->mitm, &net->mitm_domains, "mitmProxy.domains", false, err) < 0 ||
+            read_ranges(p, &net->denied_addresses, err) < 0 ||
+            read_strip(p, &net->strip_response_headers, err) < 0 || read_options(p, o, err) < 0 ||
+            read_limits(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_injects(p, o, err) < 0)
                 return err && err->code ? err->code : CG_E_INVAL;
         return 0;
 }
 
-int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err)
+/* Takes @p. */
+static int make_policy(struct cg_policy *p, const json_t *own, struct cg_policy **ret, struct cg_err *err)
 {
         struct cg_err mine = { .code = 0 };
-        struct cg_policy *p = calloc(1, sizeof(*p));
-        int r;
+        int r = read_policy(p, own, &mine);
 
-        if (!p)
-                return cg_fail(err, CG_E_NOMEM, "network policy");
-        r = read_policy(p, o, &mine);
         if (r < 0) {
                 cg_policy_free(p);
                 if (err)
@@ -505,6 +449,34 @@ int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err)
         return 0;
 }
 
+int cg_policy_new(const struct cg_settings_network *net, const json_t *own, struct cg_policy **ret,
+                  struct cg_err *err)
+{
+        struct cg_policy *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "network policy");
+        p->net = net;
+        return make_policy(p, own, ret, err);
+}
+
+int cg_policy_read(json_t *o, struct cg_policy **ret, struct cg_err *err)
+{
+        struct cg_policy *p = calloc(1, sizeof(*p));
+        int r;
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "network policy");
+        r = cg_settings_read_network(json_object_get(o, "network"), &p->read, err);
+        if (r < 0) {
+                free(p);
+                return r;
+        }
+        p->net = &p->read;
+        p->texts = json_incref(o);
+        return make_policy(p, o, ret, err);
+}
+
 struct cg_policy *cg_policy_free(struct cg_policy *p)
 {
         if (!p)
@@ -512,9 +484,9 @@ struct cg_policy *cg_policy_free(struct cg_policy *p)
         cg_domains_fini(&p->allowed);
         cg_domains_fini(&p->denied);
         cg_domains_fini(&p->mitm);
-        json_decref(p->reasons);
+        cg_settings_network_fini(&p->read);
+        json_decref(p->texts);
         free(p->ranges);
-        free(p->mitm_path);
         free(p->http.auth);
         free(p->https.auth);
         for (size_t i = 0; i < p->no_proxy.n_suffixes; i++)
@@ -528,6 +500,11 @@ struct cg_policy *cg_policy_free(struct cg_policy *p)
         return NULL;
 }
 
+const struct cg_settings_network *cg_policy_network(const struct cg_policy *p)
+{
+        return p->net;
+}
+
 const struct cg_policy_options *cg_policy_options(const struct cg_policy *p)
 {
         return &p->options;
@@ -537,9 +514,11 @@ const struct cg_policy_options *cg_policy_options(const struct cg_policy *p)
 
 static const char *denial_reason(const struct cg_policy *p, const char *entry)
 {
-        const char *own = json_string_value(json_object_get(p->reasons, entry));
-
-        return own ? own : "host is on the deny list";
+        for (size_t i = 0; i < p->net->n_reasons; i++) {
+                if (strcmp(p->net->reasons[i].entry, entry) == 0)
+                        return p->net->reasons[i].text;
+        }
+        return "host is on the deny list";
 }
 
 /*
@@ -574,7 +553,7 @@ void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16
                 ret->list = "allowedDomains";
                 ret->rule = d->entry;
                 ret->why = "host is on the allow list";
-        } else if (!p->strict && p->options.ask) {
+        } else if (!p->net->strict_allowlist && p->options.ask) {
                 ret->verdict = CG_VERDICT_ASK;
         }
 }
@@ -688,8 +667,8 @@ enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h
         const struct cg_upstream *u = tunnel ? &p->https : &p->http;
 
         /* 0: entries of mitmProxy.domains have no port. */
-        if (p->mitm_path && cg_domains_find(&p->mitm, h, 0)) {
-                *path = p->mitm_path;
+        if (p->net->mitm_socket && cg_domains_find(&p->mitm, h, 0)) {
+                *path = p->net->mitm_socket;
                 return CG_ROUTE_MITM;
         }
         if (!u->host[0] || bypasses_parent(&p->no_proxy, h))

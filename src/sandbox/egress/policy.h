@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 #include "sandbox/egress/domain.h"
+#include "sandbox/settings/settings.h"
 
 /* Ceilings. A person writes hundreds of entries at most; generated lists have thousands. */
 #define CG_POLICY_ENTRIES_MAX 20000
@@ -28,16 +29,17 @@ struct cg_upstream {
 struct cg_policy;
 
 /*
- * @o: srt's "network" object, of which allowedDomains, deniedDomains, deniedDomainReasons,
- * strictAllowlist, deniedResolvedAddresses, httpProxyPort, socksProxyPort, mitmProxy, parentProxy,
- * refuseOpaqueTunnels, requireHostMatch and stripResponseHeaders are read; and our own beside them:
- * "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events" ("all", "denied"), "limits"
- * {"connections", "headMs", "idleMs", "connectMs"}, "inject" (a list, in the order of the secrets'
+ * A policy is the settings' network object (@net, borrowed for the policy's whole life) and what
+ * settings do not say (@own): "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events"
+ * ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"}, "parentProxy" (as
+ * in settings; used where these have none), "inject" (a list, in the order of the secrets'
  * credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is shorter than
- * what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (by name: an https parent proxy,
- * tlsTerminate, filterRequest) and nothing is half understood. Caller frees.
+ * what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (an https parent proxy). Caller frees.
  */
-int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err);
+int cg_policy_new(const struct cg_settings_network *net, const json_t *own, struct cg_policy **ret,
+                  struct cg_err *err);
+/* The same of one object: the members of @own, and "network" as it is in a settings file. */
+int cg_policy_read(json_t *o, struct cg_policy **ret, struct cg_err *err);
 struct cg_policy *cg_policy_free(struct cg_policy *p);
 
 struct cg_policy_limits {
@@ -51,15 +53,11 @@ struct cg_policy_options {
         bool ask;
         uint32_t ask_timeout_ms;
         bool all_events;
-        bool refuse_opaque_tunnels;
-        bool require_host_match;
-        uint16_t http_proxy_port; /* 0: none */
-        uint16_t socks_proxy_port;
-        bool injects;                    /* there are masked credentials */
         char strip[CG_POLICY_STRIP_MAX]; /* names of response fields, one a line */
         struct cg_policy_limits limits;
 };
 const struct cg_policy_options *cg_policy_options(const struct cg_policy *p);
+const struct cg_settings_network *cg_policy_network(const struct cg_policy *p);
 
 enum cg_verdict { CG_VERDICT_ALLOW, CG_VERDICT_DENY, CG_VERDICT_ASK };
 

@@ -34,6 +34,19 @@ struct cg_field {
         const char *(*check)(const char *text);
 };
 
+/*
+ * Table rows: a key that goes into a member of the struct being filled, and one whose function
+ * knows where it goes.
+ */
+#define CG_FIELD_TO(type, member, name, fn, ...) \
+        { \
+                .key = name, .read = fn, .offset = offsetof(struct type, member), ##__VA_ARGS__ \
+        }
+#define CG_FIELD(name, fn, ...) \
+        { \
+                .key = name, .read = fn, ##__VA_ARGS__ \
+        }
+
 /* What becomes of keys that no table knows. */
 enum cg_unknown {
         CG_UNKNOWN_IS_ERROR,
@@ -81,6 +94,9 @@ int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f,
 int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
                     size_t *n);
 int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
+
+/* network.c: the field "network". */
+int cg_read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
 /* check.c: NULL, or what is wrong. */
 const char *cg_check_domain(const char *text);         /* name, *.name, address; no port */

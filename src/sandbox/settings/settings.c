@@ -12,116 +12,9 @@
 #include "sandbox/settings/extract.h"
 #include "sandbox/settings/read.h"
 
-/*
- * Table rows: a key that goes into a member of the struct being filled, and one whose function
- * knows where it goes.
- */
-#define TO(type, member, name, fn, ...) \
-        { \
-                .key = name, .read = fn, .offset = offsetof(struct type, member), ##__VA_ARGS__ \
-        }
-#define ROW(name, fn, ...) \
-        { \
-                .key = name, .read = fn, ##__VA_ARGS__ \
-        }
-
-static const char *no_tls(const char *unused)
-{
-        return "TLS termination is not supported: the proxy checks host and port and passes TLS on unread";
-}
-
 static const char *no_sigv4(const char *unused)
 {
         return "signing AWS requests anew is not supported";
-}
-
-static const char *no_function(const char *unused)
-{
-        return "a function cannot stand in a settings file";
-}
-
-/* ---- network */
-
-static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field text = TO(cg_settings_reason, text, "text", cg_read_str);
-        struct cg_settings_network *net = &r->settings->network;
-        void *items = NULL;
-        int e = cg_read_members(r, v, &text, sizeof(*net->reasons), &items, &net->n_reasons);
-
-        net->reasons = items;
-        return e;
-}
-
-static int read_mitm(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                TO(cg_settings_network, mitm_socket, "socketPath", cg_read_str, .required = true),
-                TO(cg_settings_network, mitm_domains, "domains", cg_read_strs, .required = true,
-                   .check = cg_check_domain),
-        };
-        struct cg_settings_network *net = &r->settings->network;
-        int e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
-
-        if (e == 0 && net->mitm_domains.n == 0)
-                return cg_read_fail(r, "domains: Array must contain at least 1 element(s)");
-        return e;
-}
-
-static int read_parent(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                TO(cg_settings_network, parent_http, "http", cg_read_str, .check = cg_check_url),
-                TO(cg_settings_network, parent_https, "https", cg_read_str, .check = cg_check_url),
-                TO(cg_settings_network, parent_no_proxy, "noProxy", cg_read_str),
-        };
-
-        r->settings->network.has_parent = true;
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, &r->settings->network);
-}
-
-static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        const char *s = json_is_string(v) ? json_string_value(v) : "";
-
-        /* It matters beside filterRequest only, which no file can have. */
-        if (!strcmp(s, "refuse") || !strcmp(s, "asSpelled") || !strcmp(s, "normalize"))
-                return 0;
-        return cg_read_fail(r, "Invalid enum value. Expected 'refuse' | 'asSpelled' | 'normalize'");
-}
-
-static int read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                TO(cg_settings_network, allowed, "allowedDomains", cg_read_strs, .required = true,
-                   .check = cg_check_allowed_domain),
-                TO(cg_settings_network, denied, "deniedDomains", cg_read_strs, .required = true,
-                   .check = cg_check_denied_domain),
-                ROW("deniedDomainReasons", read_reasons),
-                TO(cg_settings_network, strict_allowlist, "strictAllowlist", cg_read_bool),
-                TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_read_strs,
-                   .check = cg_check_address_range),
-                TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_read_strs),
-                TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_read_bool),
-                TO(cg_settings_network, local_binding, "allowLocalBinding", cg_read_bool),
-                ROW("allowMachLookup", cg_read_ignored_strs, .check = cg_check_mach_name),
-                TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1,
-                   .max = 65535),
-                TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1,
-                   .max = 65535),
-                ROW("mitmProxy", read_mitm),
-                ROW("parentProxy", read_parent),
-                ROW("tlsTerminate", cg_read_refused, .check = no_tls),
-                ROW("filterRequest", cg_read_refused, .check = no_function),
-                ROW("allowPlaintextHeaderSet", cg_read_ignored_bool),
-                TO(cg_settings_network, strip_response_headers, "stripResponseHeaders", cg_read_strs,
-                   .min = 1),
-                TO(cg_settings_network, refuse_opaque_tunnels, "refuseOpaqueTunnels", cg_read_bool),
-                TO(cg_settings_network, require_host_match, "requireHostMatch", cg_read_bool),
-                ROW("ambiguousRequestTarget", read_ambiguous),
-        };
-
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
 }
 
 /* ---- filesystem */
@@ -129,12 +22,13 @@ static int read_network(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_filesystem(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings_filesystem, disabled, "disabled", cg_read_bool),
-                TO(cg_settings_filesystem, deny_read, "denyRead", cg_read_paths, .required = true),
-                TO(cg_settings_filesystem, allow_read, "allowRead", cg_read_paths),
-                TO(cg_settings_filesystem, allow_write, "allowWrite", cg_read_paths, .required = true),
-                TO(cg_settings_filesystem, deny_write, "denyWrite", cg_read_paths, .required = true),
-                TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_read_bool),
+                CG_FIELD_TO(cg_settings_filesystem, disabled, "disabled", cg_read_bool),
+                CG_FIELD_TO(cg_settings_filesystem, deny_read, "denyRead", cg_read_paths, .required = true),
+                CG_FIELD_TO(cg_settings_filesystem, allow_read, "allowRead", cg_read_paths),
+                CG_FIELD_TO(cg_settings_filesystem, allow_write, "allowWrite", cg_read_paths,
+                            .required = true),
+                CG_FIELD_TO(cg_settings_filesystem, deny_write, "denyWrite", cg_read_paths, .required = true),
+                CG_FIELD_TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_read_bool),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
@@ -263,18 +157,19 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
 }
 
 #define CRED_FIELDS \
-        TO(cg_settings_cred, mode, "mode", read_mode, .required = true), \
-                TO(cg_settings_cred, extract, "extract", read_extract), \
-                TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
-                TO(cg_settings_cred, decode, "decode", read_decode), \
-                TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
-                TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, .check = cg_check_domain)
+        CG_FIELD_TO(cg_settings_cred, mode, "mode", read_mode, .required = true), \
+                CG_FIELD_TO(cg_settings_cred, extract, "extract", read_extract), \
+                CG_FIELD_TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
+                CG_FIELD_TO(cg_settings_cred, decode, "decode", read_decode), \
+                CG_FIELD_TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
+                CG_FIELD_TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, \
+                            .check = cg_check_domain)
 
 static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings_cred, what, "path", cg_read_str, .required = true),
-                TO(cg_settings_cred, mask_duplicates, "maskDuplicates", cg_read_bool),
+                CG_FIELD_TO(cg_settings_cred, what, "path", cg_read_str, .required = true),
+                CG_FIELD_TO(cg_settings_cred, mask_duplicates, "maskDuplicates", cg_read_bool),
                 CRED_FIELDS,
         };
         struct cg_settings_cred *cred = to;
@@ -294,7 +189,8 @@ static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field
 static int read_var(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings_cred, what, "name", cg_read_str, .required = true, .check = cg_check_variable),
+                CG_FIELD_TO(cg_settings_cred, what, "name", cg_read_str, .required = true,
+                            .check = cg_check_variable),
                 CRED_FIELDS,
         };
 
@@ -324,11 +220,11 @@ static int read_vars(struct cg_reader *r, const json_t *v, const struct cg_field
 static int read_creds(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                ROW("files", read_files),
-                ROW("envVars", read_vars),
-                TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_read_bool),
-                ROW("awsPairs", cg_read_refused, .check = no_sigv4),
-                ROW("sigv4", cg_read_refused, .check = no_sigv4),
+                CG_FIELD("files", read_files),
+                CG_FIELD("envVars", read_vars),
+                CG_FIELD_TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_read_bool),
+                CG_FIELD("awsPairs", cg_read_refused, .check = no_sigv4),
+                CG_FIELD("sigv4", cg_read_refused, .check = no_sigv4),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
@@ -384,7 +280,7 @@ static int check_creds(struct cg_reader *r)
 
 static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        static const struct cg_field texts = TO(cg_settings_ignore, texts, "texts", cg_read_strs);
+        static const struct cg_field texts = CG_FIELD_TO(cg_settings_ignore, texts, "texts", cg_read_strs);
         struct cg_settings *s = r->settings;
         void *items = NULL;
         int e = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
@@ -396,7 +292,7 @@ static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings, safe_directories, "safeDirectories", cg_read_strs),
+                CG_FIELD_TO(cg_settings, safe_directories, "safeDirectories", cg_read_strs),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, r->settings);
@@ -406,9 +302,9 @@ static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field 
 static int read_ripgrep(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                ROW("command", cg_read_ignored_str, .required = true),
-                ROW("args", cg_read_ignored_strs),
-                ROW("argv0", cg_read_ignored_str),
+                CG_FIELD("command", cg_read_ignored_str, .required = true),
+                CG_FIELD("args", cg_read_ignored_strs),
+                CG_FIELD("argv0", cg_read_ignored_str),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
@@ -417,8 +313,8 @@ static int read_ripgrep(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                ROW("applyPath", cg_read_ignored_str),
-                ROW("argv0", cg_read_ignored_str),
+                CG_FIELD("applyPath", cg_read_ignored_str),
+                CG_FIELD("argv0", cg_read_ignored_str),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
@@ -427,7 +323,7 @@ static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-#define X(id, field, scale, name, setting, unit, words) ROW(setting, cg_read_limit),
+#define X(id, field, scale, name, setting, unit, words) CG_FIELD(setting, cg_read_limit),
                 CG_LIMITS_TABLE(X)
 #undef X
         };
@@ -516,8 +412,8 @@ static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg
 static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                ROW("expose", read_ports_list),
-                ROW("reach", read_ports_list),
+                CG_FIELD("expose", read_ports_list),
+                CG_FIELD("reach", read_ports_list),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
@@ -526,42 +422,44 @@ static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_fiel
 static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings_own, network_off, "networkOff", cg_read_bool),
-                ROW("limits", read_limits),
-                ROW("ports", read_ports),
-                TO(cg_settings_own, env, "env", read_env, .min = 1),
-                TO(cg_settings_own, violation_log, "violationLog", cg_read_str, .check = cg_check_absolute),
-                TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
-                TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
-                TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
-                TO(cg_settings_own, writable_names, "writableNames", cg_read_strs, .check = cg_check_name),
-                TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, network_off, "networkOff", cg_read_bool),
+                CG_FIELD("limits", read_limits),
+                CG_FIELD("ports", read_ports),
+                CG_FIELD_TO(cg_settings_own, env, "env", read_env, .min = 1),
+                CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_read_str,
+                            .check = cg_check_absolute),
+                CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
+                CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_read_strs,
+                            .check = cg_check_name),
+                CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),
         };
 
         return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
 }
 
 static const struct cg_field top[] = {
-        TO(cg_settings, network, "network", read_network, .required = true),
-        TO(cg_settings, filesystem, "filesystem", read_filesystem, .required = true),
-        TO(cg_settings, creds, "credentials", read_creds),
-        ROW("ignoreViolations", read_ignores),
-        TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_read_bool),
-        TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_read_bool),
-        TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_read_int, .min = 1, .max = 10),
-        ROW("git", read_git),
-        ROW("ripgrep", read_ripgrep),
-        ROW("seccomp", read_seccomp),
-        ROW("bwrapPath", cg_read_ignored_str, .check = cg_check_absolute),
-        ROW("socatPath", cg_read_ignored_str, .check = cg_check_absolute),
-        ROW("javaAgentJarPath", cg_read_ignored_str, .check = cg_check_absolute),
+        CG_FIELD_TO(cg_settings, network, "network", cg_read_network, .required = true),
+        CG_FIELD_TO(cg_settings, filesystem, "filesystem", read_filesystem, .required = true),
+        CG_FIELD_TO(cg_settings, creds, "credentials", read_creds),
+        CG_FIELD("ignoreViolations", read_ignores),
+        CG_FIELD_TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_read_bool),
+        CG_FIELD_TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_read_bool),
+        CG_FIELD_TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_read_int, .min = 1, .max = 10),
+        CG_FIELD("git", read_git),
+        CG_FIELD("ripgrep", read_ripgrep),
+        CG_FIELD("seccomp", read_seccomp),
+        CG_FIELD("bwrapPath", cg_read_ignored_str, .check = cg_check_absolute),
+        CG_FIELD("socatPath", cg_read_ignored_str, .check = cg_check_absolute),
+        CG_FIELD("javaAgentJarPath", cg_read_ignored_str, .check = cg_check_absolute),
         /* of other systems */
-        ROW("enableWeakerNetworkIsolation", cg_read_ignored_bool),
-        ROW("allowAppleEvents", cg_read_ignored_bool),
-        ROW("allowPty", cg_read_ignored_bool),
-        ROW("windows", cg_read_ignored_object),
+        CG_FIELD("enableWeakerNetworkIsolation", cg_read_ignored_bool),
+        CG_FIELD("allowAppleEvents", cg_read_ignored_bool),
+        CG_FIELD("allowPty", cg_read_ignored_bool),
+        CG_FIELD("windows", cg_read_ignored_object),
         /* ours */
-        TO(cg_settings, own, "cellgate", read_own),
+        CG_FIELD_TO(cg_settings, own, "cellgate", read_own),
 };
 
 static int read_all(struct cg_reader *r)
@@ -618,13 +516,7 @@ struct cg_settings *cg_settings_free(struct cg_settings *s)
 {
         if (!s)
                 return NULL;
-        free(s->network.allowed.v);
-        free(s->network.denied.v);
-        free(s->network.reasons);
-        free(s->network.denied_addresses.v);
-        free(s->network.unix_sockets.v);
-        free(s->network.strip_response_headers.v);
-        free(s->network.mitm_domains.v);
+        cg_settings_network_fini(&s->network);
         free(s->filesystem.deny_read.v);
         free(s->filesystem.allow_read.v);
         free(s->filesystem.allow_write.v);

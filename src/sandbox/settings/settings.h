@@ -174,6 +174,13 @@ int cg_settings_parse(const char *text, size_t len, const char *what, int flags,
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err);
 struct cg_settings *cg_settings_free(struct cg_settings *s);
 
+/*
+ * network.c: the object "network" of a settings file alone. Texts in *ret are those of @o, which
+ * must outlive it. cg_settings_network_fini() frees the rest.
+ */
+int cg_settings_read_network(const json_t *o, struct cg_settings_network *ret, struct cg_err *err);
+void cg_settings_network_fini(struct cg_settings_network *net);
+
 static inline void cg_settings_freep_(struct cg_settings **s)
 {
         cg_settings_free(*s);
