@@ -14,25 +14,6 @@ CIRCLES: dict[frozenset[str], str] = {
     frozenset(("mcp/toolserver.c", "mcp/ts_call.c", "mcp/ts_session.c")): "not opened yet",
     frozenset(
         (
-            "sandbox/egress/decider.c",
-            "sandbox/egress/decider_ask.c",
-            "sandbox/egress/decider_box.c",
-            "sandbox/egress/decider_dial.c",
-            "sandbox/egress/decider_job.c",
-        )
-    ): "not opened yet",
-    frozenset(
-        (
-            "sandbox/egress/relay.c",
-            "sandbox/egress/relay_conn.c",
-            "sandbox/egress/relay_exchange.c",
-            "sandbox/egress/relay_refuse.c",
-            "sandbox/egress/relay_request.c",
-            "sandbox/egress/relay_tunnel.c",
-        )
-    ): "not opened yet",
-    frozenset(
-        (
             "sandbox/settings/hardlinks.c",
             "sandbox/settings/mandatory.c",
             "sandbox/settings/own_files.c",

@@ -17,71 +17,14 @@
 #include "base/json.h"
 #include "base/util.h"
 
-#define TICK_MS      100
-#define RELAY_MS     10000 /* until another part is ready */
-#define BURST        64
-#define CONTROL_HIGH (256u << 10) /* the host does not read: no more questions are taken */
-
-/* ---- the end */
-
-void eg_decider_end(struct decider *d, int status)
-{
-        if (!d->ended) {
-                d->ended = true;
-                d->status = status;
-        }
-        uv_stop(&d->loop);
-}
-
-void eg_decider_tell(struct decider *d, json_t *message)
-{
-        struct cg_err err;
-
-        if (d->ended)
-                json_decref(message);
-        else if (cg_chan_send(&d->chan, message, &err) < 0)
-                eg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET
-                                          ? 0
-                                          : 1); /* the host has gone: not a failure */
-}
+#define TICK_MS  100
+#define RELAY_MS 10000 /* until another part is ready */
+#define BURST    64
 
 static void tell_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
 {
         eg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
                                      err->code, "message", err->msg, strnlen(err->msg, sizeof(err->msg))));
-}
-
-/* ---- polling */
-
-static void on_control(uv_poll_t *h, int status, int events);
-static void on_relay(uv_poll_t *h, int status, int events);
-
-static bool host_is_slow(const struct decider *d)
-{
-        return d->chan.out.len > CONTROL_HIGH;
-}
-
-static bool answers_wait(const struct decider *d)
-{
-        for (const struct job *j = d->jobs; j; j = j->next) {
-                if (j->state == ANSWERING)
-                        return true;
-        }
-        return false;
-}
-
-void eg_decider_watch(struct decider *d)
-{
-        int control = UV_READABLE | (d->chan.out.len ? UV_WRITABLE : 0);
-        int relay = (host_is_slow(d) ? 0 : UV_READABLE) | (answers_wait(d) ? UV_WRITABLE : 0);
-
-        if (control != d->control_events)
-                uv_poll_start(&d->control_poll, control, on_control);
-        /* With no event at all it still tells of an end. */
-        if (relay != d->relay_events)
-                uv_poll_start(&d->relay_poll, relay ? relay : UV_DISCONNECT, on_relay);
-        d->control_events = control;
-        d->relay_events = relay;
 }
 
 /* ---- the relay */
@@ -160,7 +103,10 @@ static void on_cancel(struct decider *d, const struct eg_msg *m)
 {
         for (struct job *j = d->jobs; j; j = j->next) {
                 if (j->box && j->box->number == m->box && j->id == m->id && j->state != CANCELLED) {
-                        eg_job_cancel(j);
+                        struct question *q = j->question;
+
+                        eg_job_drop(j);
+                        eg_question_leave(d, q, true);
                         return;
                 }
         }
@@ -223,7 +169,7 @@ static void on_relay(uv_poll_t *h, int status, int events)
 
         if (r == 0 && (events & UV_WRITABLE))
                 send_waiting_answers(d);
-        for (int i = 0; i < BURST && r == 0 && !host_is_slow(d) && !d->ended; i++) {
+        for (int i = 0; i < BURST && r == 0 && !eg_decider_host_is_slow(d) && !d->ended; i++) {
                 int fds[1];
                 size_t n = 0;
 
@@ -371,6 +317,8 @@ static int start_loop(struct decider *d, int control, int relay, int injector)
                 r = uv_timer_init(&d->loop, &d->tick);
         d->control_poll.data = d->relay_poll.data = d->injector_poll.data = d->tick.data = d;
         d->tick.timer_cb = on_tick;
+        d->on_control = on_control;
+        d->on_relay = on_relay;
         return r;
 }
 

@@ -47,30 +47,6 @@ static void fill_options(struct eg_msg *m, const struct box *b)
         memcpy(m->text, o->strip, sizeof(o->strip));
 }
 
-/* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
-static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n,
-                     struct cg_err *err)
-{
-        int r;
-
-        while ((r = eg_send(sock, m, fds, n, err)) == CG_TIMEOUT) {
-                r = cg_wait_fd(sock, POLLOUT, 5000, err);
-                if (r != 0)
-                        return cg_fail(err, CG_E_TIMEDOUT, "the %s does not read", name);
-        }
-        return r;
-}
-
-int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
-{
-        return tell_part(d->relay, "relay", m, fds, n, err);
-}
-
-int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
-{
-        return tell_part(d->injector, "injector", m, fds, n, err);
-}
-
 int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds, size_t n,
                 struct cg_err *err)
 {

@@ -1,11 +1,14 @@
 /*
- * The decider of cellgate-egress, by file. Private to egress_decider*.c.
+ * The decider of cellgate-egress, by file. Private to decider*.c.
  *
- *      decider.c      what relay and host say, what the policy says of a name, time, the loop
- *      decider_box.c  sandboxes, and what the other two processes are told of them
- *      decider_ask.c  questions to the host, and answers that are remembered
- *      decider_dial.c the way to a server: looked up, vetted, connected to, the injector in between
- *      decider_job.c  a question of the relay: its end, its answer, and the event of it
+ *      decider.c       messages of relay and host, the verdict by name, time, the start
+ *      decider_box.c   sandboxes
+ *      decider_ask.c   questions to the host, and answers that are remembered
+ *      decider_dial.c  the way to a server: looked up, vetted, connected to, the injector in between
+ *      decider_job.c   a question of the relay: its end, its answer, and the event of it
+ *      decider_loop.c  sending to the other processes, what is waited for, the end
+ *
+ * Each calls only those below it.
  *
  * A question's way: by name (policy) -> asked of the host, if so set -> looked up, once -> each
  * address vetted -> connected to the vetted address -> the socket goes to the relay. Where the host
@@ -76,6 +79,7 @@ struct job {
 struct decider {
         uv_loop_t loop;
         uv_poll_t control_poll, relay_poll, injector_poll;
+        uv_poll_cb on_control, on_relay;
         int control_events, relay_events; /* what the two wait for now */
         uv_timer_t tick;
         struct cg_chan chan;
@@ -88,13 +92,14 @@ struct decider {
         int status;
 };
 
-/* decider.c */
+/* decider_loop.c */
 void eg_decider_end(struct decider *d, int status);
-/* To the host; takes @message. What cannot be told to the host cannot be done either. */
+/* To the host; takes @message. The decider ends when the host cannot be reached. */
 void eg_decider_tell(struct decider *d, json_t *message);
-/*
- * Waits for what the two channels have to wait for now: after everything that may have changed it.
- */
+int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
+int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
+bool eg_decider_host_is_slow(const struct decider *d);
+/* Updates what the two channels wait for, after anything that may have changed it. */
 void eg_decider_watch(struct decider *d);
 
 /* decider_box.c */
@@ -105,8 +110,6 @@ int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secre
                 struct cg_err *err);
 int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err);
 void eg_box_close(struct decider *d, struct box *b);
-int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
-int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
 
 /* decider_ask.c */
 void eg_grants_forget(struct box *b);
@@ -134,7 +137,6 @@ void eg_job_stop_connecting(struct job *j, bool keep_fd);
 void eg_job_free(struct job *j);
 /* A lookup cannot be taken back: the job stays until it returns. */
 void eg_job_drop(struct job *j);
-void eg_job_cancel(struct job *j);
 /* The event of a decision, where the host wants it. */
 void eg_job_report(struct job *j, enum eg_result result, const char *why);
 /* @j may be gone after it. */

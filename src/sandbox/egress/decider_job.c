@@ -47,15 +47,6 @@ void eg_job_drop(struct job *j)
                 eg_job_free(j);
 }
 
-void eg_job_cancel(struct job *j)
-{
-        struct decider *d = j->d;
-        struct question *q = j->question;
-
-        eg_job_drop(j);
-        eg_question_leave(d, q, true);
-}
-
 /* ---- events */
 
 const char *const eg_protocols[EG_KINDS] = {

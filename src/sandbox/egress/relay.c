@@ -19,15 +19,6 @@
 
 #define BURST 64
 
-struct listener {
-        /* not a listener: connections come through it as descriptors, one a datagram */
-        bool handed;
-        uv_poll_t poll;
-        struct box *box;
-        int fd;
-        bool paused;
-};
-
 /* ---- listeners */
 
 /*
@@ -55,11 +46,6 @@ static int next_client(struct listener *l)
         return -1;
 }
 
-static bool has_room(const struct box *b)
-{
-        return b->n_conns < b->options.connections && b->r->n_unsaid < UNSAID_MAX;
-}
-
 static void on_listener(uv_poll_t *h, int status, int events)
 {
         struct listener *l = h->data;
@@ -68,7 +54,7 @@ static void on_listener(uv_poll_t *h, int status, int events)
         (void)status;
         (void)events;
         for (int i = 0; i < BURST; i++) {
-                int fd = has_room(b) ? next_client(l) : -2;
+                int fd = eg_relay_has_room(b) ? next_client(l) : -2;
 
                 if (fd >= 0) {
                         eg_conn_add(b, fd);
@@ -83,16 +69,6 @@ static void on_listener(uv_poll_t *h, int status, int events)
                         uv_poll_stop(&l->poll);
                 }
                 return;
-        }
-}
-
-void eg_relay_resume(struct box *b)
-{
-        for (size_t i = 0; i < b->n_listeners; i++) {
-                if (b->listeners[i]->paused && has_room(b)) {
-                        b->listeners[i]->paused = false;
-                        uv_poll_start(&b->listeners[i]->poll, UV_READABLE, on_listener);
-                }
         }
 }
 
@@ -216,69 +192,6 @@ static void on_message(struct relay *r, const struct eg_msg *m, int *fds, size_t
                 close(fds[i]);
 }
 
-/* 0; CG_TIMEOUT: no room; negative. */
-static int say(struct relay *r, const struct unsaid *u)
-{
-        struct eg_msg m = { .type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind };
-
-        snprintf(m.text, sizeof(m.text), "%s", u->text);
-        return eg_send(r->chan, &m, NULL, 0, NULL);
-}
-
-/* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
-static void give_up(struct relay *r)
-{
-        r->status = 1;
-        uv_stop(&r->loop);
-}
-
-static void say_rest(struct relay *r)
-{
-        struct unsaid *u;
-        int e = 0;
-
-        while ((u = r->unsaid) && (e = say(r, u)) == 0) {
-                r->unsaid = u->next;
-                r->n_unsaid--;
-                free(u);
-        }
-        if (!r->unsaid)
-                r->unsaid_tail = &r->unsaid;
-        if (e < 0)
-                give_up(r);
-        for (struct box *b = r->boxes; b; b = b->next)
-                eg_relay_resume(b);
-}
-
-void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
-{
-        struct relay *r = c->r;
-        size_t size = strlen(text) + 1;
-        struct unsaid *u = calloc(1, sizeof(*u) + size);
-        int e;
-
-        if (!u) {
-                give_up(r);
-                return;
-        }
-        u->type = type;
-        u->box = c->box->number;
-        u->id = c->id;
-        u->kind = c->kind;
-        memcpy(u->text, text, size);
-        e = r->unsaid ? CG_TIMEOUT : say(r, u);
-        if (e == CG_TIMEOUT) {
-                *r->unsaid_tail = u;
-                r->unsaid_tail = &u->next;
-                r->n_unsaid++;
-                eg_relay_watch(r);
-                return;
-        }
-        free(u);
-        if (e < 0)
-                give_up(r);
-}
-
 static void ask_again(struct relay *r)
 {
         for (struct conn *c = r->conns; c && r->n_to_ask; c = c->next) {
@@ -297,7 +210,7 @@ static void on_chan(uv_poll_t *h, int status, int events)
         int e = status < 0 ? CG_CLOSED : 0;
 
         if (e == 0 && (events & UV_WRITABLE)) {
-                say_rest(r);
+                eg_relay_send_unsent(r);
                 ask_again(r);
         }
         for (int i = 0; i < BURST && e == 0; i++) {
@@ -315,15 +228,6 @@ static void on_chan(uv_poll_t *h, int status, int events)
                 return;
         }
         eg_relay_watch(r);
-}
-
-void eg_relay_watch(struct relay *r)
-{
-        int events = UV_READABLE | (r->n_to_ask || r->unsaid ? UV_WRITABLE : 0);
-
-        if (events != r->chan_events)
-                uv_poll_start(&r->chan_poll, events, on_chan);
-        r->chan_events = events;
 }
 
 /* ---- time */
@@ -380,7 +284,7 @@ static int start_loop(struct relay *r, int chan)
         int e = uv_loop_init(&r->loop);
 
         r->chan = chan;
-        r->unsaid_tail = &r->unsaid;
+        r->unsent_tail = &r->unsent;
         if (e == 0)
                 e = uv_poll_init(&r->loop, &r->chan_poll, chan);
         if (e == 0)
@@ -389,6 +293,9 @@ static int start_loop(struct relay *r, int chan)
                 e = uv_timer_init(&r->loop, &r->gather);
         r->tick.timer_cb = on_tick;
         r->gather.timer_cb = on_gather;
+        r->on_chan = on_chan;
+        r->on_listener = on_listener;
+        r->run = eg_conn_run;
         r->chan_poll.data = r->tick.data = r->gather.data = r;
         return e;
 }

@@ -1,13 +1,17 @@
 /*
- * The relay of cellgate-egress, by file. Private to egress_relay*.c.
+ * The relay of cellgate-egress, by file. Private to relay*.c.
  *
- *      relay.c           sandboxes and their listeners, what the decider says, time, the loop
- *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow,
- *                        which step is next, its end
+ *      relay.c           sandboxes and their listeners, messages of the decider, time, the start
+ *      relay_run.c       which step of a connection is next, what it waits for, its deadline
  *      relay_request.c   from the first byte to the question, and what the answer starts
- *      relay_refuse.c    what a client is told that gets no connection
  *      relay_tunnel.c    CONNECT and SOCKS; through another proxy as well
  *      relay_exchange.c  one HTTP request and its response
+ *      relay_refuse.c    what a client is told that gets no connection
+ *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow, its
+ *                        end
+ *      relay_loop.c      messages to the decider, what is waited for
+ *
+ * Each calls only those below it.
  *
  * A connection is a list of steps, each of which goes on, waits for an event, or ends it: FIRST ->
  *      SOCKS_* or HEAD -> ASKED -> (PARENT) -> TUNNEL or EXCHANGE (-> HEAD again) -> LINGER
@@ -27,10 +31,10 @@
 #define AHEAD_MAX (64u << 10) /* what a client may send before it has an answer: srt's */
 #define HASH      1024
 /*
- * Words to the decider that wait for room in the channel; over it no connection is accepted. Those
- * there are say one more each at most.
+ * Messages to the decider that wait for room in the channel; above it no connection is accepted.
+ * Each open connection queues one more at most.
  */
-#define UNSAID_MAX 256
+#define UNSENT_MAX 256
 
 enum state { FIRST, SOCKS_PASSWORD, SOCKS_REQUEST, HEAD, ASKED, PARENT, TUNNEL, EXCHANGE, LINGER };
 
@@ -45,6 +49,15 @@ struct box {
         struct eg_msg options; /* the decider's message */
         struct listener *listeners[EG_LISTENERS_MAX];
         size_t n_listeners, n_conns;
+};
+
+struct listener {
+        /* not a listener: connections come through it as descriptors, one a datagram */
+        bool handed;
+        uv_poll_t poll;
+        struct box *box;
+        int fd;
+        bool paused;
 };
 
 struct conn {
@@ -74,9 +87,9 @@ struct conn {
         enum { UNDECIDED, GATHERING, GATHERED } gather; /* TUNNEL: the first bytes that come back */
 };
 
-/* A word to the decider for which there was no room. */
-struct unsaid {
-        struct unsaid *next;
+/* A message to the decider for which there was no room. */
+struct unsent {
+        struct unsent *next;
         enum eg_type type;
         uint32_t box, id;
         enum eg_kind kind;
@@ -87,6 +100,8 @@ struct relay {
         uv_loop_t loop;
         uv_poll_t chan_poll;
         int chan_events;
+        uv_poll_cb on_chan, on_listener;
+        void (*run)(struct conn *c); /* all steps that can be taken now; @c may be gone after it */
         uv_timer_t tick, gather;
         int chan;
         struct box *boxes;
@@ -94,18 +109,22 @@ struct relay {
         struct conn *by_id[HASH];
         uint32_t next_id;
         size_t n_to_ask;
-        struct unsaid *unsaid, **unsaid_tail;
-        size_t n_unsaid;
+        struct unsent *unsent, **unsent_tail;
+        size_t n_unsent;
         struct eg_flow_common common;
         int status;
 };
 
-/* relay.c */
-/* Listeners that wait for room are listened at again, where there is room. */
+/* relay_loop.c */
+/* Another connection of this sandbox may be accepted. */
+bool eg_relay_has_room(const struct box *b);
+/* Resumes listeners that were paused, where there is room. */
 void eg_relay_resume(struct box *b);
-/* Tells the decider of @c, now or when there is room; nothing is lost. */
+/* Sends a message about @c to the decider, or queues it. */
 void eg_relay_tell(struct conn *c, enum eg_type type, const char *text);
-/* Waits for what the channel to the decider has to wait for now. */
+/* Sends what is queued, as far as there is room. */
+void eg_relay_send_unsent(struct relay *r);
+/* Updates what the channel to the decider waits for. */
 void eg_relay_watch(struct relay *r);
 
 /* relay_conn.c */
@@ -120,9 +139,6 @@ void eg_conn_abort(struct conn *c);
 bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
 /* That waits for the answer to this question, or NULL. */
 struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id);
-/* All steps that can be taken now; @c may be gone after it. */
-void eg_conn_run(struct conn *c);
-void eg_conn_on_deadline(struct conn *c);
 /*
  * 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative.
  */
@@ -140,6 +156,10 @@ void eg_conn_active(struct conn *c);
  */
 void eg_conn_linger(struct conn *c);
 void eg_conn_set_to_ask(struct conn *c, bool yes);
+
+/* relay_run.c: @c may be gone after it */
+void eg_conn_run(struct conn *c);
+void eg_conn_on_deadline(struct conn *c);
 
 /* relay_request.c */
 /* Sends the question, or marks that it is to be sent when there is room. */

@@ -20,7 +20,7 @@ void eg_conn_ask(struct conn *c)
 
         memcpy(m.host, c->host.text, sizeof(m.host));
         /* Behind what waits: cancelled questions make room for new ones. */
-        r = c->r->unsaid ? CG_TIMEOUT : eg_send(c->r->chan, &m, NULL, 0, NULL);
+        r = c->r->unsent ? CG_TIMEOUT : eg_send(c->r->chan, &m, NULL, 0, NULL);
         eg_conn_set_to_ask(c, r == CG_TIMEOUT);
         if (r < 0)
                 uv_stop(&c->r->loop);

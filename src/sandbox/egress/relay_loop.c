@@ -1,0 +1,93 @@
+/* What the relay waits for and sends to the decider, and when listeners accept. */
+#include "sandbox/egress/relay_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool eg_relay_has_room(const struct box *b)
+{
+        return b->n_conns < b->options.connections && b->r->n_unsent < UNSENT_MAX;
+}
+
+void eg_relay_resume(struct box *b)
+{
+        for (size_t i = 0; i < b->n_listeners; i++) {
+                if (b->listeners[i]->paused && eg_relay_has_room(b)) {
+                        b->listeners[i]->paused = false;
+                        uv_poll_start(&b->listeners[i]->poll, UV_READABLE, b->r->on_listener);
+                }
+        }
+}
+
+/* 0; CG_TIMEOUT: no room; negative. */
+static int send_now(struct relay *r, const struct unsent *u)
+{
+        struct eg_msg m = { .type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind };
+
+        snprintf(m.text, sizeof(m.text), "%s", u->text);
+        return eg_send(r->chan, &m, NULL, 0, NULL);
+}
+
+/* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
+static void give_up(struct relay *r)
+{
+        r->status = 1;
+        uv_stop(&r->loop);
+}
+
+void eg_relay_send_unsent(struct relay *r)
+{
+        struct unsent *u;
+        int status = 0;
+
+        while ((u = r->unsent) && (status = send_now(r, u)) == 0) {
+                r->unsent = u->next;
+                r->n_unsent--;
+                free(u);
+        }
+        if (!r->unsent)
+                r->unsent_tail = &r->unsent;
+        if (status < 0)
+                give_up(r);
+        for (struct box *b = r->boxes; b; b = b->next)
+                eg_relay_resume(b);
+}
+
+void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
+{
+        struct relay *r = c->r;
+        size_t size = strlen(text) + 1;
+        struct unsent *u = calloc(1, sizeof(*u) + size);
+        int status;
+
+        if (!u) {
+                give_up(r);
+                return;
+        }
+        u->type = type;
+        u->box = c->box->number;
+        u->id = c->id;
+        u->kind = c->kind;
+        memcpy(u->text, text, size);
+        status = r->unsent ? CG_TIMEOUT : send_now(r, u);
+        if (status == CG_TIMEOUT) {
+                *r->unsent_tail = u;
+                r->unsent_tail = &u->next;
+                r->n_unsent++;
+                eg_relay_watch(r);
+                return;
+        }
+        free(u);
+        if (status < 0)
+                give_up(r);
+}
+
+void eg_relay_watch(struct relay *r)
+{
+        int events = UV_READABLE | (r->n_to_ask || r->unsent ? UV_WRITABLE : 0);
+
+        if (events != r->chan_events)
+                uv_poll_start(&r->chan_poll, events, r->on_chan);
+        r->chan_events = events;
+}

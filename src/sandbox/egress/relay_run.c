@@ -1,0 +1,136 @@
+/* Which step of a connection is next, what it waits for, and what its deadline means. */
+#include "sandbox/egress/relay_int.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+static bool step_linger(struct conn *c)
+{
+        ssize_t n;
+
+        if (eg_conn_flush(c) < 0) {
+                eg_conn_end(c);
+                return false;
+        }
+        if (c->reply.len)
+                return true;
+        shutdown(c->client->fd, SHUT_WR);
+        /* One read at a time, so that nobody can be busy here for ever. */
+        n = c->client_ended ? 0 : recv(c->client->fd, c->r->common.scratch, EG_CHUNK, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+                eg_conn_end(c);
+                return false;
+        }
+        return true;
+}
+
+/* What is waited for now, from the state. */
+static void watch(struct conn *c)
+{
+        int client = 0, up = 0;
+
+        if (c->reply.len)
+                client |= UV_WRITABLE;
+        switch (c->state) {
+        case ASKED:
+                if (!c->client_ended && c->in.len < AHEAD_MAX)
+                        client |= UV_READABLE;
+                break;
+        case TUNNEL:
+        case EXCHANGE:
+                if (c->out.want_read)
+                        client |= UV_READABLE;
+                if (c->out.want_write)
+                        up |= UV_WRITABLE;
+                if (c->back.want_read || (c->state == EXCHANGE && !c->response_started))
+                        up |= UV_READABLE;
+                if (c->back.want_write)
+                        client |= UV_WRITABLE;
+                /* A client that has gone must not keep a server busy. */
+                if (c->state == EXCHANGE && !(client & UV_READABLE) && !c->half_closed)
+                        client |= UV_DISCONNECT;
+                break;
+        case PARENT:
+                up |= UV_READABLE;
+                if (c->out.want_write)
+                        up |= UV_WRITABLE;
+                break;
+        default:
+                if (!c->client_ended)
+                        client |= UV_READABLE;
+        }
+        eg_end_watch(c->client, client);
+        eg_end_watch(c->up, up);
+}
+
+static bool is_gone(const struct conn *c)
+{
+        struct pollfd p = { .fd = c->client->fd };
+
+        return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
+static bool step(struct conn *c)
+{
+        switch (c->state) {
+        case FIRST:
+                return eg_step_first(c);
+        case SOCKS_PASSWORD:
+                return eg_step_socks_password(c);
+        case SOCKS_REQUEST:
+                return eg_step_socks_request(c);
+        case HEAD:
+                return eg_step_head(c);
+        case ASKED:
+                return eg_step_asked(c);
+        case PARENT:
+                return eg_step_parent(c);
+        case TUNNEL:
+                return eg_step_tunnel(c);
+        case EXCHANGE:
+                return eg_step_exchange(c);
+        case LINGER:
+                return false;
+        }
+        return false;
+}
+
+void eg_conn_run(struct conn *c)
+{
+        struct relay *r = c->r;
+        uint32_t id = c->id;
+
+        if (c->half_closed && c->state == EXCHANGE && is_gone(c)) {
+                eg_conn_end(c);
+                return;
+        }
+        while (step(c))
+                ;
+        if (!eg_conn_is_alive(r, c, id))
+                return;
+        if (c->state == LINGER ? !step_linger(c) : eg_conn_flush(c) < 0) {
+                if (eg_conn_is_alive(r, c, id))
+                        eg_conn_end(c);
+                return;
+        }
+        watch(c);
+}
+
+void eg_conn_on_deadline(struct conn *c)
+{
+        if (c->state == HEAD && c->in.len) {
+                eg_refuse_request(c, 400, "the request took too long");
+                eg_conn_run(c);
+        } else if (c->state == EXCHANGE && !c->response_started) {
+                eg_bad_gateway(c, "the server did not respond in time");
+                eg_conn_run(c);
+        } else if (c->state == PARENT) {
+                eg_bad_gateway(c, "the parent proxy did not respond in time");
+                eg_conn_run(c);
+        } else if (c->state == LINGER) {
+                eg_conn_end(c);
+        } else {
+                eg_conn_abort(c);
+        }
+}
