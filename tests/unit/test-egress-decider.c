@@ -40,14 +40,14 @@ static void relay_send(struct rig *r, const void *data, size_t len)
 }
 
 /* The next message of the decider; *fd is -1 where none came with it. */
-static struct eg_msg relay_receive(struct rig *r, int *fd)
+static struct cg_egress_msg relay_receive(struct rig *r, int *fd)
 {
-        struct eg_msg m;
+        struct cg_egress_msg m;
         size_t n = 1;
 
         *fd = -1;
         assert_int_equal(cg_wait_fd(r->relay, POLLIN, WAIT_MS, NULL), 0);
-        assert_int_equal(eg_recv(r->relay, &m, fd, &n, NULL), 0);
+        assert_int_equal(cg_egress_msg_recv(r->relay, &m, fd, &n, NULL), 0);
         if (n == 0)
                 *fd = -1;
         return m;
@@ -87,10 +87,10 @@ static void make_server(struct rig *r)
 
 static void start(struct rig *r, const char *allowed, const char *inject)
 {
-        static const struct eg_msg ready = { .type = EG_READY };
+        static const struct cg_egress_msg ready = { .type = CG_EGRESS_READY };
         int control[2], relay[2], injector[2], fd;
         cg_auto_json json_t *p = NULL;
-        struct eg_msg m;
+        struct cg_egress_msg m;
         json_t *open; /* stolen below */
 
         make_server(r);
@@ -103,7 +103,7 @@ static void start(struct rig *r, const char *allowed, const char *inject)
                 close(control[0]);
                 close(relay[0]);
                 close(injector[0]);
-                _exit(eg_decider_run(control[1], relay[1], injector[1]));
+                _exit(cg_decider_run(control[1], relay[1], injector[1]));
         }
         close(control[1]);
         close(relay[1]);
@@ -122,7 +122,7 @@ static void start(struct rig *r, const char *allowed, const char *inject)
                                           inject ? 2 : 1, WAIT_MS, NULL),
                          0);
         m = relay_receive(r, &fd);
-        assert_int_equal(m.type, EG_BOX_OPEN);
+        assert_int_equal(m.type, CG_EGRESS_BOX_OPEN);
         assert_true(fd >= 0);
         close(fd);
         r->box = m.box;
@@ -142,25 +142,27 @@ static int end_rig(struct rig *r)
         return WEXITSTATUS(status);
 }
 
-static struct eg_msg question(const struct rig *r, const char *host, uint16_t port, uint8_t kind)
+static struct cg_egress_msg question(const struct rig *r, const char *host, uint16_t port, uint8_t kind)
 {
-        struct eg_msg m = { .type = EG_ASK, .box = r->box, .id = 1, .port = port, .kind = kind };
+        struct cg_egress_msg m = {
+                .type = CG_EGRESS_ASK, .box = r->box, .id = 1, .port = port, .kind = kind
+        };
 
         snprintf(m.host, sizeof(m.host), "%s", host);
         return m;
 }
 
 /* The answer to it; a socket that comes with it is closed. */
-static struct eg_msg ask(struct rig *r, const struct eg_msg *q)
+static struct cg_egress_msg ask(struct rig *r, const struct cg_egress_msg *q)
 {
-        struct eg_msg a;
+        struct cg_egress_msg a;
         int fd;
 
         relay_send(r, q, sizeof(*q));
         a = relay_receive(r, &fd);
-        assert_int_equal(a.type, EG_ANSWER);
+        assert_int_equal(a.type, CG_EGRESS_ANSWER);
         assert_int_equal(a.id, q->id);
-        assert_true((fd >= 0) == (a.result == EG_CONNECTED || a.result == EG_CONNECTED_PROXY));
+        assert_true((fd >= 0) == (a.result == CG_EGRESS_CONNECTED || a.result == CG_EGRESS_CONNECTED_PROXY));
         if (fd >= 0)
                 close(fd);
         return a;
@@ -173,43 +175,44 @@ static void test_allowed(void **state)
 
         start(&r, "[\"127.0.0.1\"]", NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(spellings); i++) {
-                struct eg_msg q = question(&r, spellings[i], r.port, EG_CONNECT);
+                struct cg_egress_msg q = question(&r, spellings[i], r.port, CG_EGRESS_CONNECT);
 
-                assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+                assert_int_equal(ask(&r, &q).result, CG_EGRESS_CONNECTED);
         }
         assert_int_equal(end_rig(&r), 0);
 }
 
-static void refused(struct rig *r, struct eg_msg q, const char *why)
+static void refused(struct rig *r, struct cg_egress_msg q, const char *why)
 {
-        struct eg_msg a = ask(r, &q);
+        struct cg_egress_msg a = ask(r, &q);
 
-        assert_int_equal(a.result, EG_DENIED);
+        assert_int_equal(a.result, CG_EGRESS_DENIED);
         if (!strstr(a.text, why))
                 fail_msg("%s, not %s", a.text, why);
 }
 
 static void test_refused(void **state)
 {
-        struct eg_msg q;
+        struct cg_egress_msg q;
         struct rig r;
 
         start(&r, "[\"127.0.0.1\", \"*.allowed.com\"]", NULL);
-        refused(&r, question(&r, "127.0.0.2", r.port, EG_CONNECT), "not on the allow list");
-        refused(&r, question(&r, "", r.port, EG_CONNECT), "malformed host");
-        refused(&r, question(&r, "::ffff:127.0.0.1%x.allowed.com", r.port, EG_SOCKS), "malformed host");
-        refused(&r, question(&r, "a\r\n.allowed.com", r.port, EG_HTTP), "malformed host");
-        refused(&r, question(&r, "127.0.0.1", 0, EG_CONNECT), "unavailable");
-        refused(&r, question(&r, "127.0.0.1", r.port, EG_KINDS), "unavailable");
+        refused(&r, question(&r, "127.0.0.2", r.port, CG_EGRESS_CONNECT), "not on the allow list");
+        refused(&r, question(&r, "", r.port, CG_EGRESS_CONNECT), "malformed host");
+        refused(&r, question(&r, "::ffff:127.0.0.1%x.allowed.com", r.port, CG_EGRESS_SOCKS),
+                "malformed host");
+        refused(&r, question(&r, "a\r\n.allowed.com", r.port, CG_EGRESS_HTTP), "malformed host");
+        refused(&r, question(&r, "127.0.0.1", 0, CG_EGRESS_CONNECT), "unavailable");
+        refused(&r, question(&r, "127.0.0.1", r.port, CG_EGRESS_KINDS), "unavailable");
         refused(&r, question(&r, "127.0.0.1", r.port, 255), "unavailable");
         /* No external proxy is set: this is no way around the lists. */
-        refused(&r, question(&r, "127.0.0.1", r.port, EG_RAW_HTTP), "no external proxy");
-        refused(&r, question(&r, "127.0.0.1", r.port, EG_RAW_SOCKS), "no external proxy");
-        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        refused(&r, question(&r, "127.0.0.1", r.port, CG_EGRESS_RAW_HTTP), "no external proxy");
+        refused(&r, question(&r, "127.0.0.1", r.port, CG_EGRESS_RAW_SOCKS), "no external proxy");
+        q = question(&r, "127.0.0.1", r.port, CG_EGRESS_CONNECT);
         q.box++;
         refused(&r, q, "unavailable");
         /* A host without an end. */
-        q = question(&r, "", r.port, EG_CONNECT);
+        q = question(&r, "", r.port, CG_EGRESS_CONNECT);
         memset(q.host, 'a', sizeof(q.host));
         memset(q.text, 'b', sizeof(q.text));
         refused(&r, q, "malformed host");
@@ -218,7 +221,7 @@ static void test_refused(void **state)
 
 static void test_notes_are_made_safe(void **state)
 {
-        struct eg_msg n = { .type = EG_NOTE, .kind = 99 };
+        struct cg_egress_msg n = { .type = CG_EGRESS_NOTE, .kind = 99 };
         cg_auto_json json_t *m = NULL;
         struct rig r;
 
@@ -233,24 +236,24 @@ static void test_notes_are_made_safe(void **state)
 
 static void test_two_questions_of_one_number(void **state)
 {
-        struct eg_msg q, a;
+        struct cg_egress_msg q, a;
         struct rig r;
         int fd;
 
         start(&r, "[\"127.0.0.1\"]", NULL);
-        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        q = question(&r, "127.0.0.1", r.port, CG_EGRESS_CONNECT);
         relay_send(&r, &q, sizeof(q));
         relay_send(&r, &q, sizeof(q));
         for (int i = 0; i < 2; i++) {
                 a = relay_receive(&r, &fd);
-                assert_int_equal(a.result, EG_CONNECTED);
+                assert_int_equal(a.result, CG_EGRESS_CONNECTED);
                 close(fd);
         }
-        q.type = EG_CANCEL;
+        q.type = CG_EGRESS_CANCEL;
         q.id = 12345;
         relay_send(&r, &q, sizeof(q));
-        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
-        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+        q = question(&r, "127.0.0.1", r.port, CG_EGRESS_CONNECT);
+        assert_int_equal(ask(&r, &q).result, CG_EGRESS_CONNECTED);
         assert_int_equal(end_rig(&r), 0);
 }
 
@@ -267,8 +270,10 @@ static void ends_with(const void *data, size_t len)
 
 static void test_broken_rules(void **state)
 {
-        static const uint32_t types[] = { 0, EG_BOX_OPEN, EG_BOX_CLOSE, EG_READY, EG_ANSWER, 99, UINT32_MAX };
-        struct eg_msg m = { .type = 0 };
+        static const uint32_t types[] = {
+                0, CG_EGRESS_BOX_OPEN, CG_EGRESS_BOX_CLOSE, CG_EGRESS_READY, CG_EGRESS_ANSWER, 99, UINT32_MAX
+        };
+        struct cg_egress_msg m = { .type = 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++) {
                 m.type = types[i];
@@ -279,12 +284,12 @@ static void test_broken_rules(void **state)
 }
 
 /* What the injector is told, with its descriptors; false when it is told nothing. */
-static bool injector_receive(const struct rig *r, struct eg_msg *m, size_t n_wanted)
+static bool injector_receive(const struct rig *r, struct cg_egress_msg *m, size_t n_wanted)
 {
         int fds[4];
         size_t n = CG_ARRAY_LEN(fds);
 
-        if (eg_recv(r->injector, m, fds, &n, NULL) != 0)
+        if (cg_egress_msg_recv(r->injector, m, fds, &n, NULL) != 0)
                 return false;
         assert_int_equal(n, n_wanted);
         for (size_t i = 0; i < n; i++)
@@ -295,30 +300,30 @@ static bool injector_receive(const struct rig *r, struct eg_msg *m, size_t n_wan
 /* The relay asks; the decider alone says who gets which credential. */
 static void test_credentials(void **state)
 {
-        struct eg_msg q, m;
+        struct cg_egress_msg q, m;
         struct rig r;
 
         start(&r, "[\"127.0.0.1\", \"127.0.0.2\"]",
               "[{}, {\"hosts\": [\"127.0.0.2\"]},"
               "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]");
         assert_true(injector_receive(&r, &m, 1));
-        assert_int_equal(m.type, EG_BOX_OPEN);
+        assert_int_equal(m.type, CG_EGRESS_BOX_OPEN);
         /* Nothing in a tunnel, where nobody could look. */
-        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
-        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
-        q = question(&r, "127.0.0.1", r.port, EG_SOCKS);
-        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
-        q = question(&r, "127.0.0.3", r.port, EG_HTTP);
-        assert_int_equal(ask(&r, &q).result, EG_DENIED);
+        q = question(&r, "127.0.0.1", r.port, CG_EGRESS_CONNECT);
+        assert_int_equal(ask(&r, &q).result, CG_EGRESS_CONNECTED);
+        q = question(&r, "127.0.0.1", r.port, CG_EGRESS_SOCKS);
+        assert_int_equal(ask(&r, &q).result, CG_EGRESS_CONNECTED);
+        q = question(&r, "127.0.0.3", r.port, CG_EGRESS_HTTP);
+        assert_int_equal(ask(&r, &q).result, CG_EGRESS_DENIED);
         assert_false(injector_receive(&r, &m, 2));
-        q = question(&r, "127.1", r.port, EG_HTTP);
+        q = question(&r, "127.1", r.port, CG_EGRESS_HTTP);
         /* What the relay claims counts for nothing. */
         memset(q.creds, 0xff, sizeof(q.creds));
         m = ask(&r, &q);
-        assert_int_equal(m.result, EG_CONNECTED);
+        assert_int_equal(m.result, CG_EGRESS_CONNECTED);
         assert_true(m.resized);
         assert_true(injector_receive(&r, &m, 2));
-        assert_int_equal(m.type, EG_INJECT);
+        assert_int_equal(m.type, CG_EGRESS_INJECT);
         assert_int_equal(m.box, r.box);
         assert_int_equal(m.creds[0], 1 << 0 | 1 << 2);
         assert_int_equal(m.creds[1], 0);

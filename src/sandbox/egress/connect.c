@@ -105,7 +105,7 @@ static int relay(int fd)
         }
 }
 
-int eg_connect_main(const char *proxy, const char *host, const char *port)
+int cg_connect_main(const char *proxy, const char *host, const char *port)
 {
         cg_auto_fd int fd = dial(proxy);
         int r;

@@ -23,7 +23,7 @@
 
 static void tell_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
 {
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
+        cg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
                                      err->code, "message", err->msg, strnlen(err->msg, sizeof(err->msg))));
 }
 
@@ -37,30 +37,32 @@ static void decide(struct job *j)
         snprintf(j->list, sizeof(j->list), "%s", dec.list ? dec.list : "");
         snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ? dec.rule : "");
         if (dec.verdict == CG_VERDICT_ALLOW)
-                eg_dial(j);
+                cg_decider_dial(j);
         else if (dec.verdict == CG_VERDICT_ASK)
-                eg_question_ask(j);
+                cg_decider_question_ask(j);
         else
-                eg_job_answer(j, EG_DENIED, dec.why);
+                cg_decider_job_answer(j, CG_EGRESS_DENIED, dec.why);
 }
 
-static void refuse(struct decider *d, const struct eg_msg *m, const char *why)
+static void refuse(struct decider *d, const struct cg_egress_msg *m, const char *why)
 {
-        struct eg_msg a = { .type = EG_ANSWER, .box = m->box, .id = m->id, .result = EG_DENIED };
+        struct cg_egress_msg a = {
+                .type = CG_EGRESS_ANSWER, .box = m->box, .id = m->id, .result = CG_EGRESS_DENIED
+        };
         struct cg_err err;
 
         snprintf(a.text, sizeof(a.text), "%s", why);
-        if (eg_tell_relay(d, &a, NULL, 0, &err) < 0)
-                eg_decider_end(d, 1);
+        if (cg_decider_tell_relay(d, &a, NULL, 0, &err) < 0)
+                cg_decider_end(d, 1);
 }
 
-static void on_ask(struct decider *d, const struct eg_msg *m)
+static void on_ask(struct decider *d, const struct cg_egress_msg *m)
 {
-        struct box *b = eg_box_find(d, m->box);
+        struct box *b = cg_decider_box_find(d, m->box);
         struct cg_host host = { .is_addr = false };
         struct job *j;
 
-        if (!b || m->kind >= EG_KINDS || (m->kind < EG_RAW_HTTP && m->port == 0)) {
+        if (!b || m->kind >= CG_EGRESS_KINDS || (m->kind < CG_EGRESS_RAW_HTTP && m->port == 0)) {
                 refuse(d, m, "sandbox policy unavailable");
                 return;
         }
@@ -72,7 +74,7 @@ static void on_ask(struct decider *d, const struct eg_msg *m)
                 refuse(d, m, "too many lookups are under way already");
                 return;
         }
-        if (m->kind < EG_RAW_HTTP && cg_host_parse(m->host, strlen(m->host), &host, NULL) < 0) {
+        if (m->kind < CG_EGRESS_RAW_HTTP && cg_host_parse(m->host, strlen(m->host), &host, NULL) < 0) {
                 refuse(d, m, "malformed host");
                 return;
         }
@@ -84,7 +86,7 @@ static void on_ask(struct decider *d, const struct eg_msg *m)
         j->d = d;
         j->box = b;
         j->id = m->id;
-        j->kind = (enum eg_kind)m->kind;
+        j->kind = (enum cg_egress_kind)m->kind;
         j->host = host;
         j->port = m->port;
         j->fd = -1;
@@ -93,29 +95,29 @@ static void on_ask(struct decider *d, const struct eg_msg *m)
         b->n_jobs++;
         if (!uv_is_active((uv_handle_t *)&d->tick))
                 uv_timer_start(&d->tick, d->tick.timer_cb, TICK_MS, TICK_MS);
-        if (j->kind >= EG_RAW_HTTP)
-                eg_dial_raw(j);
+        if (j->kind >= CG_EGRESS_RAW_HTTP)
+                cg_decider_dial_raw(j);
         else
                 decide(j);
 }
 
-static void on_cancel(struct decider *d, const struct eg_msg *m)
+static void on_cancel(struct decider *d, const struct cg_egress_msg *m)
 {
         for (struct job *j = d->jobs; j; j = j->next) {
                 if (j->box && j->box->number == m->box && j->id == m->id && j->state != CANCELLED) {
                         struct question *q = j->question;
 
-                        eg_job_drop(j);
-                        eg_question_leave(d, q, true);
+                        cg_decider_job_drop(j);
+                        cg_decider_question_leave(d, q, true);
                         return;
                 }
         }
 }
 
 /* Refused before there was a host to ask about. The text is the relay's own, not the sandbox's. */
-static void on_note(struct decider *d, const struct eg_msg *m)
+static void on_note(struct decider *d, const struct cg_egress_msg *m)
 {
-        struct box *b = eg_box_find(d, m->box);
+        struct box *b = cg_decider_box_find(d, m->box);
         char text[sizeof(m->text)];
 
         if (!b)
@@ -123,27 +125,28 @@ static void on_note(struct decider *d, const struct eg_msg *m)
         snprintf(text, sizeof(text), "%s", m->text);
         for (char *c = text; *c; c++)
                 *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
-                                     "decision", "sandbox", b->sandbox, "operation", "network-outbound",
-                                     "protocol", m->kind < EG_KINDS ? eg_protocols[m->kind] : "?", "host",
-                                     "port", 0, "allowed", 0, "list", "rule", "why", text, "how",
-                                     "send a request that a proxy takes"));
+        cg_decider_tell(d,
+                        json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
+                                  "decision", "sandbox", b->sandbox, "operation", "network-outbound",
+                                  "protocol", m->kind < CG_EGRESS_KINDS ? cg_egress_protocols[m->kind] : "?",
+                                  "host", "port", 0, "allowed", 0, "list", "rule", "why", text, "how",
+                                  "send a request that a proxy takes"));
 }
 
-static void on_relay_message(struct decider *d, const struct eg_msg *m)
+static void on_relay_message(struct decider *d, const struct cg_egress_msg *m)
 {
         switch (m->type) {
-        case EG_ASK:
+        case CG_EGRESS_ASK:
                 on_ask(d, m);
                 return;
-        case EG_CANCEL:
+        case CG_EGRESS_CANCEL:
                 on_cancel(d, m);
                 return;
-        case EG_NOTE:
+        case CG_EGRESS_NOTE:
                 on_note(d, m);
                 return;
         default:
-                eg_decider_end(d, 1);
+                cg_decider_end(d, 1);
         }
 }
 
@@ -154,7 +157,7 @@ static void send_waiting_answers(struct decider *d)
         while (j) {
                 struct job *next = j->next;
 
-                if (j->state == ANSWERING && !eg_job_send_answer(j))
+                if (j->state == ANSWERING && !cg_decider_job_send_answer(j))
                         return;
                 j = next;
         }
@@ -164,49 +167,50 @@ static void on_relay(uv_poll_t *h, int status, int events)
 {
         struct decider *d = h->data;
         struct cg_err err = { .code = 0 };
-        struct eg_msg m;
+        struct cg_egress_msg m;
         int r = status < 0 ? CG_CLOSED : 0;
 
         if (r == 0 && (events & UV_WRITABLE))
                 send_waiting_answers(d);
-        for (int i = 0; i < BURST && r == 0 && !eg_decider_host_is_slow(d) && !d->ended; i++) {
+        for (int i = 0; i < BURST && r == 0 && !cg_decider_host_is_slow(d) && !d->ended; i++) {
                 int fds[1];
                 size_t n = 0;
 
-                r = eg_recv(d->relay, &m, fds, &n, &err);
+                r = cg_egress_msg_recv(d->relay, &m, fds, &n, &err);
                 if (r == 0)
                         on_relay_message(d, &m);
         }
         if (r == CG_CLOSED || r < 0) {
                 cg_fail(&err, CG_E_CLOSED, "the relay has ended");
                 tell_error(d, 0, &err);
-                eg_decider_end(d, 1);
+                cg_decider_end(d, 1);
         }
-        eg_decider_watch(d);
+        cg_decider_watch(d);
 }
 
 /* ---- the host */
 
 static int on_open(struct decider *d, const json_t *m, json_int_t sandbox, struct cg_err *err)
 {
-        int fds[EG_LISTENERS_MAX + 1];
+        int fds[CG_EGRESS_LISTENERS_MAX + 1];
         bool secrets = false;
         int64_t n;
         int r = cg_json_int(m, "listeners", 0, &n, err);
 
-        if (r == 0 && (n < 1 || n > EG_LISTENERS_MAX))
-                r = cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", EG_LISTENERS_MAX);
+        if (r == 0 && (n < 1 || n > CG_EGRESS_LISTENERS_MAX))
+                r = cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", CG_EGRESS_LISTENERS_MAX);
         if (r == 0)
                 r = cg_json_bool(m, "secrets", false, &secrets, err);
         if (r == 0)
                 r = cg_chan_take_fds(&d->chan, (size_t)n + secrets, fds, err);
         if (r < 0)
                 return r;
-        r = eg_box_open(d, sandbox, json_object_get(m, "policy"), secrets ? fds[n] : -1, fds, (size_t)n, err);
+        r = cg_decider_box_open(d, sandbox, json_object_get(m, "policy"), secrets ? fds[n] : -1, fds,
+                                (size_t)n, err);
         for (int64_t i = 0; i < n + secrets; i++)
                 close(fds[i]);
         if (r == 0)
-                eg_decider_tell(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
+                cg_decider_tell(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
         return r;
 }
 
@@ -220,15 +224,15 @@ static int on_control_message(struct decider *d, const json_t *m, struct cg_err 
         if (cg_json_str(m, "type", "", &type, err) < 0 || cg_json_int(m, "sandbox", 0, &sandbox, err) < 0)
                 return CG_E_PARSE;
         if (strcmp(type, "answer") == 0) {
-                r = eg_question_on_answer(d, m, err);
+                r = cg_decider_question_on_answer(d, m, err);
         } else if (strcmp(type, "open") == 0) {
                 r = on_open(d, m, sandbox, err);
         } else if (strcmp(type, "policy") == 0) {
-                r = eg_box_change(d, sandbox, json_object_get(m, "policy"), err);
+                r = cg_decider_box_change(d, sandbox, json_object_get(m, "policy"), err);
         } else if (strcmp(type, "close") == 0) {
-                b = eg_box_find_sandbox(d, sandbox);
+                b = cg_decider_box_find_sandbox(d, sandbox);
                 if (b)
-                        eg_box_close(d, b);
+                        cg_decider_box_close(d, b);
                 r = 0;
         } else {
                 r = cg_fail(err, CG_E_PROTO, "unknown control message");
@@ -259,15 +263,15 @@ static void on_control(uv_poll_t *h, int status, int events)
                         r = on_control_message(d, m, &err);
         }
         if (r == CG_CLOSED) {
-                eg_decider_end(d, 0);
+                cg_decider_end(d, 0);
                 return;
         }
         if (r < 0) {
                 tell_error(d, 0, &err);
-                eg_decider_end(d, 1);
+                cg_decider_end(d, 1);
                 return;
         }
-        eg_decider_watch(d);
+        cg_decider_watch(d);
 }
 
 /* ---- time */
@@ -277,11 +281,11 @@ static void on_tick(uv_timer_t *t)
         struct decider *d = t->data;
         int64_t now = cg_now_ms();
 
-        eg_questions_expire(d, now);
-        eg_dial_expire(d, now); /* only now: an answer above may have ended some */
+        cg_decider_questions_expire(d, now);
+        cg_decider_dial_expire(d, now); /* only now: an answer above may have ended some */
         if (!d->jobs)
                 uv_timer_stop(&d->tick);
-        eg_decider_watch(d);
+        cg_decider_watch(d);
 }
 
 /* ---- the beginning */
@@ -296,7 +300,7 @@ static void on_injector(uv_poll_t *h, int status, int events)
         (void)events;
         cg_fail(&err, CG_E_CLOSED, "the injector has ended");
         tell_error(d, 0, &err);
-        eg_decider_end(d, 1);
+        cg_decider_end(d, 1);
 }
 
 static int start_loop(struct decider *d, int control, int relay, int injector)
@@ -325,16 +329,16 @@ static int start_loop(struct decider *d, int control, int relay, int injector)
 /* Nobody may connect before they are what they should be. */
 static int wait_for_part(int sock, const char *name, struct cg_err *err)
 {
-        struct eg_msg m;
+        struct cg_egress_msg m;
         size_t n_fds = 0;
 
-        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 || eg_recv(sock, &m, NULL, &n_fds, err) != 0 ||
-            m.type != EG_READY)
+        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 ||
+            cg_egress_msg_recv(sock, &m, NULL, &n_fds, err) != 0 || m.type != CG_EGRESS_READY)
                 return cg_fail(err, CG_E_CLOSED, "the %s could not be locked down", name);
         return 0;
 }
 
-int eg_decider_run(int control, int relay, int injector)
+int cg_decider_run(int control, int relay, int injector)
 {
         struct decider d = { .control_events = -1, .relay_events = -1 };
         struct cg_err err = { .code = 0 };
@@ -343,13 +347,13 @@ int eg_decider_run(int control, int relay, int injector)
 
         if (r < 0)
                 return 1;
-        if (eg_lock_decider(layers, sizeof(layers), &err) < 0 || wait_for_part(relay, "relay", &err) < 0 ||
-            wait_for_part(injector, "injector", &err) < 0) {
+        if (cg_egress_lock_decider(layers, sizeof(layers), &err) < 0 ||
+            wait_for_part(relay, "relay", &err) < 0 || wait_for_part(injector, "injector", &err) < 0) {
                 tell_error(&d, 0, &err);
                 return 1;
         }
-        eg_decider_tell(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
-        eg_decider_watch(&d);
+        cg_decider_tell(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
+        cg_decider_watch(&d);
         uv_poll_start(&d.injector_poll, UV_READABLE | UV_DISCONNECT, on_injector);
         if (!d.ended)
                 uv_run(&d.loop, UV_RUN_DEFAULT);

@@ -21,7 +21,7 @@ struct grant {
 
 /* ---- answers that are remembered */
 
-void eg_grants_forget(struct box *b)
+void cg_decider_grants_forget(struct box *b)
 {
         while (b->grants) {
                 struct grant *g = b->grants;
@@ -72,7 +72,7 @@ static void drop_question(struct decider *d, struct question *q)
 /* Nobody waits for the host's answer any more. */
 static void tell_cancelled(struct decider *d, const struct question *q)
 {
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox", q->box->sandbox,
+        cg_decider_tell(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox", q->box->sandbox,
                                      "id", (json_int_t)q->id));
 }
 
@@ -85,7 +85,7 @@ static bool is_wanted(const struct decider *d, const struct question *q)
         return false;
 }
 
-void eg_question_leave(struct decider *d, struct question *q, bool tell)
+void cg_decider_question_leave(struct decider *d, struct question *q, bool tell)
 {
         if (!q || is_wanted(d, q))
                 return;
@@ -129,23 +129,24 @@ static struct question *new_question(struct job *j)
         q->next = d->questions;
         d->questions = q;
         class = j->host.is_addr ? json_string(cg_addr_class_name(cg_addr_class(&j->host.addr))) : json_null();
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type", "egress_request",
-                                     "sandbox", j->box->sandbox, "id", (json_int_t)q->id, "host",
-                                     j->host.text, "port", (int)j->port, "protocol", eg_protocols[j->kind],
-                                     "address", class, "timeoutMs", (json_int_t)timeout_ms));
+        cg_decider_tell(d,
+                        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type", "egress_request",
+                                  "sandbox", j->box->sandbox, "id", (json_int_t)q->id, "host", j->host.text,
+                                  "port", (int)j->port, "protocol", cg_egress_protocols[j->kind], "address",
+                                  class, "timeoutMs", (json_int_t)timeout_ms));
         return q;
 }
 
-void eg_question_ask(struct job *j)
+void cg_decider_question_ask(struct job *j)
 {
         const struct grant *g = find_grant(j->box, &j->host, j->port);
 
         if (g) {
                 snprintf(j->list, sizeof(j->list), "answers");
                 if (g->allow)
-                        eg_dial(j);
+                        cg_decider_dial(j);
                 else
-                        eg_job_answer(j, EG_DENIED, g->why);
+                        cg_decider_job_answer(j, CG_EGRESS_DENIED, g->why);
                 return;
         }
         j->state = ASKING;
@@ -153,7 +154,7 @@ void eg_question_ask(struct job *j)
         if (!j->question && count_questions(j->d, j->box) < QUESTIONS_MAX)
                 j->question = new_question(j);
         if (!j->question)
-                eg_job_answer(j, EG_DENIED, "too many questions are open already");
+                cg_decider_job_answer(j, CG_EGRESS_DENIED, "too many questions are open already");
 }
 
 /* Every job that waits for this answer, and the question, are done with. */
@@ -168,16 +169,16 @@ static void answer_question(struct decider *d, struct question *q, bool allow, c
                         j->question = NULL;
                         snprintf(j->list, sizeof(j->list), "answers");
                         if (allow)
-                                eg_dial(j);
+                                cg_decider_dial(j);
                         else
-                                eg_job_answer(j, EG_DENIED, why);
+                                cg_decider_job_answer(j, CG_EGRESS_DENIED, why);
                 }
                 j = next;
         }
         drop_question(d, q);
 }
 
-int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err)
+int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err)
 {
         struct question *q = d->questions;
         const char *decision, *reason;
@@ -201,7 +202,7 @@ int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err
         return allow || keep || strcmp(decision, "no") == 0 ? 0 : CG_E_INVAL;
 }
 
-void eg_questions_expire(struct decider *d, int64_t now_ms)
+void cg_decider_questions_expire(struct decider *d, int64_t now_ms)
 {
         struct question *q = d->questions;
 

@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-struct box *eg_box_find(struct decider *d, uint32_t number)
+struct box *cg_decider_box_find(struct decider *d, uint32_t number)
 {
         struct box *b = d->boxes;
 
@@ -16,7 +16,7 @@ struct box *eg_box_find(struct decider *d, uint32_t number)
         return b;
 }
 
-struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox)
+struct box *cg_decider_box_find_sandbox(struct decider *d, json_int_t sandbox)
 {
         struct box *b = d->boxes;
 
@@ -27,12 +27,12 @@ struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox)
 
 static void free_box(struct box *b)
 {
-        eg_grants_forget(b);
+        cg_decider_grants_forget(b);
         cg_policy_free(b->policy);
         free(b);
 }
 
-static void fill_options(struct eg_msg *m, const struct box *b)
+static void fill_options(struct cg_egress_msg *m, const struct box *b)
 {
         const struct cg_policy_options *o = cg_policy_options(b->policy);
         const struct cg_settings_network *net = cg_policy_network(b->policy);
@@ -47,19 +47,19 @@ static void fill_options(struct eg_msg *m, const struct box *b)
         memcpy(m->text, o->strip, sizeof(o->strip));
 }
 
-int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds, size_t n,
-                struct cg_err *err)
+int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds,
+                        size_t n, struct cg_err *err)
 {
-        struct eg_msg m = { .type = EG_BOX_OPEN };
+        struct cg_egress_msg m = { .type = CG_EGRESS_BOX_OPEN };
         size_t n_boxes = 0;
         struct box *b;
         int r;
 
         for (b = d->boxes; b; b = b->next)
                 n_boxes++;
-        if (n_boxes >= EG_BOXES_MAX)
-                return cg_fail(err, CG_E_LIMIT, "at most %d sandboxes", EG_BOXES_MAX);
-        if (eg_box_find_sandbox(d, sandbox))
+        if (n_boxes >= CG_EGRESS_BOXES_MAX)
+                return cg_fail(err, CG_E_LIMIT, "at most %d sandboxes", CG_EGRESS_BOXES_MAX);
+        if (cg_decider_box_find_sandbox(d, sandbox))
                 return cg_fail(err, CG_E_EXISTS, "this sandbox is open already");
         b = calloc(1, sizeof(*b));
         if (!b)
@@ -71,10 +71,10 @@ int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secre
                 fill_options(&m, b);
         /* The secrets go on unread. They are there before a request can be. */
         if (r == 0 && secrets >= 0)
-                r = eg_tell_injector(d, &m, &secrets, 1, err);
+                r = cg_decider_tell_injector(d, &m, &secrets, 1, err);
         b->has_secrets = r == 0 && secrets >= 0;
         if (r == 0)
-                r = eg_tell_relay(d, &m, fds, n, err);
+                r = cg_decider_tell_relay(d, &m, fds, n, err);
         if (r < 0) {
                 free_box(b);
                 return r;
@@ -84,10 +84,10 @@ int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secre
         return 0;
 }
 
-int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err)
+int cg_decider_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err)
 {
-        struct box *b = eg_box_find_sandbox(d, sandbox);
-        struct eg_msg m = { .type = EG_BOX_OPTIONS };
+        struct box *b = cg_decider_box_find_sandbox(d, sandbox);
+        struct cg_egress_msg m = { .type = CG_EGRESS_BOX_OPTIONS };
         struct cg_policy *p;
         int r;
 
@@ -99,14 +99,14 @@ int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct 
         cg_policy_free(b->policy);
         b->policy = p;
         /* What was answered under other rules is asked again. */
-        eg_grants_forget(b);
+        cg_decider_grants_forget(b);
         fill_options(&m, b);
-        return eg_tell_relay(d, &m, NULL, 0, err);
+        return cg_decider_tell_relay(d, &m, NULL, 0, err);
 }
 
-void eg_box_close(struct decider *d, struct box *b)
+void cg_decider_box_close(struct decider *d, struct box *b)
 {
-        struct eg_msg m = { .type = EG_BOX_CLOSE, .box = b->number };
+        struct cg_egress_msg m = { .type = CG_EGRESS_BOX_CLOSE, .box = b->number };
         struct job *j = d->jobs;
         struct cg_err err;
 
@@ -118,8 +118,8 @@ void eg_box_close(struct decider *d, struct box *b)
 
                         b->n_jobs--;
                         j->box = NULL;
-                        eg_job_drop(j);
-                        eg_question_leave(d, q, false);
+                        cg_decider_job_drop(j);
+                        cg_decider_question_leave(d, q, false);
                 }
                 j = next;
         }
@@ -129,8 +129,8 @@ void eg_box_close(struct decider *d, struct box *b)
                         break;
                 }
         }
-        if (eg_tell_relay(d, &m, NULL, 0, &err) < 0 ||
-            (b->has_secrets && eg_tell_injector(d, &m, NULL, 0, &err) < 0))
-                eg_decider_end(d, 1);
+        if (cg_decider_tell_relay(d, &m, NULL, 0, &err) < 0 ||
+            (b->has_secrets && cg_decider_tell_injector(d, &m, NULL, 0, &err) < 0))
+                cg_decider_end(d, 1);
         free_box(b);
 }

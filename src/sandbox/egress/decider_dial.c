@@ -31,7 +31,7 @@ static void unreachable(struct job *j)
         char why[128];
 
         snprintf(why, sizeof(why), "%s", j->last_error ? strerror(j->last_error) : "no address");
-        eg_job_answer(j, EG_UNREACHABLE, why);
+        cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, why);
 }
 
 /*
@@ -40,12 +40,12 @@ static void unreachable(struct job *j)
  */
 static int inject(struct job *j)
 {
-        struct eg_msg m = { .type = EG_INJECT, .box = j->box->number, .id = j->id };
+        struct cg_egress_msg m = { .type = CG_EGRESS_INJECT, .box = j->box->number, .id = j->id };
         struct cg_policy_creds creds;
         struct cg_err err;
         int pair[2], r;
 
-        if (!j->box->has_secrets || j->kind != EG_HTTP)
+        if (!j->box->has_secrets || j->kind != CG_EGRESS_HTTP)
                 return 0;
         cg_policy_creds(j->box->policy, &j->host, j->port, &creds);
         if (!creds.any)
@@ -53,14 +53,14 @@ static int inject(struct job *j)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                 return errno;
         memcpy(m.creds, creds.bits, sizeof(m.creds));
-        r = eg_tell_injector(j->d, &m, (const int[]){ pair[1], j->fd }, 2, &err);
+        r = cg_decider_tell_injector(j->d, &m, (const int[]){ pair[1], j->fd }, 2, &err);
         close(pair[1]);
         if (r < 0) {
                 close(pair[0]);
-                eg_decider_end(j->d, 1);
+                cg_decider_end(j->d, 1);
                 return EPIPE;
         }
-        eg_job_stop_connecting(j, false);
+        cg_decider_job_stop_connecting(j, false);
         j->fd = pair[0];
         j->answer.resized = creds.resized;
         return 0;
@@ -75,17 +75,20 @@ static void connected(struct job *j)
         setsockopt(j->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
         error = inject(j);
         if (error) {
-                eg_job_stop_connecting(j, false);
+                cg_decider_job_stop_connecting(j, false);
                 j->last_error = error;
                 unreachable(j);
                 return;
         }
-        eg_job_answer(j, j->to_proxy && j->kind < EG_RAW_HTTP ? EG_CONNECTED_PROXY : EG_CONNECTED, "");
+        cg_decider_job_answer(j,
+                              j->to_proxy && j->kind < CG_EGRESS_RAW_HTTP ? CG_EGRESS_CONNECTED_PROXY
+                                                                          : CG_EGRESS_CONNECTED,
+                              "");
 }
 
 static void next_address(struct job *j, int error)
 {
-        eg_job_stop_connecting(j, false);
+        cg_decider_job_stop_connecting(j, false);
         j->last_error = error;
         j->at++;
         job_connect(j);
@@ -114,7 +117,7 @@ static void on_connect(uv_poll_t *h, int status, int events)
                 next_address(j, -status);
         else
                 attempt_done(j);
-        eg_decider_watch(h->loop->data);
+        cg_decider_watch(h->loop->data);
 }
 
 static int wait_for_connection(struct job *j)
@@ -166,7 +169,7 @@ static void job_connect(struct job *j)
                 error = cg_now_ms() < j->deadline_ms ? attempt(j) : ETIMEDOUT;
                 if (error == 0)
                         return;
-                eg_job_stop_connecting(j, false);
+                cg_decider_job_stop_connecting(j, false);
                 j->last_error = error;
                 j->at++;
         }
@@ -247,7 +250,7 @@ static bool vet(struct job *j)
         if (kept || n_whys == 0)
                 return true;
         describe(whys, n_whys, why, sizeof(why));
-        eg_job_answer(j, EG_DENIED_ADDRESS, why);
+        cg_decider_job_answer(j, CG_EGRESS_DENIED_ADDRESS, why);
         return false;
 }
 
@@ -269,15 +272,15 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 
         j->looking_up = false;
         if (j->state == CANCELLED) {
-                eg_job_free(j);
+                cg_decider_job_free(j);
         } else if (status < 0) {
                 snprintf(why, sizeof(why), "the name could not be resolved: %s", uv_strerror(status));
-                eg_job_answer(j, EG_UNREACHABLE, why);
+                cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, why);
         } else {
                 on_addresses(j, list);
         }
         uv_freeaddrinfo(list);
-        eg_decider_watch(d);
+        cg_decider_watch(d);
 }
 
 static void look_up(struct job *j, const char *name)
@@ -289,7 +292,7 @@ static void look_up(struct job *j, const char *name)
         j->lookup.data = j;
         r = uv_getaddrinfo(&j->d->loop, &j->lookup, on_lookup, name, NULL, &hints);
         if (r < 0)
-                eg_job_answer(j, EG_UNREACHABLE, uv_strerror(r));
+                cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, uv_strerror(r));
         else
                 j->looking_up = true;
 }
@@ -321,7 +324,7 @@ static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
                 job_connect(j);
 }
 
-void eg_dial(struct job *j)
+void cg_decider_dial(struct job *j)
 {
         const struct cg_policy *p = j->box->policy;
         const struct cg_upstream *up;
@@ -329,11 +332,13 @@ void eg_dial(struct job *j)
         const char *path;
 
         j->deadline_ms = cg_now_ms() + cg_policy_options(p)->limits.connect_ms;
-        if (cg_policy_network(p)->refuse_opaque_tunnels && (j->kind == EG_CONNECT || j->kind == EG_SOCKS)) {
-                eg_job_answer(j, EG_DENIED_TUNNEL, "this proxy does not tunnel CONNECTs it cannot inspect");
+        if (cg_policy_network(p)->refuse_opaque_tunnels &&
+            (j->kind == CG_EGRESS_CONNECT || j->kind == CG_EGRESS_SOCKS)) {
+                cg_decider_job_answer(j, CG_EGRESS_DENIED_TUNNEL,
+                                      "this proxy does not tunnel CONNECTs it cannot inspect");
                 return;
         }
-        switch (cg_policy_route(p, &j->host, j->kind != EG_HTTP, &up, &path)) {
+        switch (cg_policy_route(p, &j->host, j->kind != CG_EGRESS_HTTP, &up, &path)) {
         case CG_ROUTE_DIRECT:
                 go_to(j, &j->host, j->port);
                 return;
@@ -352,12 +357,12 @@ void eg_dial(struct job *j)
         }
 }
 
-void eg_dial_raw(struct job *j)
+void cg_decider_dial_raw(struct job *j)
 {
         const struct cg_settings_network *net = cg_policy_network(j->box->policy);
 
         j->deadline_ms = cg_now_ms() + cg_policy_options(j->box->policy)->limits.connect_ms;
-        j->to_port = (uint16_t)(j->kind == EG_RAW_HTTP ? net->http_proxy_port : net->socks_proxy_port);
+        j->to_port = (uint16_t)(j->kind == CG_EGRESS_RAW_HTTP ? net->http_proxy_port : net->socks_proxy_port);
         j->port = j->to_port;
         j->to_proxy = true;
         snprintf(j->host.text, sizeof(j->host.text), "127.0.0.1");
@@ -365,10 +370,10 @@ void eg_dial_raw(struct job *j)
         if (j->to_port)
                 job_connect(j);
         else
-                eg_job_answer(j, EG_DENIED, "there is no external proxy");
+                cg_decider_job_answer(j, CG_EGRESS_DENIED, "there is no external proxy");
 }
 
-void eg_dial_expire(struct decider *d, int64_t now_ms)
+void cg_decider_dial_expire(struct decider *d, int64_t now_ms)
 {
         struct job *j = d->jobs;
 
@@ -378,18 +383,18 @@ void eg_dial_expire(struct decider *d, int64_t now_ms)
                 if (j->state == CONNECTING && (now_ms >= j->attempt_end_ms || now_ms >= j->deadline_ms)) {
                         next_address(j, ETIMEDOUT);
                 } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms &&
-                           j->answer.type != EG_ANSWER) {
+                           j->answer.type != CG_EGRESS_ANSWER) {
                         /* The lookup goes on; its job only waits for it. */
-                        struct eg_msg m = { .type = EG_ANSWER,
-                                            .box = j->box->number,
-                                            .id = j->id,
-                                            .result = EG_UNREACHABLE };
+                        struct cg_egress_msg m = { .type = CG_EGRESS_ANSWER,
+                                                   .box = j->box->number,
+                                                   .id = j->id,
+                                                   .result = CG_EGRESS_UNREACHABLE };
 
                         snprintf(m.text, sizeof(m.text), "the name was not resolved in time");
-                        eg_job_report(j, EG_UNREACHABLE, m.text);
-                        if (eg_tell_relay(d, &m, NULL, 0, NULL) < 0)
-                                eg_decider_end(d, 1);
-                        eg_job_drop(j);
+                        cg_decider_job_report(j, CG_EGRESS_UNREACHABLE, m.text);
+                        if (cg_decider_tell_relay(d, &m, NULL, 0, NULL) < 0)
+                                cg_decider_end(d, 1);
+                        cg_decider_job_drop(j);
                 }
                 j = next;
         }

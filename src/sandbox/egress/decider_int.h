@@ -58,7 +58,7 @@ struct job {
         struct box *box;
         enum state state;
         uint32_t id;
-        enum eg_kind kind;
+        enum cg_egress_kind kind;
         struct cg_host host;
         uint16_t port;
         struct question *question;
@@ -72,7 +72,7 @@ struct job {
         uv_poll_t *poll;
         int64_t attempt_end_ms, deadline_ms;
         int last_error;
-        struct eg_msg answer;
+        struct cg_egress_msg answer;
         char list[20], rule[CG_AUTHORITY_MAX + 8]; /* what decided, for the event */
 };
 
@@ -93,55 +93,57 @@ struct decider {
 };
 
 /* decider_loop.c */
-void eg_decider_end(struct decider *d, int status);
+void cg_decider_end(struct decider *d, int status);
 /* To the host; takes @message. The decider ends when the host cannot be reached. */
-void eg_decider_tell(struct decider *d, json_t *message);
-int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
-int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
-bool eg_decider_host_is_slow(const struct decider *d);
+void cg_decider_tell(struct decider *d, json_t *message);
+int cg_decider_tell_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+                          struct cg_err *err);
+int cg_decider_tell_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+                             struct cg_err *err);
+bool cg_decider_host_is_slow(const struct decider *d);
 /* Updates what the two channels wait for, after anything that may have changed it. */
-void eg_decider_watch(struct decider *d);
+void cg_decider_watch(struct decider *d);
 
 /* decider_box.c */
-struct box *eg_box_find(struct decider *d, uint32_t number);
-struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox);
+struct box *cg_decider_box_find(struct decider *d, uint32_t number);
+struct box *cg_decider_box_find_sandbox(struct decider *d, json_int_t sandbox);
 /* @secrets: -1 none. Descriptors are borrowed. */
-int eg_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds, size_t n,
-                struct cg_err *err);
-int eg_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err);
-void eg_box_close(struct decider *d, struct box *b);
+int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, int secrets, const int *fds,
+                        size_t n, struct cg_err *err);
+int cg_decider_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err);
+void cg_decider_box_close(struct decider *d, struct box *b);
 
 /* decider_ask.c */
-void eg_grants_forget(struct box *b);
+void cg_decider_grants_forget(struct box *b);
 /* The host is asked, unless it has answered before. @j may be gone after it. */
-void eg_question_ask(struct job *j);
+void cg_decider_question_ask(struct job *j);
 /*
  * A job does not wait for @q (NULL: none) any more; where it was the last one, that is the end of
  * @q, which the host may be told.
  */
-void eg_question_leave(struct decider *d, struct question *q, bool tell);
+void cg_decider_question_leave(struct decider *d, struct question *q, bool tell);
 /* The host's message. */
-int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);
+int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);
 /* Refuses questions whose time is over, or whose sandbox may not ask any more. */
-void eg_questions_expire(struct decider *d, int64_t now_ms);
+void cg_decider_questions_expire(struct decider *d, int64_t now_ms);
 
 /* decider_dial.c: @j may be gone after it */
-void eg_dial(struct job *j);
+void cg_decider_dial(struct job *j);
 /* To an external proxy in place of this one: what it lets through is its own affair. */
-void eg_dial_raw(struct job *j);
-void eg_dial_expire(struct decider *d, int64_t now_ms);
+void cg_decider_dial_raw(struct job *j);
+void cg_decider_dial_expire(struct decider *d, int64_t now_ms);
 
 /* decider_job.c */
-extern const char *const eg_protocols[EG_KINDS];
-void eg_job_stop_connecting(struct job *j, bool keep_fd);
-void eg_job_free(struct job *j);
+extern const char *const cg_egress_protocols[CG_EGRESS_KINDS];
+void cg_decider_job_stop_connecting(struct job *j, bool keep_fd);
+void cg_decider_job_free(struct job *j);
 /* A lookup cannot be taken back: the job stays until it returns. */
-void eg_job_drop(struct job *j);
+void cg_decider_job_drop(struct job *j);
 /* The event of a decision, where the host wants it. */
-void eg_job_report(struct job *j, enum eg_result result, const char *why);
+void cg_decider_job_report(struct job *j, enum cg_egress_result result, const char *why);
 /* @j may be gone after it. */
-void eg_job_answer(struct job *j, enum eg_result result, const char *why);
+void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const char *why);
 /* True when the job is gone. */
-bool eg_job_send_answer(struct job *j);
+bool cg_decider_job_send_answer(struct job *j);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define CONTROL_HIGH (256u << 10) /* the host does not read: no more questions are taken */
 
-void eg_decider_end(struct decider *d, int status)
+void cg_decider_end(struct decider *d, int status)
 {
         if (!d->ended) {
                 d->ended = true;
@@ -17,25 +17,25 @@ void eg_decider_end(struct decider *d, int status)
         uv_stop(&d->loop);
 }
 
-void eg_decider_tell(struct decider *d, json_t *message)
+void cg_decider_tell(struct decider *d, json_t *message)
 {
         struct cg_err err;
 
         if (d->ended)
                 json_decref(message);
         else if (cg_chan_send(&d->chan, message, &err) < 0)
-                eg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET
+                cg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET
                                           ? 0
                                           : 1); /* the host has gone: not a failure */
 }
 
 /* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
-static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n,
+static int tell_part(int sock, const char *name, const struct cg_egress_msg *m, const int *fds, size_t n,
                      struct cg_err *err)
 {
         int r;
 
-        while ((r = eg_send(sock, m, fds, n, err)) == CG_TIMEOUT) {
+        while ((r = cg_egress_msg_send(sock, m, fds, n, err)) == CG_TIMEOUT) {
                 r = cg_wait_fd(sock, POLLOUT, 5000, err);
                 if (r != 0)
                         return cg_fail(err, CG_E_TIMEDOUT, "the %s does not read", name);
@@ -43,17 +43,19 @@ static int tell_part(int sock, const char *name, const struct eg_msg *m, const i
         return r;
 }
 
-int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+int cg_decider_tell_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+                          struct cg_err *err)
 {
         return tell_part(d->relay, "relay", m, fds, n, err);
 }
 
-int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+int cg_decider_tell_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+                             struct cg_err *err)
 {
         return tell_part(d->injector, "injector", m, fds, n, err);
 }
 
-bool eg_decider_host_is_slow(const struct decider *d)
+bool cg_decider_host_is_slow(const struct decider *d)
 {
         return d->chan.out.len > CONTROL_HIGH;
 }
@@ -67,10 +69,10 @@ static bool answers_wait(const struct decider *d)
         return false;
 }
 
-void eg_decider_watch(struct decider *d)
+void cg_decider_watch(struct decider *d)
 {
         int control = UV_READABLE | (d->chan.out.len ? UV_WRITABLE : 0);
-        int relay = (eg_decider_host_is_slow(d) ? 0 : UV_READABLE) | (answers_wait(d) ? UV_WRITABLE : 0);
+        int relay = (cg_decider_host_is_slow(d) ? 0 : UV_READABLE) | (answers_wait(d) ? UV_WRITABLE : 0);
 
         if (control != d->control_events)
                 uv_poll_start(&d->control_poll, control, d->on_control);

@@ -29,7 +29,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/notify/doors.h"
-#include "sandbox/egress/end.h"
+#include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"
 #include "sandbox/settings/paths.h"
 
@@ -72,9 +72,9 @@ struct link {
         uint32_t id;
         bool v6; /* 127.0.0.1 has refused */
         int64_t deadline_ms;
-        struct eg_end *client, *server;
+        struct cg_endpoint *client, *server;
         struct cg_buf none_out, none_back;
-        struct eg_flow out, back;
+        struct cg_flow out, back;
         bool flowing;
 };
 
@@ -89,7 +89,7 @@ struct doors {
         struct link *links;
         size_t n_links, n_wants; /* of these, without a socket yet */
         uint32_t next_id;
-        struct eg_flow_common common;
+        struct cg_flow_common common;
 };
 
 static void on_listener(uv_poll_t *h, int status, int events);
@@ -217,11 +217,11 @@ static void end_link(struct link *l)
 
         wants_no_more(l);
         if (l->flowing) {
-                eg_flow_fini(&l->out, &d->common);
-                eg_flow_fini(&l->back, &d->common);
+                cg_flow_fini(&l->out, &d->common);
+                cg_flow_fini(&l->back, &d->common);
         }
-        l->client = eg_end_close(l->client);
-        l->server = eg_end_close(l->server);
+        l->client = cg_endpoint_close(l->client);
+        l->server = cg_endpoint_close(l->server);
         *l->at = l->next;
         if (l->next)
                 l->next->at = l->at;
@@ -241,7 +241,7 @@ static void reset_link(struct link *l)
 
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct eg_end *e = h->data;
+        struct cg_endpoint *e = h->data;
 
         (void)events;
         if (status < 0)
@@ -251,10 +251,10 @@ static void on_end(uv_poll_t *h, int status, int events)
 }
 
 /* Takes @fd, also when it fails. */
-static struct eg_end *new_end(struct link *l, int fd)
+static struct cg_endpoint *new_end(struct link *l, int fd)
 {
         static const int on = 1;
-        struct eg_end *e = eg_end_new(&l->d->loop, fd, l, on_end);
+        struct cg_endpoint *e = cg_endpoint_new(&l->d->loop, fd, l, on_end);
 
         if (e)
                 setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -295,7 +295,7 @@ static void connect_server(struct link *l, int fd)
         if (r < 0 && errno != EINPROGRESS && l->v6)
                 reset_link(l);
         else
-                eg_end_watch(l->server, UV_WRITABLE);
+                cg_endpoint_watch(l->server, UV_WRITABLE);
 }
 
 static void start_server(struct link *l)
@@ -325,7 +325,7 @@ static void connected(struct link *l)
         if (!error && getpeername(l->server->fd, (struct sockaddr *)&a, &alen) < 0)
                 error = errno;
         if (error && !l->v6) {
-                l->server = eg_end_close(l->server);
+                l->server = cg_endpoint_close(l->server);
                 l->v6 = true;
                 start_server(l);
                 return;
@@ -336,20 +336,20 @@ static void connected(struct link *l)
         }
         l->state = CARRYING;
         l->deadline_ms = 0;
-        cg_buf_init(&l->none_out, EG_CHUNK);
-        cg_buf_init(&l->none_back, EG_CHUNK);
-        eg_flow_init(&l->out, l->client->fd, l->server->fd, EG_FLOW_ALL, &l->none_out);
-        eg_flow_init(&l->back, l->server->fd, l->client->fd, EG_FLOW_ALL, &l->none_back);
+        cg_buf_init(&l->none_out, CG_FLOW_CHUNK);
+        cg_buf_init(&l->none_back, CG_FLOW_CHUNK);
+        cg_flow_init(&l->out, l->client->fd, l->server->fd, CG_FLOW_ALL, &l->none_out);
+        cg_flow_init(&l->back, l->server->fd, l->client->fd, CG_FLOW_ALL, &l->none_back);
         l->flowing = true;
         run(l);
 }
 
 static void carry(struct link *l)
 {
-        struct eg_flow_common *c = &l->d->common;
+        struct cg_flow_common *c = &l->d->common;
         bool moved = false;
-        int out = eg_flow_run(&l->out, c, &moved, NULL),
-            back = out < 0 ? out : eg_flow_run(&l->back, c, &moved, NULL);
+        int out = cg_flow_run(&l->out, c, &moved, NULL),
+            back = out < 0 ? out : cg_flow_run(&l->back, c, &moved, NULL);
 
         if (out < 0 || back < 0) {
                 reset_link(l);
@@ -361,10 +361,10 @@ static void carry(struct link *l)
         }
         l->out.want_read |= out == CG_TIMEOUT;
         l->back.want_read |= back == CG_TIMEOUT;
-        eg_end_watch(l->client,
-                     (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
-        eg_end_watch(l->server,
-                     (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
+        cg_endpoint_watch(l->client,
+                          (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
+        cg_endpoint_watch(l->server,
+                          (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
 }
 
 static void run(struct link *l)
@@ -636,7 +636,7 @@ static int start_loop(struct doors *d)
         return e;
 }
 
-int eg_doors_main(int argc, char **argv)
+int cg_doors_main(int argc, char **argv)
 {
         static struct doors doors; /* for as long as the process */
         struct doors *d = &doors;
@@ -645,11 +645,11 @@ int eg_doors_main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
-        if (eg_lock_io_uring(&err) < 0) {
+        if (cg_egress_lock_io_uring(&err) < 0) {
                 say("no doors: %s", err.msg);
                 return 1;
         }
-        d->common = (struct eg_flow_common){ .scratch = malloc(EG_CHUNK), .max_pipes = 256 };
+        d->common = (struct cg_flow_common){ .scratch = malloc(CG_FLOW_CHUNK), .max_pipes = 256 };
         if (!d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
                 return 1;
         /* The first try comes before the rights go: low ports of this machine may take one. */
@@ -659,7 +659,7 @@ int eg_doors_main(int argc, char **argv)
                 else
                         try_to_bind(d->listeners[i]);
         }
-        if (eg_lock_doors(&err) < 0) {
+        if (cg_egress_lock_doors(&err) < 0) {
                 say("no doors: %s", err.msg);
                 return 1;
         }

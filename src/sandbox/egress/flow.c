@@ -11,17 +11,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void eg_flow_init(struct eg_flow *f, int from, int to, enum eg_flow_mode mode, struct cg_buf *before)
+void cg_flow_init(struct cg_flow *f, int from, int to, enum cg_flow_mode mode, struct cg_buf *before)
 {
-        *f = (struct eg_flow){ .from = from, .to = to, .mode = mode, .before = before, .pipe = { -1, -1 } };
+        *f = (struct cg_flow){ .from = from, .to = to, .mode = mode, .before = before, .pipe = { -1, -1 } };
         /*
          * A chunk's frame is at most 18 bytes longer than what it holds; heads go through here as
          * well.
          */
-        cg_buf_init(&f->out, 4 * EG_CHUNK + CG_HTTP_RESPONSE_MAX);
+        cg_buf_init(&f->out, 4 * CG_FLOW_CHUNK + CG_HTTP_RESPONSE_MAX);
 }
 
-static void close_pipe(struct eg_flow *f, struct eg_flow_common *c)
+static void close_pipe(struct cg_flow *f, struct cg_flow_common *c)
 {
         if (f->pipe[0] < 0)
                 return;
@@ -31,7 +31,7 @@ static void close_pipe(struct eg_flow *f, struct eg_flow_common *c)
         c->n_pipes--;
 }
 
-void eg_flow_fini(struct eg_flow *f, struct eg_flow_common *c)
+void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c)
 {
         close_pipe(f, c);
         cg_buf_fini(&f->out);
@@ -40,7 +40,7 @@ void eg_flow_fini(struct eg_flow *f, struct eg_flow_common *c)
 /* ---- writing */
 
 /* 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
-static int flush(struct eg_flow *f, struct cg_err *err)
+static int flush(struct cg_flow *f, struct cg_err *err)
 {
         while (f->out.len) {
                 ssize_t n = send(f->to, f->out.data, f->out.len, MSG_NOSIGNAL);
@@ -58,7 +58,7 @@ static int flush(struct eg_flow *f, struct cg_err *err)
         return 0;
 }
 
-static int flush_pipe(struct eg_flow *f, struct cg_err *err)
+static int flush_pipe(struct cg_flow *f, struct cg_err *err)
 {
         while (f->piped) {
                 ssize_t n = splice(f->pipe[0], NULL, f->to, NULL, f->piped,
@@ -76,7 +76,7 @@ static int flush_pipe(struct eg_flow *f, struct cg_err *err)
 }
 
 /* Writes at once what can be, keeps the rest. */
-static int emit(struct eg_flow *f, const char *p, size_t len, struct cg_err *err)
+static int emit(struct cg_flow *f, const char *p, size_t len, struct cg_err *err)
 {
         while (f->out.len == 0 && len) {
                 ssize_t n = send(f->to, p, len, MSG_NOSIGNAL);
@@ -99,7 +99,7 @@ static int emit(struct eg_flow *f, const char *p, size_t len, struct cg_err *err
  * Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets
  * through.
  */
-static int take_chunks(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
+static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
         *used = 0;
         while (*used < len) {
@@ -127,7 +127,7 @@ static int take_chunks(struct eg_flow *f, const char *p, size_t len, size_t *use
 }
 
 /* Counted bytes in, chunks out. */
-static int take_wrapped(struct eg_flow *f, const char *p, size_t len, struct cg_err *err)
+static int take_wrapped(struct cg_flow *f, const char *p, size_t len, struct cg_err *err)
 {
         int r = len ? cg_buf_addf(&f->out, err, "%zx\r\n", len) : 0;
 
@@ -138,21 +138,21 @@ static int take_wrapped(struct eg_flow *f, const char *p, size_t len, struct cg_
         return r == 0 && f->source_done ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : r;
 }
 
-static int take(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
+static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
-        if (f->mode == EG_FLOW_CHUNKED)
+        if (f->mode == CG_FLOW_CHUNKED)
                 return take_chunks(f, p, len, used, err);
-        *used = f->mode == EG_FLOW_COUNTED && f->left < len ? (size_t)f->left : len;
-        if (f->mode == EG_FLOW_COUNTED) {
+        *used = f->mode == CG_FLOW_COUNTED && f->left < len ? (size_t)f->left : len;
+        if (f->mode == CG_FLOW_COUNTED) {
                 f->left -= *used;
                 f->source_done = f->left == 0;
         }
         return f->wrap ? take_wrapped(f, p, *used, err) : emit(f, p, *used, err);
 }
 
-static int take_before(struct eg_flow *f, struct cg_err *err)
+static int take_before(struct cg_flow *f, struct cg_err *err)
 {
-        size_t used, n = f->before->len < EG_CHUNK ? f->before->len : EG_CHUNK;
+        size_t used, n = f->before->len < CG_FLOW_CHUNK ? f->before->len : CG_FLOW_CHUNK;
         int r = take(f, f->before->data, n, &used, err);
 
         if (r == 0)
@@ -164,17 +164,18 @@ static int take_before(struct eg_flow *f, struct cg_err *err)
 
 /* ---- reading */
 
-static int at_end(struct eg_flow *f, struct cg_err *err)
+static int at_end(struct cg_flow *f, struct cg_err *err)
 {
-        if (f->mode != EG_FLOW_ALL)
+        if (f->mode != CG_FLOW_ALL)
                 return cg_fail(err, CG_E_PROTO, "the connection ended within a body");
         f->source_done = true;
         return 0;
 }
 
-static int read_some(struct eg_flow *f, struct eg_flow_common *c, size_t *moved, struct cg_err *err)
+static int read_some(struct cg_flow *f, struct cg_flow_common *c, size_t *moved, struct cg_err *err)
 {
-        size_t used, room = f->mode == EG_FLOW_COUNTED && f->left < EG_CHUNK ? (size_t)f->left : EG_CHUNK;
+        size_t used, room = f->mode == CG_FLOW_COUNTED && f->left < CG_FLOW_CHUNK ? (size_t)f->left
+                                                                                  : CG_FLOW_CHUNK;
         ssize_t n;
         int r;
 
@@ -195,25 +196,27 @@ static int read_some(struct eg_flow *f, struct eg_flow_common *c, size_t *moved,
         return r;
 }
 
-static bool has_pipe(struct eg_flow *f, struct eg_flow_common *c)
+static bool has_pipe(struct cg_flow *f, struct cg_flow_common *c)
 {
         if (f->pipe[0] >= 0)
                 return true;
-        if (f->mode == EG_FLOW_CHUNKED || f->wrap || f->moved < EG_SPLICE_AFTER || c->n_pipes >= c->max_pipes)
+        if (f->mode == CG_FLOW_CHUNKED || f->wrap || f->moved < CG_FLOW_SPLICE_AFTER ||
+            c->n_pipes >= c->max_pipes)
                 return false;
         if (pipe2(f->pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
                 f->pipe[0] = f->pipe[1] = -1;
                 return false;
         }
         /* A user over its share keeps the small one. */
-        fcntl(f->pipe[1], F_SETPIPE_SZ, EG_PIPE_SIZE);
+        fcntl(f->pipe[1], F_SETPIPE_SZ, CG_FLOW_PIPE_SIZE);
         c->n_pipes++;
         return true;
 }
 
-static int splice_some(struct eg_flow *f, size_t *moved, struct cg_err *err)
+static int splice_some(struct cg_flow *f, size_t *moved, struct cg_err *err)
 {
-        size_t room = f->mode == EG_FLOW_COUNTED && f->left < EG_PIPE_SIZE ? (size_t)f->left : EG_PIPE_SIZE;
+        size_t room = f->mode == CG_FLOW_COUNTED && f->left < CG_FLOW_PIPE_SIZE ? (size_t)f->left
+                                                                                : CG_FLOW_PIPE_SIZE;
         ssize_t n;
 
         do
@@ -227,24 +230,24 @@ static int splice_some(struct eg_flow *f, size_t *moved, struct cg_err *err)
                 return at_end(f, err);
         *moved = (size_t)n;
         f->piped += (size_t)n;
-        if (f->mode == EG_FLOW_COUNTED) {
+        if (f->mode == CG_FLOW_COUNTED) {
                 f->left -= (size_t)n;
                 f->source_done = f->left == 0;
         }
         return 0;
 }
 
-static int finish(struct eg_flow *f, struct eg_flow_common *c)
+static int finish(struct cg_flow *f, struct cg_flow_common *c)
 {
         f->done = true;
         close_pipe(f, c);
         /* The receiver may have gone: it will be seen. */
-        if (f->mode == EG_FLOW_ALL)
+        if (f->mode == CG_FLOW_ALL)
                 shutdown(f->to, SHUT_WR);
         return 0;
 }
 
-int eg_flow_run(struct eg_flow *f, struct eg_flow_common *c, bool *activity, struct cg_err *err)
+int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, struct cg_err *err)
 {
         size_t turn = 0;
 
@@ -261,9 +264,9 @@ int eg_flow_run(struct eg_flow *f, struct eg_flow_common *c, bool *activity, str
                 }
                 if (r < 0)
                         return r;
-                if (f->source_done || (f->mode == EG_FLOW_COUNTED && f->left == 0))
+                if (f->source_done || (f->mode == CG_FLOW_COUNTED && f->left == 0))
                         return finish(f, c);
-                if (turn > EG_TURN)
+                if (turn > CG_FLOW_TURN)
                         return CG_TIMEOUT;
                 if (f->before->len) {
                         moved = f->before->len;

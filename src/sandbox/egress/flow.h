@@ -6,35 +6,35 @@
 #include "sandbox/egress/http.h"
 
 /* What one read takes, and what is kept for a receiver that is slow. */
-#define EG_CHUNK (64u << 10)
+#define CG_FLOW_CHUNK (64u << 10)
 /*
  * Bytes in one direction after which they go through a pipe, without being copied to here and back.
  */
-#define EG_SPLICE_AFTER (256u << 10)
-#define EG_PIPE_SIZE    (1 << 20)
+#define CG_FLOW_SPLICE_AFTER (256u << 10)
+#define CG_FLOW_PIPE_SIZE    (1 << 20)
 /* Bytes of one direction before the other connections get a turn. */
-#define EG_TURN (4u << 20)
+#define CG_FLOW_TURN (4u << 20)
 
 /* Shared by all flows of the process. */
-struct eg_flow_common {
-        char *scratch; /* EG_CHUNK */
+struct cg_flow_common {
+        char *scratch; /* CG_FLOW_CHUNK */
         int n_pipes;   /* open now */
         int max_pipes;
 };
 
-enum eg_flow_mode {
-        EG_FLOW_ALL,     /* until the end of the connection, which goes on as one */
-        EG_FLOW_COUNTED, /* @left bytes */
-        EG_FLOW_CHUNKED, /* chunks, written anew or (@plain) as what they hold */
+enum cg_flow_mode {
+        CG_FLOW_ALL,     /* until the end of the connection, which goes on as one */
+        CG_FLOW_COUNTED, /* @left bytes */
+        CG_FLOW_CHUNKED, /* chunks, written anew or (@plain) as what they hold */
 };
 
-struct eg_flow {
+struct cg_flow {
         int from, to; /* borrowed */
-        enum eg_flow_mode mode;
+        enum cg_flow_mode mode;
         uint64_t left;
         struct cg_chunked chunked;
         bool plain;
-        bool wrap; /* EG_FLOW_COUNTED: written as chunks */
+        bool wrap; /* CG_FLOW_COUNTED: written as chunks */
         /* borrowed: bytes that were read from @from already; what is not ours stays in it */
         struct cg_buf *before;
         struct cg_buf out; /* to be written */
@@ -43,17 +43,17 @@ struct eg_flow {
         uint64_t moved;
         bool source_done; /* nothing more is read */
         bool done;        /* all is written */
-        /* After eg_flow_run(): what it waits for */
+        /* After cg_flow_run(): what it waits for */
         bool want_read, want_write;
 };
 
-void eg_flow_init(struct eg_flow *f, int from, int to, enum eg_flow_mode mode, struct cg_buf *before);
-void eg_flow_fini(struct eg_flow *f, struct eg_flow_common *c);
+void cg_flow_init(struct cg_flow *f, int from, int to, enum cg_flow_mode mode, struct cg_buf *before);
+void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c);
 /*
  * Moves what can be moved. 0: it is done or waits; CG_TIMEOUT: its turn is over and there is more;
  * negative: the connection is broken (CG_E_PROTO: the sender broke its framing). *activity is set
  * when a byte moved.
  */
-int eg_flow_run(struct eg_flow *f, struct eg_flow_common *c, bool *activity, struct cg_err *err);
+int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, struct cg_err *err);
 
 #endif

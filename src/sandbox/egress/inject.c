@@ -24,7 +24,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "sandbox/egress/client.h"
-#include "sandbox/egress/end.h"
+#include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"
 
 /*
@@ -62,7 +62,7 @@ struct link {
         struct injector *in;
         const struct box *box;
         uint8_t creds[CG_POLICY_CREDS_MAX / 8];
-        struct eg_end *relay, *server;
+        struct cg_endpoint *relay, *server;
         enum state state;
         size_t scanned; /* HEAD */
         uint64_t left;  /* COUNTED */
@@ -71,7 +71,7 @@ struct link {
         struct cg_buf hold;
         struct cg_buf out;  /* to the server */
         struct cg_buf none; /* nothing of the response was read before */
-        struct eg_flow back;
+        struct cg_flow back;
 };
 
 struct injector {
@@ -80,7 +80,7 @@ struct injector {
         int chan, status;
         struct box *boxes;
         struct link *links;
-        struct eg_flow_common common;
+        struct cg_flow_common common;
 };
 
 /* ---- secrets */
@@ -364,9 +364,9 @@ static void wipe(struct cg_buf *b)
 
 static void end_link(struct link *l)
 {
-        eg_flow_fini(&l->back, &l->in->common);
-        l->relay = eg_end_close(l->relay);
-        l->server = eg_end_close(l->server);
+        cg_flow_fini(&l->back, &l->in->common);
+        l->relay = cg_endpoint_close(l->relay);
+        l->server = cg_endpoint_close(l->server);
         wipe(&l->hold);
         wipe(&l->out);
         *l->at = l->next;
@@ -405,7 +405,7 @@ static int run_request(struct link *l)
 
                 if (flush(l) || l->state == DONE)
                         return 0;
-                n = recv(l->relay->fd, l->in->common.scratch, EG_CHUNK, 0);
+                n = recv(l->relay->fd, l->in->common.scratch, CG_FLOW_CHUNK, 0);
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0 && errno == EAGAIN)
@@ -426,7 +426,7 @@ static void run(struct link *l)
         int r = run_request(l), server = 0, relay = UV_DISCONNECT;
 
         if (r == 0 && !l->back.done)
-                r = eg_flow_run(&l->back, &l->in->common, &moved, NULL);
+                r = cg_flow_run(&l->back, &l->in->common, &moved, NULL);
         if (r < 0) {
                 end_link(l);
                 return;
@@ -440,13 +440,13 @@ static void run(struct link *l)
                 server |= UV_WRITABLE;
         if (l->back.want_read)
                 server |= UV_READABLE;
-        eg_end_watch(l->relay, relay);
-        eg_end_watch(l->server, server);
+        cg_endpoint_watch(l->relay, relay);
+        cg_endpoint_watch(l->server, server);
 }
 
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct eg_end *e = h->data;
+        struct cg_endpoint *e = h->data;
         struct link *l = e->owner;
 
         if (!l)
@@ -461,7 +461,7 @@ static void on_end(uv_poll_t *h, int status, int events)
 }
 
 /* Takes both descriptors. */
-static void new_link(struct injector *in, const struct eg_msg *m, int relay, int server)
+static void new_link(struct injector *in, const struct cg_egress_msg *m, int relay, int server)
 {
         struct link *l = calloc(1, sizeof(*l));
 
@@ -473,17 +473,17 @@ static void new_link(struct injector *in, const struct eg_msg *m, int relay, int
         l->in = in;
         l->box = find_box(in, m->box);
         memcpy(l->creds, m->creds, sizeof(l->creds));
-        cg_buf_init(&l->hold, HEAD_MAX + CG_EGRESS_SECRET_MAX + 2 * EG_CHUNK);
-        cg_buf_init(&l->out, HEAD_MAX + CG_EGRESS_SECRET_MAX + 4 * EG_CHUNK);
-        cg_buf_init(&l->none, EG_CHUNK);
-        eg_flow_init(&l->back, server, relay, EG_FLOW_ALL, &l->none);
+        cg_buf_init(&l->hold, HEAD_MAX + CG_EGRESS_SECRET_MAX + 2 * CG_FLOW_CHUNK);
+        cg_buf_init(&l->out, HEAD_MAX + CG_EGRESS_SECRET_MAX + 4 * CG_FLOW_CHUNK);
+        cg_buf_init(&l->none, CG_FLOW_CHUNK);
+        cg_flow_init(&l->back, server, relay, CG_FLOW_ALL, &l->none);
         l->next = in->links;
         l->at = &in->links;
         if (in->links)
                 in->links->at = &l->next;
         in->links = l;
-        l->relay = eg_end_new(&l->in->loop, relay, l, on_end);
-        l->server = eg_end_new(&l->in->loop, server, l, on_end);
+        l->relay = cg_endpoint_new(&l->in->loop, relay, l, on_end);
+        l->server = cg_endpoint_new(&l->in->loop, server, l, on_end);
         if (!l->relay || !l->server || !l->box)
                 end_link(l);
         else
@@ -511,17 +511,17 @@ static void close_box(struct injector *in, uint32_t number)
 /* ---- the decider */
 
 /* What makes no sense ends all: credentials that were not put back would be looked for in vain. */
-static int on_message(struct injector *in, const struct eg_msg *m, int *fds, size_t n)
+static int on_message(struct injector *in, const struct cg_egress_msg *m, int *fds, size_t n)
 {
         int r = -1;
 
-        if (m->type == EG_INJECT && n == 2) {
+        if (m->type == CG_EGRESS_INJECT && n == 2) {
                 new_link(in, m, fds[0], fds[1]);
                 return 0;
         }
-        if (m->type == EG_BOX_OPEN && n == 1)
+        if (m->type == CG_EGRESS_BOX_OPEN && n == 1)
                 r = open_box(in, m->box, fds[0]);
-        if (m->type == EG_BOX_CLOSE) {
+        if (m->type == CG_EGRESS_BOX_CLOSE) {
                 close_box(in, m->box);
                 r = 0;
         }
@@ -539,9 +539,9 @@ static void on_chan(uv_poll_t *h, int status, int events)
         for (int i = 0; i < BURST && r == 0; i++) {
                 int fds[2];
                 size_t n = 2;
-                struct eg_msg m;
+                struct cg_egress_msg m;
 
-                r = eg_recv(in->chan, &m, fds, &n, NULL);
+                r = cg_egress_msg_recv(in->chan, &m, fds, &n, NULL);
                 if (r == 0)
                         r = on_message(in, &m, fds, n);
         }
@@ -551,20 +551,21 @@ static void on_chan(uv_poll_t *h, int status, int events)
         }
 }
 
-int eg_inject_run(int chan)
+int cg_inject_run(int chan)
 {
-        static const struct eg_msg ready = { .type = EG_READY };
+        static const struct cg_egress_msg ready = { .type = CG_EGRESS_READY };
         struct injector *in = calloc(1, sizeof(*in));
         struct cg_err err = { .msg = "" };
 
         if (in)
-                in->common = (struct eg_flow_common){ .scratch = malloc(EG_CHUNK), .max_pipes = MAX_PIPES };
+                in->common = (struct cg_flow_common){ .scratch = malloc(CG_FLOW_CHUNK),
+                                                      .max_pipes = MAX_PIPES };
         if (!in || !in->common.scratch || uv_loop_init(&in->loop) < 0 ||
             uv_poll_init(&in->loop, &in->chan_poll, chan) < 0)
                 return 1;
         in->chan = chan;
         in->chan_poll.data = in;
-        if (eg_lock_injector(&err) < 0 || eg_send(chan, &ready, NULL, 0, &err) != 0) {
+        if (cg_egress_lock_injector(&err) < 0 || cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
                 dprintf(STDERR_FILENO, "cellgate-egress: injector: %s\n", err.msg);
                 return 1;
         }

@@ -24,42 +24,49 @@
 #include "sandbox/egress/domain.h"
 #include "sandbox/egress/policy.h"
 
-#define EG_BOXES_MAX     4096
-#define EG_LISTENERS_MAX 4
+#define CG_EGRESS_BOXES_MAX     4096
+#define CG_EGRESS_LISTENERS_MAX 4
 
-enum eg_type {
+enum cg_egress_type {
         /*
          * to the relay: a sandbox, its options, its listeners as descriptors; to the injector: its
          * secrets
          */
-        EG_BOX_OPEN = 1,
-        EG_BOX_OPTIONS, /* to the relay: they have changed */
-        EG_BOX_CLOSE,   /* to both */
+        CG_EGRESS_BOX_OPEN = 1,
+        CG_EGRESS_BOX_OPTIONS, /* to the relay: they have changed */
+        CG_EGRESS_BOX_CLOSE,   /* to both */
         /* to the decider, once, first: the other has given up what it does not need */
-        EG_READY,
+        CG_EGRESS_READY,
         /*
-         * to the decider: may this connection be made? Exactly one EG_ANSWER follows, unless
+         * to the decider: may this connection be made? Exactly one CG_EGRESS_ANSWER follows, unless
          * cancelled
          */
-        EG_ASK,
-        EG_CANCEL, /* to the decider: the client has gone */
-        EG_NOTE,   /* to the decider: something was refused without asking */
-        EG_ANSWER, /* to the relay: with a connected socket when it is EG_CONNECTED */
-        EG_INJECT, /* to the injector: the relay's socket and the server's; @creds */
+        CG_EGRESS_ASK,
+        CG_EGRESS_CANCEL, /* to the decider: the client has gone */
+        CG_EGRESS_NOTE,   /* to the decider: something was refused without asking */
+        CG_EGRESS_ANSWER, /* to the relay: with a connected socket when it is CG_EGRESS_CONNECTED */
+        CG_EGRESS_INJECT, /* to the injector: the relay's socket and the server's; @creds */
 };
 
-enum eg_kind { EG_HTTP, EG_CONNECT, EG_SOCKS, EG_RAW_HTTP, EG_RAW_SOCKS, EG_KINDS };
-
-enum eg_result {
-        EG_CONNECTED,       /* to the host itself */
-        EG_CONNECTED_PROXY, /* to another proxy, which has to be told where to */
-        EG_DENIED,          /* by name */
-        EG_DENIED_ADDRESS,  /* by address */
-        EG_DENIED_TUNNEL,   /* because it is a tunnel */
-        EG_UNREACHABLE,
+enum cg_egress_kind {
+        CG_EGRESS_HTTP,
+        CG_EGRESS_CONNECT,
+        CG_EGRESS_SOCKS,
+        CG_EGRESS_RAW_HTTP,
+        CG_EGRESS_RAW_SOCKS,
+        CG_EGRESS_KINDS
 };
 
-struct eg_msg {
+enum cg_egress_result {
+        CG_EGRESS_CONNECTED,       /* to the host itself */
+        CG_EGRESS_CONNECTED_PROXY, /* to another proxy, which has to be told where to */
+        CG_EGRESS_DENIED,          /* by name */
+        CG_EGRESS_DENIED_ADDRESS,  /* by address */
+        CG_EGRESS_DENIED_TUNNEL,   /* because it is a tunnel */
+        CG_EGRESS_UNREACHABLE,
+};
+
+struct cg_egress_msg {
         uint32_t type;
         uint32_t box;
         uint32_t id; /* of the question: the relay's number for the connection */
@@ -68,46 +75,47 @@ struct eg_msg {
         uint8_t result;
         uint32_t head_ms, idle_ms, connections; /* of a box */
         uint8_t raw_http, raw_socks, require_host_match;
-        /* EG_ANSWER: a body may change its length on the way */
+        /* CG_EGRESS_ANSWER: a body may change its length on the way */
         uint8_t resized;
-        /* EG_INJECT: the credentials that this server may have */
+        /* CG_EGRESS_INJECT: the credentials that this server may have */
         uint8_t creds[CG_POLICY_CREDS_MAX / 8];
         char host[CG_HOST_MAX + 1];
         char text[1100];  /* why; of a box: fields that responses lose */
-        char extra[1100]; /* how to allow it; of EG_CONNECTED_PROXY: credentials */
+        char extra[1100]; /* how to allow it; of CG_EGRESS_CONNECTED_PROXY: credentials */
 };
 
-_Static_assert(sizeof(((struct eg_msg *)0)->text) > CG_POLICY_STRIP_MAX, "names of fields fit");
+_Static_assert(sizeof(((struct cg_egress_msg *)0)->text) > CG_POLICY_STRIP_MAX, "names of fields fit");
 
 /* Text from a message of the other process, which may have forgotten the NUL. */
-void eg_terminate(struct eg_msg *m);
+void cg_egress_msg_terminate(struct cg_egress_msg *m);
 /* 0; CG_TIMEOUT when the socket is full; negative. @fd: -1 none. */
-int eg_send(int sock, const struct eg_msg *m, const int *fds, size_t n_fds, struct cg_err *err);
+int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, size_t n_fds,
+                       struct cg_err *err);
 /* 0; CG_TIMEOUT when nothing is there; CG_CLOSED; negative. *n_fds: in, room. */
-int eg_recv(int sock, struct eg_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
+int cg_egress_msg_recv(int sock, struct cg_egress_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
 
 /* lock.c: before any event loop is made, in whoever makes them. */
-int eg_lock_io_uring(struct cg_err *err);
+int cg_egress_lock_io_uring(struct cg_err *err);
 /*
  * lock.c: gives everything up that the process does not need, in order. *layers: names of what
  * holds, space between.
  */
-int eg_lock_relay(struct cg_err *err);
-int eg_lock_injector(struct cg_err *err);
-int eg_lock_doors(struct cg_err *err);
-int eg_lock_decider(char *layers, size_t size, struct cg_err *err);
+int cg_egress_lock_relay(struct cg_err *err);
+int cg_egress_lock_injector(struct cg_err *err);
+int cg_egress_lock_doors(struct cg_err *err);
+int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err);
 
 /* relay.c, inject.c, decider.c: run until the other side is gone; the exit status. */
-int eg_relay_run(int sock);
-int eg_inject_run(int sock);
-int eg_decider_run(int control, int relay, int injector);
+int cg_relay_run(int sock);
+int cg_inject_run(int sock);
+int cg_decider_run(int control, int relay, int injector);
 
 /* doors.c: `cellgate-egress --doors`, the outer side of what doors.h says. */
-int eg_doors_main(int argc, char **argv);
+int cg_doors_main(int argc, char **argv);
 
 /*
  * connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand inside a sandbox.
  */
-int eg_connect_main(const char *proxy, const char *host, const char *port);
+int cg_connect_main(const char *proxy, const char *host, const char *port);
 
 #endif

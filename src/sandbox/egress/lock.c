@@ -377,7 +377,7 @@ static int filter(void (*add)(struct rules *r), struct cg_err *err)
  * off, and it aborts when the filter refuses it later. A loop that was made without goes on
  * without.
  */
-int eg_lock_io_uring(struct cg_err *err)
+int cg_egress_lock_io_uring(struct cg_err *err)
 {
         scmp_filter_ctx ctx = FILTERED ? seccomp_init(SCMP_ACT_ALLOW) : NULL;
         int r;
@@ -405,22 +405,22 @@ static int lock_part(uint64_t net, void (*add)(struct rules *r), struct cg_err *
         return FILTERED ? filter(add, err) : 0;
 }
 
-int eg_lock_relay(struct cg_err *err)
+int cg_egress_lock_relay(struct cg_err *err)
 {
         return lock_part(NET_BIND | NET_CONNECT, add_relay, err);
 }
 
-int eg_lock_injector(struct cg_err *err)
+int cg_egress_lock_injector(struct cg_err *err)
 {
         return lock_part(NET_BIND | NET_CONNECT, add_injector, err);
 }
 
-int eg_lock_doors(struct cg_err *err)
+int cg_egress_lock_doors(struct cg_err *err)
 {
         return lock_part(0, add_doors, err);
 }
 
-int eg_lock_decider(char *layers, size_t size, struct cg_err *err)
+int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err)
 {
         static const char *const readable[] = {
                 "/etc",     "/usr",         "/lib",       "/lib64",     "/run",

@@ -67,8 +67,8 @@ static int start_part(const struct part *part, pid_t self)
 
 static int run(void)
 {
-        static const struct part relay = { "cg-relay", eg_relay_run },
-                                 injector = { "cg-injector", eg_inject_run };
+        static const struct part relay = { "cg-relay", cg_relay_run },
+                                 injector = { "cg-injector", cg_inject_run };
         pid_t self = getpid();
         int to_relay, to_injector;
         struct cg_err err;
@@ -86,7 +86,7 @@ static int run(void)
         setenv("UV_THREADPOOL_SIZE", LOOKUP_THREADS, 1);
         if (close_range(FD_CONTROL + 1, ~0U, 0) < 0 || chdir("/") < 0)
                 return fail("starting");
-        if (eg_lock_io_uring(&err) < 0) {
+        if (cg_egress_lock_io_uring(&err) < 0) {
                 fprintf(stderr, "cellgate-egress: %s\n", err.msg);
                 return 1;
         }
@@ -95,15 +95,15 @@ static int run(void)
         if (to_injector < 0)
                 return fail("starting its parts");
         prctl(PR_SET_NAME, "cg-egress", 0, 0, 0);
-        _exit(eg_decider_run(FD_CONTROL, to_relay, to_injector));
+        _exit(cg_decider_run(FD_CONTROL, to_relay, to_injector));
 }
 
 int main(int argc, char **argv)
 {
         if (argc == 5 && strcmp(argv[1], "--connect") == 0)
-                return eg_connect_main(argv[2], argv[3], argv[4]);
+                return cg_connect_main(argv[2], argv[3], argv[4]);
         if (argc >= 2 && strcmp(argv[1], "--doors") == 0)
-                return eg_doors_main(argc - 2, argv + 2);
+                return cg_doors_main(argc - 2, argv + 2);
         if (argc != 1) {
                 fprintf(stderr, "usage: cellgate-egress [--connect PROXY:PORT HOST PORT]\n");
                 return 2;

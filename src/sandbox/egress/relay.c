@@ -54,10 +54,10 @@ static void on_listener(uv_poll_t *h, int status, int events)
         (void)status;
         (void)events;
         for (int i = 0; i < BURST; i++) {
-                int fd = eg_relay_has_room(b) ? next_client(l) : -2;
+                int fd = cg_relay_has_room(b) ? next_client(l) : -2;
 
                 if (fd >= 0) {
-                        eg_conn_add(b, fd);
+                        cg_conn_add(b, fd);
                         continue;
                 }
                 /*
@@ -93,7 +93,7 @@ static void close_listener(struct listener *l)
 
 /* ---- boxes */
 
-static void open_box(struct relay *r, const struct eg_msg *m, const int *fds, size_t n)
+static void open_box(struct relay *r, const struct cg_egress_msg *m, const int *fds, size_t n)
 {
         struct box *b = calloc(1, sizeof(*b));
 
@@ -105,7 +105,8 @@ static void open_box(struct relay *r, const struct eg_msg *m, const int *fds, si
                 r->boxes = b;
         }
         for (size_t i = 0; i < n; i++) {
-                struct listener *l = b && b->n_listeners < EG_LISTENERS_MAX ? calloc(1, sizeof(*l)) : NULL;
+                struct listener *l = b && b->n_listeners < CG_EGRESS_LISTENERS_MAX ? calloc(1, sizeof(*l))
+                                                                                   : NULL;
 
                 if (!l || uv_poll_init(&r->loop, &l->poll, fds[i]) < 0) {
                         close(fds[i]);
@@ -132,7 +133,7 @@ static void close_box(struct relay *r, struct box *b)
                 struct conn *next = c->next;
 
                 if (c->box == b)
-                        eg_conn_abort(c);
+                        cg_conn_abort(c);
                 c = next;
         }
         for (struct box **p = &r->boxes; *p; p = &(*p)->next) {
@@ -155,33 +156,33 @@ static struct box *find_box(struct relay *r, uint32_t number)
 
 /* ---- the decider */
 
-static void on_message(struct relay *r, const struct eg_msg *m, int *fds, size_t n)
+static void on_message(struct relay *r, const struct cg_egress_msg *m, int *fds, size_t n)
 {
-        struct box *b = m->type == EG_BOX_OPEN ? NULL : find_box(r, m->box);
+        struct box *b = m->type == CG_EGRESS_BOX_OPEN ? NULL : find_box(r, m->box);
         struct conn *c;
 
         switch (m->type) {
-        case EG_BOX_OPEN:
+        case CG_EGRESS_BOX_OPEN:
                 open_box(r, m, fds, n);
                 return;
-        case EG_BOX_OPTIONS:
+        case CG_EGRESS_BOX_OPTIONS:
                 if (b) {
                         b->options = *m;
-                        eg_relay_resume(b);
+                        cg_relay_resume(b);
                 }
                 return;
-        case EG_BOX_CLOSE:
+        case CG_EGRESS_BOX_CLOSE:
                 if (b)
                         close_box(r, b);
                 return;
-        case EG_ANSWER:
-                c = eg_conn_find(r, m->box, m->id);
+        case CG_EGRESS_ANSWER:
+                c = cg_conn_find(r, m->box, m->id);
                 if (c) {
                         uint32_t id = c->id;
 
-                        eg_conn_on_answer(c, m, n ? fds[0] : -1);
-                        if (eg_conn_is_alive(r, c, id))
-                                eg_conn_run(c);
+                        cg_conn_on_answer(c, m, n ? fds[0] : -1);
+                        if (cg_conn_is_alive(r, c, id))
+                                cg_conn_run(c);
                         return;
                 }
                 break;
@@ -196,7 +197,7 @@ static void ask_again(struct relay *r)
 {
         for (struct conn *c = r->conns; c && r->n_to_ask; c = c->next) {
                 if (c->to_ask)
-                        eg_conn_ask(c);
+                        cg_conn_ask(c);
                 if (c->to_ask)
                         return;
         }
@@ -206,18 +207,18 @@ static void on_chan(uv_poll_t *h, int status, int events)
 {
         struct relay *r = h->data;
         struct cg_err err;
-        struct eg_msg m;
+        struct cg_egress_msg m;
         int e = status < 0 ? CG_CLOSED : 0;
 
         if (e == 0 && (events & UV_WRITABLE)) {
-                eg_relay_send_unsent(r);
+                cg_relay_send_unsent(r);
                 ask_again(r);
         }
         for (int i = 0; i < BURST && e == 0; i++) {
-                int fds[EG_LISTENERS_MAX];
-                size_t n = EG_LISTENERS_MAX;
+                int fds[CG_EGRESS_LISTENERS_MAX];
+                size_t n = CG_EGRESS_LISTENERS_MAX;
 
-                e = eg_recv(r->chan, &m, fds, &n, &err);
+                e = cg_egress_msg_recv(r->chan, &m, fds, &n, &err);
                 if (e == 0)
                         on_message(r, &m, fds, n);
         }
@@ -227,7 +228,7 @@ static void on_chan(uv_poll_t *h, int status, int events)
                 uv_stop(&r->loop);
                 return;
         }
-        eg_relay_watch(r);
+        cg_relay_watch(r);
 }
 
 /* ---- time */
@@ -242,11 +243,11 @@ static void on_tick(uv_timer_t *t)
                 struct conn *next = c->next;
 
                 if (c->deadline_ms && now >= c->deadline_ms)
-                        eg_conn_on_deadline(c);
+                        cg_conn_on_deadline(c);
                 c = next;
         }
         for (struct box *b = r->boxes; b; b = b->next)
-                eg_relay_resume(b);
+                cg_relay_resume(b);
         if (!r->conns)
                 uv_timer_stop(t);
 }
@@ -261,7 +262,7 @@ static void on_gather(uv_timer_t *t)
 
                 if (c->state == TUNNEL && c->gather == GATHERING) {
                         c->gather = GATHERED;
-                        eg_conn_run(c);
+                        cg_conn_run(c);
                 }
                 c = next;
         }
@@ -295,28 +296,28 @@ static int start_loop(struct relay *r, int chan)
         r->gather.timer_cb = on_gather;
         r->on_chan = on_chan;
         r->on_listener = on_listener;
-        r->run = eg_conn_run;
+        r->run = cg_conn_run;
         r->chan_poll.data = r->tick.data = r->gather.data = r;
         return e;
 }
 
-int eg_relay_run(int chan)
+int cg_relay_run(int chan)
 {
-        static const struct eg_msg ready = { .type = EG_READY };
+        static const struct cg_egress_msg ready = { .type = CG_EGRESS_READY };
         struct relay *r = calloc(1, sizeof(*r));
         struct cg_err err = { .msg = "" };
         int status = 1;
 
         if (r)
-                r->common.scratch = malloc(EG_CHUNK);
+                r->common.scratch = malloc(CG_FLOW_CHUNK);
         if (!r || !r->common.scratch || start_loop(r, chan) < 0)
                 goto out;
-        if (eg_lock_relay(&err) < 0 || eg_send(chan, &ready, NULL, 0, &err) != 0) {
+        if (cg_egress_lock_relay(&err) < 0 || cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
                 dprintf(STDERR_FILENO, "cellgate-egress: relay: %s\n", err.msg);
                 goto out;
         }
         r->common.max_pipes = pipes_for_all();
-        eg_relay_watch(r);
+        cg_relay_watch(r);
         uv_run(&r->loop, UV_RUN_DEFAULT);
         status = r->status;
 out:

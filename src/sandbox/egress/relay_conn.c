@@ -21,7 +21,7 @@
 
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct eg_end *e = h->data;
+        struct cg_endpoint *e = h->data;
         struct conn *c = e->owner;
 
         if (!c)
@@ -33,10 +33,10 @@ static void on_end(uv_poll_t *h, int status, int events)
         c->r->run(c);
 }
 
-struct eg_end *eg_conn_new_end(struct conn *c, int fd)
+struct cg_endpoint *cg_conn_new_end(struct conn *c, int fd)
 {
         static const int on = 1;
-        struct eg_end *e = eg_end_new(&c->r->loop, fd, c, on_end);
+        struct cg_endpoint *e = cg_endpoint_new(&c->r->loop, fd, c, on_end);
 
         if (e)
                 setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -55,32 +55,32 @@ static void forget_id(struct conn *c)
                 *p = c->hash_next;
 }
 
-void eg_conn_stop_flows(struct conn *c)
+void cg_conn_stop_flows(struct conn *c)
 {
         if (!c->flowing)
                 return;
-        eg_flow_fini(&c->out, &c->r->common);
-        eg_flow_fini(&c->back, &c->r->common);
+        cg_flow_fini(&c->out, &c->r->common);
+        cg_flow_fini(&c->back, &c->r->common);
         c->flowing = false;
 }
 
-void eg_conn_set_to_ask(struct conn *c, bool yes)
+void cg_conn_set_to_ask(struct conn *c, bool yes)
 {
         if (c->to_ask != yes)
                 c->r->n_to_ask += yes ? 1 : -1u;
         c->to_ask = yes;
 }
 
-void eg_conn_end(struct conn *c)
+void cg_conn_end(struct conn *c)
 {
         struct box *b = c->box;
 
         if (c->state == ASKED && !c->to_ask)
-                eg_relay_tell(c, EG_CANCEL, "");
-        eg_conn_set_to_ask(c, false);
-        eg_conn_stop_flows(c);
-        c->client = eg_end_close(c->client);
-        c->up = eg_end_close(c->up);
+                cg_relay_tell(c, CG_EGRESS_CANCEL, "");
+        cg_conn_set_to_ask(c, false);
+        cg_conn_stop_flows(c);
+        c->client = cg_endpoint_close(c->client);
+        c->up = cg_endpoint_close(c->up);
         cg_buf_fini(&c->in);
         cg_buf_fini(&c->up_in);
         cg_buf_fini(&c->reply);
@@ -91,16 +91,16 @@ void eg_conn_end(struct conn *c)
                 c->next->at = c->at;
         free(c);
         b->n_conns--;
-        eg_relay_resume(b);
+        cg_relay_resume(b);
 }
 
-void eg_conn_abort(struct conn *c)
+void cg_conn_abort(struct conn *c)
 {
         static const struct linger at_once = { .l_onoff = 1 };
 
         if (c->client)
                 setsockopt(c->client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-        eg_conn_end(c);
+        cg_conn_end(c);
 }
 
 static void new_id(struct conn *c)
@@ -112,7 +112,7 @@ static void new_id(struct conn *c)
         r->by_id[c->id % HASH] = c;
 }
 
-void eg_conn_add(struct box *b, int fd)
+void cg_conn_add(struct box *b, int fd)
 {
         struct relay *r = b->r;
         struct conn *c = calloc(1, sizeof(*c));
@@ -123,8 +123,8 @@ void eg_conn_add(struct box *b, int fd)
         }
         c->r = r;
         c->box = b;
-        cg_buf_init(&c->in, AHEAD_MAX + EG_CHUNK);
-        cg_buf_init(&c->up_in, CG_HTTP_RESPONSE_MAX + EG_CHUNK);
+        cg_buf_init(&c->in, AHEAD_MAX + CG_FLOW_CHUNK);
+        cg_buf_init(&c->up_in, CG_HTTP_RESPONSE_MAX + CG_FLOW_CHUNK);
         cg_buf_init(&c->reply, REPLY_MAX);
         cg_buf_init(&c->head, CG_HTTP_REQUEST_MAX);
         c->next = r->conns;
@@ -136,15 +136,15 @@ void eg_conn_add(struct box *b, int fd)
                 uv_timer_start(&r->tick, r->tick.timer_cb, TICK_MS, TICK_MS);
         b->n_conns++;
         new_id(c);
-        c->client = eg_conn_new_end(c, fd);
+        c->client = cg_conn_new_end(c, fd);
         c->deadline_ms = cg_now_ms() + b->options.head_ms;
         if (!c->client)
-                eg_conn_end(c);
+                cg_conn_end(c);
         else
                 c->r->run(c);
 }
 
-struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id)
+struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id)
 {
         struct conn *c = r->by_id[id % HASH];
 
@@ -153,7 +153,7 @@ struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id)
         return c && c->state == ASKED && !c->to_ask ? c : NULL;
 }
 
-bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
+bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
 {
         for (const struct conn *x = r->by_id[id % HASH]; x; x = x->hash_next) {
                 if (x == c && x->id == id)
@@ -164,7 +164,7 @@ bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
 
 /* ---- reading and replying */
 
-int eg_conn_read(struct conn *c, size_t limit)
+int cg_conn_read(struct conn *c, size_t limit)
 {
         ssize_t n;
 
@@ -174,7 +174,7 @@ int eg_conn_read(struct conn *c, size_t limit)
                 return CG_TIMEOUT;
         do
                 n = recv(c->client->fd, c->r->common.scratch,
-                         limit - c->in.len < EG_CHUNK ? limit - c->in.len : EG_CHUNK, 0);
+                         limit - c->in.len < CG_FLOW_CHUNK ? limit - c->in.len : CG_FLOW_CHUNK, 0);
         while (n < 0 && errno == EINTR);
         if (n < 0 && errno == EAGAIN)
                 return CG_TIMEOUT;
@@ -187,14 +187,14 @@ int eg_conn_read(struct conn *c, size_t limit)
         return cg_buf_add(&c->in, c->r->common.scratch, (size_t)n, NULL);
 }
 
-int eg_conn_read_up(struct conn *c)
+int cg_conn_read_up(struct conn *c)
 {
         ssize_t n;
 
         if (c->up_in.len >= CG_HTTP_RESPONSE_MAX)
                 return CG_E_LIMIT;
         do
-                n = recv(c->up->fd, c->r->common.scratch, EG_CHUNK, 0);
+                n = recv(c->up->fd, c->r->common.scratch, CG_FLOW_CHUNK, 0);
         while (n < 0 && errno == EINTR);
         if (n < 0 && errno == EAGAIN)
                 return CG_TIMEOUT;
@@ -203,7 +203,7 @@ int eg_conn_read_up(struct conn *c)
         return cg_buf_add(&c->up_in, c->r->common.scratch, (size_t)n, NULL);
 }
 
-int eg_conn_flush(struct conn *c)
+int cg_conn_flush(struct conn *c)
 {
         while (c->reply.len) {
                 ssize_t n = send(c->client->fd, c->reply.data, c->reply.len, MSG_NOSIGNAL);
@@ -217,15 +217,15 @@ int eg_conn_flush(struct conn *c)
         return 0;
 }
 
-void eg_conn_active(struct conn *c)
+void cg_conn_active(struct conn *c)
 {
         c->deadline_ms = (int64_t)uv_now(&c->r->loop) + c->box->options.idle_ms;
 }
 
-void eg_conn_linger(struct conn *c)
+void cg_conn_linger(struct conn *c)
 {
-        eg_conn_stop_flows(c);
-        c->up = eg_end_close(c->up);
+        cg_conn_stop_flows(c);
+        c->up = cg_endpoint_close(c->up);
         cg_buf_fini(&c->in);
         c->state = LINGER;
         c->deadline_ms = cg_now_ms() + LINGER_MS;

@@ -10,20 +10,20 @@
 #define NEXT_REQUEST_MS 60000 /* a connection without a request under way */
 #define INTERIM_MAX     16    /* responses of one exchange before the one that counts */
 
-bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized)
+bool cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized)
 {
         struct cg_http_request q;
-        enum eg_flow_mode mode;
+        enum cg_flow_mode mode;
         unsigned int status;
 
         /* It has been parsed before: the same bytes are the same request. */
         if (cg_http_request_parse(c->head.data, c->head.len, &q, &status, NULL) < 0) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
-        mode = q.head.framing == CG_HTTP_CHUNKED ? EG_FLOW_CHUNKED : EG_FLOW_COUNTED;
-        eg_flow_init(&c->out, c->client->fd, c->up->fd, mode, &c->in);
-        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_COUNTED, &c->up_in);
+        mode = q.head.framing == CG_HTTP_CHUNKED ? CG_FLOW_CHUNKED : CG_FLOW_COUNTED;
+        cg_flow_init(&c->out, c->client->fd, c->up->fd, mode, &c->in);
+        cg_flow_init(&c->back, c->up->fd, c->client->fd, CG_FLOW_COUNTED, &c->up_in);
         c->flowing = true;
         c->out.left = q.head.length;
         if (resized && q.head.framing == CG_HTTP_LENGTH && q.head.length) {
@@ -33,9 +33,9 @@ bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool res
         c->interim = 0;
         c->state = EXCHANGE;
         c->scanned = 0;
-        eg_conn_active(c);
+        cg_conn_active(c);
         if (cg_http_request_write(&q, to_proxy, auth[0] ? auth : NULL, &c->out.out, NULL) < 0) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
         cg_buf_fini(&c->head);
@@ -57,11 +57,11 @@ static void start_response(struct conn *c, struct cg_http_response *resp)
                   (chunked || h->framing != CG_HTTP_CHUNKED);
         switch (h->framing) {
         case CG_HTTP_CHUNKED:
-                c->back.mode = EG_FLOW_CHUNKED;
+                c->back.mode = CG_FLOW_CHUNKED;
                 c->back.plain = !chunked;
                 break;
         case CG_HTTP_UNTIL_END:
-                c->back.mode = EG_FLOW_ALL;
+                c->back.mode = CG_FLOW_ALL;
                 break;
         default:
                 c->back.left = h->length;
@@ -77,29 +77,30 @@ static bool take_response(struct conn *c)
 {
         struct cg_http_response resp;
         struct cg_err err = { .msg = "" };
-        int r = eg_conn_read_up(c);
+        int r = cg_conn_read_up(c);
         size_t len = c->up_in.len ? cg_http_head_len(c->up_in.data, c->up_in.len, &c->scanned) : 0;
 
         if (len == 0) {
                 if (r == 0 || r == CG_TIMEOUT)
                         return r == 0;
-                eg_bad_gateway(c, r == CG_E_LIMIT ? "the head of the response is too long"
-                                                  : "the server closed the connection without a response");
+                cg_conn_bad_gateway(c, r == CG_E_LIMIT
+                                               ? "the head of the response is too long"
+                                               : "the server closed the connection without a response");
                 return true;
         }
         c->scanned = 0;
         if (cg_http_response_parse(c->up_in.data, len, c->is_head, &resp, &err) < 0 || resp.status == 101) {
-                eg_bad_gateway(c, err.msg[0] ? err.msg : "the server changed the protocol");
+                cg_conn_bad_gateway(c, err.msg[0] ? err.msg : "the server changed the protocol");
                 return true;
         }
         if (resp.status < 200) {
                 if (++c->interim > INTERIM_MAX ||
                     (!c->minor0 && cg_http_response_write(&resp, false, true, &c->reply, NULL) < 0)) {
-                        if (eg_conn_flush(c) < 0 || c->reply.len) {
-                                eg_conn_abort(c);
+                        if (cg_conn_flush(c) < 0 || c->reply.len) {
+                                cg_conn_abort(c);
                                 return false;
                         }
-                        eg_bad_gateway(c, "the server sends interim responses only");
+                        cg_conn_bad_gateway(c, "the server sends interim responses only");
                         return true;
                 }
         } else {
@@ -117,8 +118,8 @@ static bool take_response(struct conn *c)
 
 static bool next_request(struct conn *c)
 {
-        eg_conn_stop_flows(c);
-        c->up = eg_end_close(c->up);
+        cg_conn_stop_flows(c);
+        c->up = cg_endpoint_close(c->up);
         cg_buf_fini(&c->up_in);
         c->state = HEAD;
         c->scanned = 0;
@@ -133,13 +134,13 @@ static bool run_request(struct conn *c, bool *moved)
 
         if (c->request_broken || c->out.done)
                 return true;
-        r = eg_flow_run(&c->out, &c->r->common, moved, &err);
+        r = cg_flow_run(&c->out, &c->r->common, moved, &err);
         if (r == CG_E_PROTO) {
                 /*
                  * The client's own body makes no sense: the server must not take a part for the
                  * whole.
                  */
-                eg_conn_abort(c);
+                cg_conn_abort(c);
                 return false;
         }
         /* A server may answer and close without having read it all: its answer counts. */
@@ -150,7 +151,7 @@ static bool run_request(struct conn *c, bool *moved)
         return true;
 }
 
-bool eg_step_exchange(struct conn *c)
+bool cg_conn_step_exchange(struct conn *c)
 {
         struct cg_err err;
         bool moved = false;
@@ -158,27 +159,27 @@ bool eg_step_exchange(struct conn *c)
 
         if (!run_request(c, &moved))
                 return false;
-        if (eg_conn_flush(c) < 0) {
-                eg_conn_end(c);
+        if (cg_conn_flush(c) < 0) {
+                cg_conn_end(c);
                 return false;
         }
         if (!c->response_started) {
                 if (moved)
-                        eg_conn_active(c);
+                        cg_conn_active(c);
                 return take_response(c);
         }
-        r = eg_flow_run(&c->back, &c->r->common, &moved, &err);
+        r = cg_flow_run(&c->back, &c->r->common, &moved, &err);
         if (r < 0) {
-                eg_conn_abort(c);
+                cg_conn_abort(c);
                 return false;
         }
         c->back.want_read |= r == CG_TIMEOUT;
         if (moved)
-                eg_conn_active(c);
+                cg_conn_active(c);
         if (!c->back.done)
                 return false;
         if (c->keep)
                 return next_request(c);
-        eg_conn_linger(c);
+        cg_conn_linger(c);
         return true;
 }

@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include <uv.h>
 #include "base/buf.h"
-#include "sandbox/egress/end.h"
+#include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"
 #include "sandbox/egress/internal.h"
 #include "sandbox/egress/socks.h"
@@ -46,8 +46,8 @@ struct box {
         struct box *next;
         struct relay *r;
         uint32_t number;
-        struct eg_msg options; /* the decider's message */
-        struct listener *listeners[EG_LISTENERS_MAX];
+        struct cg_egress_msg options; /* the decider's message */
+        struct listener *listeners[CG_EGRESS_LISTENERS_MAX];
         size_t n_listeners, n_conns;
 };
 
@@ -67,12 +67,12 @@ struct conn {
         struct box *box;
         uint32_t id;
         enum state state;
-        enum eg_kind kind;
+        enum cg_egress_kind kind;
         bool to_ask;         /* the question is not sent yet */
         bool client_ended;   /* its end was seen: nothing more is read */
         bool half_closed;    /* seen while nothing was read: it may still want the answer */
         int64_t deadline_ms; /* 0: none */
-        struct eg_end *client, *up;
+        struct cg_endpoint *client, *up;
         struct cg_buf in, up_in; /* read, not used */
         struct cg_buf reply;     /* to the client, outside of a flow */
         struct cg_buf head;      /* of the request under way */
@@ -82,7 +82,7 @@ struct conn {
         bool keep, is_head, minor0, response_started, request_broken;
         unsigned int interim;
         size_t scanned;
-        struct eg_flow out, back;
+        struct cg_flow out, back;
         bool flowing;                                   /* the flows are set up */
         enum { UNDECIDED, GATHERING, GATHERED } gather; /* TUNNEL: the first bytes that come back */
 };
@@ -90,9 +90,9 @@ struct conn {
 /* A message to the decider for which there was no room. */
 struct unsent {
         struct unsent *next;
-        enum eg_type type;
+        enum cg_egress_type type;
         uint32_t box, id;
-        enum eg_kind kind;
+        enum cg_egress_kind kind;
         char text[];
 };
 
@@ -111,88 +111,88 @@ struct relay {
         size_t n_to_ask;
         struct unsent *unsent, **unsent_tail;
         size_t n_unsent;
-        struct eg_flow_common common;
+        struct cg_flow_common common;
         int status;
 };
 
 /* relay_loop.c */
 /* Another connection of this sandbox may be accepted. */
-bool eg_relay_has_room(const struct box *b);
+bool cg_relay_has_room(const struct box *b);
 /* Resumes listeners that were paused, where there is room. */
-void eg_relay_resume(struct box *b);
+void cg_relay_resume(struct box *b);
 /* Sends a message about @c to the decider, or queues it. */
-void eg_relay_tell(struct conn *c, enum eg_type type, const char *text);
+void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text);
 /* Sends what is queued, as far as there is room. */
-void eg_relay_send_unsent(struct relay *r);
+void cg_relay_send_unsent(struct relay *r);
 /* Updates what the channel to the decider waits for. */
-void eg_relay_watch(struct relay *r);
+void cg_relay_watch(struct relay *r);
 
 /* relay_conn.c */
 /* Takes @fd, also when it fails. */
-struct eg_end *eg_conn_new_end(struct conn *c, int fd);
+struct cg_endpoint *cg_conn_new_end(struct conn *c, int fd);
 /* A client: takes @fd. */
-void eg_conn_add(struct box *b, int fd);
-void eg_conn_end(struct conn *c);
+void cg_conn_add(struct box *b, int fd);
+void cg_conn_end(struct conn *c);
 /* So that the client sees a break and not an end. */
-void eg_conn_abort(struct conn *c);
+void cg_conn_abort(struct conn *c);
 /* Whether @c, which was @id, is still there. */
-bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
+bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
 /* That waits for the answer to this question, or NULL. */
-struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id);
+struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id);
 /*
  * 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative.
  */
-int eg_conn_read(struct conn *c, size_t limit);
+int cg_conn_read(struct conn *c, size_t limit);
 /* 0: something new is in c->up_in; CG_TIMEOUT; CG_CLOSED; negative. */
-int eg_conn_read_up(struct conn *c);
+int cg_conn_read_up(struct conn *c);
 /* Writes what can be of c->reply; negative when the client is gone. */
-int eg_conn_flush(struct conn *c);
-void eg_conn_stop_flows(struct conn *c);
+int cg_conn_flush(struct conn *c);
+void cg_conn_stop_flows(struct conn *c);
 /* Bytes have moved: its time begins anew. */
-void eg_conn_active(struct conn *c);
+void cg_conn_active(struct conn *c);
 /*
  * The reply is the last thing: then what the client still sends is thrown away until it has ended,
  * or for a moment.
  */
-void eg_conn_linger(struct conn *c);
-void eg_conn_set_to_ask(struct conn *c, bool yes);
+void cg_conn_linger(struct conn *c);
+void cg_conn_set_to_ask(struct conn *c, bool yes);
 
 /* relay_run.c: @c may be gone after it */
-void eg_conn_run(struct conn *c);
-void eg_conn_on_deadline(struct conn *c);
+void cg_conn_run(struct conn *c);
+void cg_conn_on_deadline(struct conn *c);
 
 /* relay_request.c */
 /* Sends the question, or marks that it is to be sent when there is room. */
-void eg_conn_ask(struct conn *c);
+void cg_conn_ask(struct conn *c);
 /* Takes @fd; -1 none. @c may be gone after it. */
-void eg_conn_on_answer(struct conn *c, const struct eg_msg *m, int fd);
+void cg_conn_on_answer(struct conn *c, const struct cg_egress_msg *m, int fd);
 
 /* Steps. True: run the next one at once; false: wait, or @c is gone. */
-bool eg_step_first(struct conn *c);
-bool eg_step_socks_password(struct conn *c);
-bool eg_step_socks_request(struct conn *c);
-bool eg_step_head(struct conn *c);
-bool eg_step_asked(struct conn *c);
+bool cg_conn_step_first(struct conn *c);
+bool cg_conn_step_socks_password(struct conn *c);
+bool cg_conn_step_socks_request(struct conn *c);
+bool cg_conn_step_head(struct conn *c);
+bool cg_conn_step_asked(struct conn *c);
 
 /* relay_tunnel.c; @auth: for the proxy, or "" */
-void eg_start_tunnel(struct conn *c);
-bool eg_start_parent(struct conn *c, const char *auth);
-bool eg_step_tunnel(struct conn *c);
-bool eg_step_parent(struct conn *c);
+void cg_conn_start_tunnel(struct conn *c);
+bool cg_conn_start_parent(struct conn *c, const char *auth);
+bool cg_conn_step_tunnel(struct conn *c);
+bool cg_conn_step_parent(struct conn *c);
 
 /* relay_exchange.c */
 /* @resized: a body may change its length on its way to the server, so it cannot be announced. */
-bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized);
-bool eg_step_exchange(struct conn *c);
+bool cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized);
+bool cg_conn_step_exchange(struct conn *c);
 
 /* relay_refuse.c */
 /* The decider's answer, in the words of the client's protocol; @c may be gone after it. */
-void eg_refuse(struct conn *c, const struct eg_msg *m);
+void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m);
 /* What is not even a question. */
-void eg_refuse_request(struct conn *c, unsigned int status, const char *why);
-void eg_bad_gateway(struct conn *c, const char *why);
-void eg_reply_socks(struct conn *c, enum cg_socks_code code);
+void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why);
+void cg_conn_bad_gateway(struct conn *c, const char *why);
+void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code);
 /* Something was refused that the decider never hears of as a question. */
-void eg_note(struct conn *c, const char *why);
+void cg_conn_note(struct conn *c, const char *why);
 
 #endif

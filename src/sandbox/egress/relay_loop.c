@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool eg_relay_has_room(const struct box *b)
+bool cg_relay_has_room(const struct box *b)
 {
         return b->n_conns < b->options.connections && b->r->n_unsent < UNSENT_MAX;
 }
 
-void eg_relay_resume(struct box *b)
+void cg_relay_resume(struct box *b)
 {
         for (size_t i = 0; i < b->n_listeners; i++) {
-                if (b->listeners[i]->paused && eg_relay_has_room(b)) {
+                if (b->listeners[i]->paused && cg_relay_has_room(b)) {
                         b->listeners[i]->paused = false;
                         uv_poll_start(&b->listeners[i]->poll, UV_READABLE, b->r->on_listener);
                 }
@@ -23,10 +23,10 @@ void eg_relay_resume(struct box *b)
 /* 0; CG_TIMEOUT: no room; negative. */
 static int send_now(struct relay *r, const struct unsent *u)
 {
-        struct eg_msg m = { .type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind };
+        struct cg_egress_msg m = { .type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind };
 
         snprintf(m.text, sizeof(m.text), "%s", u->text);
-        return eg_send(r->chan, &m, NULL, 0, NULL);
+        return cg_egress_msg_send(r->chan, &m, NULL, 0, NULL);
 }
 
 /* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
@@ -36,7 +36,7 @@ static void give_up(struct relay *r)
         uv_stop(&r->loop);
 }
 
-void eg_relay_send_unsent(struct relay *r)
+void cg_relay_send_unsent(struct relay *r)
 {
         struct unsent *u;
         int status = 0;
@@ -51,10 +51,10 @@ void eg_relay_send_unsent(struct relay *r)
         if (status < 0)
                 give_up(r);
         for (struct box *b = r->boxes; b; b = b->next)
-                eg_relay_resume(b);
+                cg_relay_resume(b);
 }
 
-void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
+void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text)
 {
         struct relay *r = c->r;
         size_t size = strlen(text) + 1;
@@ -75,7 +75,7 @@ void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
                 *r->unsent_tail = u;
                 r->unsent_tail = &u->next;
                 r->n_unsent++;
-                eg_relay_watch(r);
+                cg_relay_watch(r);
                 return;
         }
         free(u);
@@ -83,7 +83,7 @@ void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
                 give_up(r);
 }
 
-void eg_relay_watch(struct relay *r)
+void cg_relay_watch(struct relay *r)
 {
         int events = UV_READABLE | (r->n_to_ask || r->unsent ? UV_WRITABLE : 0);
 

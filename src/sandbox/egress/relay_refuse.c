@@ -45,10 +45,10 @@ static void respond(struct conn *c, unsigned int status, const char *phrase, con
         cg_buf_addf(&c->reply, NULL, "Content-Length: %zu\r\nConnection: close\r\n\r\n", strlen(body));
         if (!c->is_head)
                 cg_buf_adds(&c->reply, body, NULL);
-        eg_conn_linger(c);
+        cg_conn_linger(c);
 }
 
-void eg_reply_socks(struct conn *c, enum cg_socks_code code)
+void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code)
 {
         uint8_t reply[CG_SOCKS_REPLY_LEN];
 
@@ -56,46 +56,46 @@ void eg_reply_socks(struct conn *c, enum cg_socks_code code)
         cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
 }
 
-static void refuse_socks(struct conn *c, const struct eg_msg *m)
+static void refuse_socks(struct conn *c, const struct cg_egress_msg *m)
 {
-        switch ((enum eg_result)m->result) {
-        case EG_DENIED:
+        switch ((enum cg_egress_result)m->result) {
+        case CG_EGRESS_DENIED:
                 /* ssh says what it is told; of a SOCKS code it says nothing. */
-                eg_reply_socks(c, c->port == 22 ? CG_SOCKS_OK : CG_SOCKS_NOT_ALLOWED);
+                cg_conn_reply_socks(c, c->port == 22 ? CG_SOCKS_OK : CG_SOCKS_NOT_ALLOWED);
                 if (c->port == 22)
                         cg_socks_ssh_refusal(m->text, &c->reply, NULL);
                 break;
-        case EG_DENIED_ADDRESS:
-                eg_reply_socks(c, CG_SOCKS_NOT_ALLOWED);
+        case CG_EGRESS_DENIED_ADDRESS:
+                cg_conn_reply_socks(c, CG_SOCKS_NOT_ALLOWED);
                 break;
-        case EG_DENIED_TUNNEL:
-                eg_reply_socks(c, CG_SOCKS_FAILED);
+        case CG_EGRESS_DENIED_TUNNEL:
+                cg_conn_reply_socks(c, CG_SOCKS_FAILED);
                 break;
         default:
-                eg_reply_socks(c, CG_SOCKS_UNREACHABLE);
+                cg_conn_reply_socks(c, CG_SOCKS_UNREACHABLE);
         }
-        eg_conn_linger(c);
+        cg_conn_linger(c);
 }
 
 /* The words of srt first; then what it was and how it is allowed, for whoever reads further. */
-static void refuse_http(struct conn *c, const struct eg_msg *m)
+static void refuse_http(struct conn *c, const struct cg_egress_msg *m)
 {
         char body[3072], to[CG_AUTHORITY_MAX];
         const char *how = m->extra;
-        bool tunnel = c->kind == EG_CONNECT;
+        bool tunnel = c->kind == CG_EGRESS_CONNECT;
 
         cg_host_authority(&c->host, c->port, 0, to, sizeof(to));
-        switch ((enum eg_result)m->result) {
-        case EG_DENIED:
+        switch ((enum cg_egress_result)m->result) {
+        case CG_EGRESS_DENIED:
                 snprintf(body, sizeof(body), "Connection blocked by network allowlist\n%s: %s%s%s\n", to,
                          m->text, how[0] ? "; to allow it, " : "", how);
                 respond(c, 403, tunnel ? m->text : NULL, "blocked-by-allowlist", body);
                 return;
-        case EG_DENIED_ADDRESS:
+        case CG_EGRESS_DENIED_ADDRESS:
                 snprintf(body, sizeof(body), "Connection to %s blocked: %s\n", c->host.text, m->text);
                 respond(c, 403, tunnel ? m->text : NULL, "blocked-by-sandbox-runtime", body);
                 return;
-        case EG_DENIED_TUNNEL:
+        case CG_EGRESS_DENIED_TUNNEL:
                 snprintf(body, sizeof(body), "%s\n", m->text);
                 respond(c, 403, NULL, "blocked-by-sandbox-runtime", body);
                 return;
@@ -105,23 +105,23 @@ static void refuse_http(struct conn *c, const struct eg_msg *m)
         }
 }
 
-void eg_refuse(struct conn *c, const struct eg_msg *m)
+void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m)
 {
-        if (c->kind == EG_SOCKS)
+        if (c->kind == CG_EGRESS_SOCKS)
                 refuse_socks(c, m);
-        else if (c->kind == EG_RAW_SOCKS)
-                eg_conn_end(c);
+        else if (c->kind == CG_EGRESS_RAW_SOCKS)
+                cg_conn_end(c);
         else
                 refuse_http(c, m);
 }
 
-void eg_bad_gateway(struct conn *c, const char *why)
+void cg_conn_bad_gateway(struct conn *c, const char *why)
 {
         char body[512], to[CG_AUTHORITY_MAX];
 
-        if (c->kind == EG_SOCKS) {
-                eg_reply_socks(c, CG_SOCKS_UNREACHABLE);
-                eg_conn_linger(c);
+        if (c->kind == CG_EGRESS_SOCKS) {
+                cg_conn_reply_socks(c, CG_SOCKS_UNREACHABLE);
+                cg_conn_linger(c);
                 return;
         }
         cg_host_authority(&c->host, c->port, 0, to, sizeof(to));
@@ -129,16 +129,16 @@ void eg_bad_gateway(struct conn *c, const char *why)
         respond(c, 502, NULL, NULL, body);
 }
 
-void eg_note(struct conn *c, const char *why)
+void cg_conn_note(struct conn *c, const char *why)
 {
-        eg_relay_tell(c, EG_NOTE, why);
+        cg_relay_tell(c, CG_EGRESS_NOTE, why);
 }
 
-void eg_refuse_request(struct conn *c, unsigned int status, const char *why)
+void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why)
 {
         char body[1200];
 
         snprintf(body, sizeof(body), "%s\n", why);
-        eg_note(c, why);
+        cg_conn_note(c, why);
         respond(c, status, NULL, NULL, body);
 }

@@ -11,29 +11,31 @@
 
 /* ---- asking */
 
-void eg_conn_ask(struct conn *c)
+void cg_conn_ask(struct conn *c)
 {
-        struct eg_msg m = {
-                .type = EG_ASK, .box = c->box->number, .id = c->id, .port = c->port, .kind = (uint8_t)c->kind
-        };
+        struct cg_egress_msg m = { .type = CG_EGRESS_ASK,
+                                   .box = c->box->number,
+                                   .id = c->id,
+                                   .port = c->port,
+                                   .kind = (uint8_t)c->kind };
         int r;
 
         memcpy(m.host, c->host.text, sizeof(m.host));
         /* Behind what waits: cancelled questions make room for new ones. */
-        r = c->r->unsent ? CG_TIMEOUT : eg_send(c->r->chan, &m, NULL, 0, NULL);
-        eg_conn_set_to_ask(c, r == CG_TIMEOUT);
+        r = c->r->unsent ? CG_TIMEOUT : cg_egress_msg_send(c->r->chan, &m, NULL, 0, NULL);
+        cg_conn_set_to_ask(c, r == CG_TIMEOUT);
         if (r < 0)
                 uv_stop(&c->r->loop);
         if (r == CG_TIMEOUT)
-                eg_relay_watch(c->r);
+                cg_relay_watch(c->r);
 }
 
-static void ask(struct conn *c, enum eg_kind kind)
+static void ask(struct conn *c, enum cg_egress_kind kind)
 {
         c->kind = kind;
         c->state = ASKED;
         c->deadline_ms = 0; /* the decider's to keep */
-        eg_conn_ask(c);
+        cg_conn_ask(c);
 }
 
 /* ---- SOCKS, or what the first byte says it is */
@@ -41,14 +43,14 @@ static void ask(struct conn *c, enum eg_kind kind)
 static bool wait_or_end(struct conn *c, int r)
 {
         if (r == CG_CLOSED || r < 0)
-                eg_conn_end(c);
+                cg_conn_end(c);
         return false;
 }
 
-bool eg_step_first(struct conn *c)
+bool cg_conn_step_first(struct conn *c)
 {
         static const uint8_t socks4_refusal[8] = { 0, 0x5b };
-        int r = c->in.len ? 0 : eg_conn_read(c, AHEAD_MAX);
+        int r = c->in.len ? 0 : cg_conn_read(c, AHEAD_MAX);
 
         if (r != 0)
                 return wait_or_end(c, r);
@@ -56,26 +58,26 @@ bool eg_step_first(struct conn *c)
         case 5:
         case 4:
                 if (c->box->options.raw_socks) {
-                        ask(c, EG_RAW_SOCKS);
+                        ask(c, CG_EGRESS_RAW_SOCKS);
                 } else if (c->in.data[0] == 5) {
-                        c->kind = EG_SOCKS;
+                        c->kind = CG_EGRESS_SOCKS;
                         c->state = SOCKS_REQUEST;
                         c->scanned = 0; /* the greeting comes first */
                 } else {
-                        c->kind = EG_SOCKS;
-                        eg_note(c, "SOCKS 4; this proxy speaks SOCKS 5");
+                        c->kind = CG_EGRESS_SOCKS;
+                        cg_conn_note(c, "SOCKS 4; this proxy speaks SOCKS 5");
                         cg_buf_add(&c->reply, socks4_refusal, sizeof(socks4_refusal), NULL);
-                        eg_conn_linger(c);
+                        cg_conn_linger(c);
                 }
                 return true;
         case 0x16:
-                c->kind = EG_CONNECT;
-                eg_note(c, "TLS without CONNECT; this is a proxy");
-                eg_conn_end(c);
+                c->kind = CG_EGRESS_CONNECT;
+                cg_conn_note(c, "TLS without CONNECT; this is a proxy");
+                cg_conn_end(c);
                 return false;
         default:
                 if (c->box->options.raw_http)
-                        ask(c, EG_RAW_HTTP);
+                        ask(c, CG_EGRESS_RAW_HTTP);
                 else
                         c->state = HEAD;
                 return true;
@@ -86,10 +88,10 @@ bool eg_step_first(struct conn *c)
 static bool socks_more(struct conn *c, int r)
 {
         if (r < 0) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
-        r = eg_conn_read(c, AHEAD_MAX);
+        r = cg_conn_read(c, AHEAD_MAX);
         return r == 0 ? true : wait_or_end(c, r);
 }
 
@@ -108,13 +110,13 @@ static bool socks_greeting(struct conn *c)
         cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
         c->scanned = 1;
         if (method == CG_SOCKS_NO_METHOD)
-                eg_conn_linger(c);
+                cg_conn_linger(c);
         else if (method == CG_SOCKS_PASSWORD)
                 c->state = SOCKS_PASSWORD;
         return true;
 }
 
-bool eg_step_socks_password(struct conn *c)
+bool cg_conn_step_socks_password(struct conn *c)
 {
         static const uint8_t welcome[2] = { 1, 0 };
         size_t used;
@@ -129,7 +131,7 @@ bool eg_step_socks_password(struct conn *c)
         return true;
 }
 
-bool eg_step_socks_request(struct conn *c)
+bool cg_conn_step_socks_request(struct conn *c)
 {
         struct cg_socks_request q;
         struct cg_err err;
@@ -143,14 +145,14 @@ bool eg_step_socks_request(struct conn *c)
                 return socks_more(c, r);
         cg_buf_consume(&c->in, used);
         if (q.code != CG_SOCKS_OK) {
-                eg_note(c, err.msg);
-                eg_reply_socks(c, q.code);
-                eg_conn_linger(c);
+                cg_conn_note(c, err.msg);
+                cg_conn_reply_socks(c, q.code);
+                cg_conn_linger(c);
                 return true;
         }
         c->host = q.host;
         c->port = q.port;
-        ask(c, EG_SOCKS);
+        ask(c, CG_EGRESS_SOCKS);
         return true;
 }
 
@@ -172,15 +174,15 @@ static bool take_request(struct conn *c, size_t len)
         unsigned int status, host;
 
         c->is_head = false;
-        c->kind = EG_HTTP;
+        c->kind = CG_EGRESS_HTTP;
         if (cg_http_request_parse(c->in.data, len, &q, &status, &err) < 0) {
-                eg_refuse_request(c, status, err.msg);
+                cg_conn_refuse_request(c, status, err.msg);
                 return true;
         }
         host = c->box->options.require_host_match && !q.connect ? cg_http_check_host(&q) : 0;
         if (host) {
-                eg_refuse_request(c, host,
-                                  "the Host field is missing or names another host than the request line");
+                cg_conn_refuse_request(
+                        c, host, "the Host field is missing or names another host than the request line");
                 return true;
         }
         c->host = q.host;
@@ -191,15 +193,15 @@ static bool take_request(struct conn *c, size_t len)
         c->response_started = c->request_broken = false;
         c->head.len = 0;
         if (cg_buf_add(&c->head, c->in.data, len, NULL) < 0) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
         cg_buf_consume(&c->in, len);
-        ask(c, q.connect ? EG_CONNECT : EG_HTTP);
+        ask(c, q.connect ? CG_EGRESS_CONNECT : CG_EGRESS_HTTP);
         return true;
 }
 
-bool eg_step_head(struct conn *c)
+bool cg_conn_step_head(struct conn *c)
 {
         size_t len;
         int r;
@@ -208,15 +210,15 @@ bool eg_step_head(struct conn *c)
         len = c->in.len ? cg_http_head_len(c->in.data, c->in.len, &c->scanned) : 0;
         if (len > CG_HTTP_REQUEST_MAX || (!len && c->in.len >= CG_HTTP_REQUEST_MAX)) {
                 c->is_head = false;
-                c->kind = EG_HTTP;
-                eg_refuse_request(c, 431, "the head of a request is at most 16 kB");
+                c->kind = CG_EGRESS_HTTP;
+                cg_conn_refuse_request(c, 431, "the head of a request is at most 16 kB");
                 return true;
         }
         if (len) {
                 c->scanned = 0;
                 return take_request(c, len);
         }
-        r = eg_conn_read(c, AHEAD_MAX);
+        r = cg_conn_read(c, AHEAD_MAX);
         return r == 0 ? true : wait_or_end(c, r);
 }
 
@@ -224,39 +226,39 @@ bool eg_step_head(struct conn *c)
 
 static bool is_tunnel(const struct conn *c)
 {
-        return c->kind != EG_HTTP;
+        return c->kind != CG_EGRESS_HTTP;
 }
 
 /*
  * A client that has gone does not want to know any more; one that has only finished its HTTP
  * request does.
  */
-bool eg_step_asked(struct conn *c)
+bool cg_conn_step_asked(struct conn *c)
 {
-        int r = eg_conn_read(c, AHEAD_MAX);
+        int r = cg_conn_read(c, AHEAD_MAX);
 
         if (r < 0 || (r == CG_CLOSED && is_tunnel(c))) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
         return r == 0;
 }
 
-void eg_conn_on_answer(struct conn *c, const struct eg_msg *m, int fd)
+void cg_conn_on_answer(struct conn *c, const struct cg_egress_msg *m, int fd)
 {
-        bool proxy = m->result == EG_CONNECTED_PROXY;
+        bool proxy = m->result == CG_EGRESS_CONNECTED_PROXY;
 
-        if (m->result != EG_CONNECTED && !proxy) {
-                eg_refuse(c, m);
+        if (m->result != CG_EGRESS_CONNECTED && !proxy) {
+                cg_conn_refuse(c, m);
                 return;
         }
-        c->up = fd >= 0 ? eg_conn_new_end(c, fd) : NULL;
+        c->up = fd >= 0 ? cg_conn_new_end(c, fd) : NULL;
         if (!c->up)
-                eg_bad_gateway(c, "out of descriptors or memory");
-        else if (c->kind == EG_HTTP)
-                eg_start_exchange(c, proxy, m->extra, m->resized);
+                cg_conn_bad_gateway(c, "out of descriptors or memory");
+        else if (c->kind == CG_EGRESS_HTTP)
+                cg_conn_start_exchange(c, proxy, m->extra, m->resized);
         else if (proxy)
-                eg_start_parent(c, m->extra);
+                cg_conn_start_parent(c, m->extra);
         else
-                eg_start_tunnel(c);
+                cg_conn_start_tunnel(c);
 }

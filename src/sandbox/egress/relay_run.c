@@ -9,17 +9,17 @@ static bool step_linger(struct conn *c)
 {
         ssize_t n;
 
-        if (eg_conn_flush(c) < 0) {
-                eg_conn_end(c);
+        if (cg_conn_flush(c) < 0) {
+                cg_conn_end(c);
                 return false;
         }
         if (c->reply.len)
                 return true;
         shutdown(c->client->fd, SHUT_WR);
         /* One read at a time, so that nobody can be busy here for ever. */
-        n = c->client_ended ? 0 : recv(c->client->fd, c->r->common.scratch, EG_CHUNK, 0);
+        n = c->client_ended ? 0 : recv(c->client->fd, c->r->common.scratch, CG_FLOW_CHUNK, 0);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
         return true;
@@ -60,8 +60,8 @@ static void watch(struct conn *c)
                 if (!c->client_ended)
                         client |= UV_READABLE;
         }
-        eg_end_watch(c->client, client);
-        eg_end_watch(c->up, up);
+        cg_endpoint_watch(c->client, client);
+        cg_endpoint_watch(c->up, up);
 }
 
 static bool is_gone(const struct conn *c)
@@ -75,62 +75,62 @@ static bool step(struct conn *c)
 {
         switch (c->state) {
         case FIRST:
-                return eg_step_first(c);
+                return cg_conn_step_first(c);
         case SOCKS_PASSWORD:
-                return eg_step_socks_password(c);
+                return cg_conn_step_socks_password(c);
         case SOCKS_REQUEST:
-                return eg_step_socks_request(c);
+                return cg_conn_step_socks_request(c);
         case HEAD:
-                return eg_step_head(c);
+                return cg_conn_step_head(c);
         case ASKED:
-                return eg_step_asked(c);
+                return cg_conn_step_asked(c);
         case PARENT:
-                return eg_step_parent(c);
+                return cg_conn_step_parent(c);
         case TUNNEL:
-                return eg_step_tunnel(c);
+                return cg_conn_step_tunnel(c);
         case EXCHANGE:
-                return eg_step_exchange(c);
+                return cg_conn_step_exchange(c);
         case LINGER:
                 return false;
         }
         return false;
 }
 
-void eg_conn_run(struct conn *c)
+void cg_conn_run(struct conn *c)
 {
         struct relay *r = c->r;
         uint32_t id = c->id;
 
         if (c->half_closed && c->state == EXCHANGE && is_gone(c)) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return;
         }
         while (step(c))
                 ;
-        if (!eg_conn_is_alive(r, c, id))
+        if (!cg_conn_is_alive(r, c, id))
                 return;
-        if (c->state == LINGER ? !step_linger(c) : eg_conn_flush(c) < 0) {
-                if (eg_conn_is_alive(r, c, id))
-                        eg_conn_end(c);
+        if (c->state == LINGER ? !step_linger(c) : cg_conn_flush(c) < 0) {
+                if (cg_conn_is_alive(r, c, id))
+                        cg_conn_end(c);
                 return;
         }
         watch(c);
 }
 
-void eg_conn_on_deadline(struct conn *c)
+void cg_conn_on_deadline(struct conn *c)
 {
         if (c->state == HEAD && c->in.len) {
-                eg_refuse_request(c, 400, "the request took too long");
-                eg_conn_run(c);
+                cg_conn_refuse_request(c, 400, "the request took too long");
+                cg_conn_run(c);
         } else if (c->state == EXCHANGE && !c->response_started) {
-                eg_bad_gateway(c, "the server did not respond in time");
-                eg_conn_run(c);
+                cg_conn_bad_gateway(c, "the server did not respond in time");
+                cg_conn_run(c);
         } else if (c->state == PARENT) {
-                eg_bad_gateway(c, "the parent proxy did not respond in time");
-                eg_conn_run(c);
+                cg_conn_bad_gateway(c, "the parent proxy did not respond in time");
+                cg_conn_run(c);
         } else if (c->state == LINGER) {
-                eg_conn_end(c);
+                cg_conn_end(c);
         } else {
-                eg_conn_abort(c);
+                cg_conn_abort(c);
         }
 }

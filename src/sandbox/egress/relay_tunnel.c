@@ -11,15 +11,15 @@
 
 #define GATHER_MS 2
 
-void eg_start_tunnel(struct conn *c)
+void cg_conn_start_tunnel(struct conn *c)
 {
-        eg_flow_init(&c->out, c->client->fd, c->up->fd, EG_FLOW_ALL, &c->in);
-        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_ALL, &c->up_in);
+        cg_flow_init(&c->out, c->client->fd, c->up->fd, CG_FLOW_ALL, &c->in);
+        cg_flow_init(&c->back, c->up->fd, c->client->fd, CG_FLOW_ALL, &c->up_in);
         c->flowing = true;
-        if (c->kind == EG_CONNECT)
+        if (c->kind == CG_EGRESS_CONNECT)
                 cg_buf_adds(&c->reply, "HTTP/1.1 200 Connection Established\r\n\r\n", NULL);
-        else if (c->kind == EG_SOCKS)
-                eg_reply_socks(c, CG_SOCKS_OK);
+        else if (c->kind == CG_EGRESS_SOCKS)
+                cg_conn_reply_socks(c, CG_SOCKS_OK);
         cg_buf_fini(&c->head);
         c->state = TUNNEL;
         c->gather = UNDECIDED;
@@ -44,7 +44,7 @@ static int gathers(struct conn *c)
 
         if (c->gather == GATHERED)
                 return 0;
-        r = eg_conn_read_up(c);
+        r = cg_conn_read_up(c);
         if (r == CG_E_SYS)
                 return -1;
         if (r == CG_TIMEOUT && !c->up_in.len)
@@ -61,30 +61,30 @@ static int gathers(struct conn *c)
         return 1;
 }
 
-bool eg_step_tunnel(struct conn *c)
+bool cg_conn_step_tunnel(struct conn *c)
 {
         struct cg_err err;
         bool moved = false;
         int out, back, wait;
 
-        if (eg_conn_flush(c) < 0) {
-                eg_conn_abort(c);
+        if (cg_conn_flush(c) < 0) {
+                cg_conn_abort(c);
                 return false;
         }
-        out = eg_flow_run(&c->out, &c->r->common, &moved, &err);
+        out = cg_flow_run(&c->out, &c->r->common, &moved, &err);
         c->back.want_read = !c->reply.len;
         wait = c->reply.len ? 1 : gathers(c);
-        back = wait == 0 ? eg_flow_run(&c->back, &c->r->common, &moved, &err) : wait < 0 ? wait : 0;
+        back = wait == 0 ? cg_flow_run(&c->back, &c->r->common, &moved, &err) : wait < 0 ? wait : 0;
         if (out < 0 || back < 0) {
-                eg_conn_abort(c);
+                cg_conn_abort(c);
                 return false;
         }
         c->out.want_read |= out == CG_TIMEOUT;
         c->back.want_read |= back == CG_TIMEOUT;
         if (moved || !c->deadline_ms)
-                eg_conn_active(c);
+                cg_conn_active(c);
         if (c->out.done && c->back.done) {
-                eg_conn_end(c);
+                cg_conn_end(c);
                 return false;
         }
         return false;
@@ -92,14 +92,14 @@ bool eg_step_tunnel(struct conn *c)
 
 /* ---- another proxy on the way */
 
-bool eg_start_parent(struct conn *c, const char *auth)
+bool cg_conn_start_parent(struct conn *c, const char *auth)
 {
         char to[CG_AUTHORITY_MAX];
 
         cg_host_authority(&c->host, c->port, 0, to, sizeof(to));
         /* The request is a flow of its own, without a source. */
-        eg_flow_init(&c->out, c->client->fd, c->up->fd, EG_FLOW_COUNTED, &c->in);
-        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_COUNTED, &c->up_in);
+        cg_flow_init(&c->out, c->client->fd, c->up->fd, CG_FLOW_COUNTED, &c->in);
+        cg_flow_init(&c->back, c->up->fd, c->client->fd, CG_FLOW_COUNTED, &c->up_in);
         c->flowing = true;
         cg_buf_addf(&c->out.out, NULL, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", to, to);
         if (auth[0])
@@ -111,7 +111,7 @@ bool eg_start_parent(struct conn *c, const char *auth)
         return true;
 }
 
-bool eg_step_parent(struct conn *c)
+bool cg_conn_step_parent(struct conn *c)
 {
         struct cg_http_response resp;
         struct cg_err err = { .msg = "" };
@@ -119,25 +119,25 @@ bool eg_step_parent(struct conn *c)
         size_t len;
         int r;
 
-        if (eg_flow_run(&c->out, &c->r->common, &moved, &err) < 0) {
-                eg_bad_gateway(c, "the parent proxy closed the connection");
+        if (cg_flow_run(&c->out, &c->r->common, &moved, &err) < 0) {
+                cg_conn_bad_gateway(c, "the parent proxy closed the connection");
                 return true;
         }
-        r = eg_conn_read_up(c);
+        r = cg_conn_read_up(c);
         len = c->up_in.len ? cg_http_head_len(c->up_in.data, c->up_in.len, &c->scanned) : 0;
         if (!len && (r == CG_CLOSED || r < 0)) {
-                eg_bad_gateway(c, "the parent proxy closed the connection");
+                cg_conn_bad_gateway(c, "the parent proxy closed the connection");
                 return true;
         }
         if (!len)
                 return r == 0;
         if (cg_http_response_parse(c->up_in.data, len, false, &resp, &err) < 0 || resp.status < 200 ||
             resp.status > 299) {
-                eg_bad_gateway(c, err.msg[0] ? err.msg : "the parent proxy refused the connection");
+                cg_conn_bad_gateway(c, err.msg[0] ? err.msg : "the parent proxy refused the connection");
                 return true;
         }
         cg_buf_consume(&c->up_in, len);
-        eg_conn_stop_flows(c);
-        eg_start_tunnel(c);
+        cg_conn_stop_flows(c);
+        cg_conn_start_tunnel(c);
         return true;
 }

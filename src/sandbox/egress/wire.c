@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-void eg_terminate(struct eg_msg *m)
+void cg_egress_msg_terminate(struct cg_egress_msg *m)
 {
         m->host[sizeof(m->host) - 1] = '\0';
         m->text[sizeof(m->text) - 1] = '\0';
@@ -19,7 +19,8 @@ static bool would_block(const struct cg_err *err)
         return err->code == CG_E_SYS && (err->sys_errno == EAGAIN || err->sys_errno == EWOULDBLOCK);
 }
 
-int eg_send(int sock, const struct eg_msg *m, const int *fds, size_t n_fds, struct cg_err *err)
+int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, size_t n_fds,
+                       struct cg_err *err)
 {
         struct cg_err mine;
         int r = cg_send_fds(sock, m, sizeof(*m), fds, n_fds, &mine);
@@ -33,13 +34,13 @@ int eg_send(int sock, const struct eg_msg *m, const int *fds, size_t n_fds, stru
         return r;
 }
 
-int eg_recv(int sock, struct eg_msg *m, int *fds, size_t *n_fds, struct cg_err *err)
+int cg_egress_msg_recv(int sock, struct cg_egress_msg *m, int *fds, size_t *n_fds, struct cg_err *err)
 {
         struct cg_err mine;
         ssize_t n = cg_recv_fds(sock, m, sizeof(*m), fds, n_fds, &mine);
 
         if (n == (ssize_t)sizeof(*m)) {
-                eg_terminate(m);
+                cg_egress_msg_terminate(m);
                 return 0;
         }
         if (n == 0 || (n < 0 && mine.sys_errno == ECONNRESET))

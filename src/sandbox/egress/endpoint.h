@@ -2,12 +2,12 @@
  * One of the two sockets of a connection, and its place in a loop. For the parts of
  * cellgate-egress.
  */
-#ifndef CG_SANDBOX_EGRESS_END_H
-#define CG_SANDBOX_EGRESS_END_H
+#ifndef CG_SANDBOX_EGRESS_ENDPOINT_H
+#define CG_SANDBOX_EGRESS_ENDPOINT_H
 
 #include <uv.h>
 
-struct eg_end {
+struct cg_endpoint {
         uv_poll_t poll; /* its data: this */
         uv_poll_cb on;
         /* the connection; NULL: it has gone, and this waits for the loop to free it */
@@ -17,10 +17,10 @@ struct eg_end {
 };
 
 /* Takes @fd, also when it fails: NULL. Waits for nothing yet. */
-struct eg_end *eg_end_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on);
+struct cg_endpoint *cg_endpoint_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on);
 /* NULL: nothing to do. */
-void eg_end_watch(struct eg_end *e, int events);
+void cg_endpoint_watch(struct cg_endpoint *e, int events);
 /* Closes the socket; freed by the loop, later. Returns NULL; @e may be NULL. */
-struct eg_end *eg_end_close(struct eg_end *e);
+struct cg_endpoint *cg_endpoint_close(struct cg_endpoint *e);
 
 #endif

@@ -1,12 +1,12 @@
 /* Sockets in the loops of cellgate-egress. */
-#include "sandbox/egress/end.h"
+#include "sandbox/egress/endpoint.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-struct eg_end *eg_end_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on)
+struct cg_endpoint *cg_endpoint_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on)
 {
-        struct eg_end *e = calloc(1, sizeof(*e));
+        struct cg_endpoint *e = calloc(1, sizeof(*e));
 
         if (!e || uv_poll_init(loop, &e->poll, fd) < 0) {
                 close(fd);
@@ -20,7 +20,7 @@ struct eg_end *eg_end_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on)
         return e;
 }
 
-void eg_end_watch(struct eg_end *e, int events)
+void cg_endpoint_watch(struct cg_endpoint *e, int events)
 {
         if (!e || e->events == events)
                 return;
@@ -36,7 +36,7 @@ static void on_closed(uv_handle_t *h)
         free(h->data);
 }
 
-struct eg_end *eg_end_close(struct eg_end *e)
+struct cg_endpoint *cg_endpoint_close(struct cg_endpoint *e)
 {
         if (!e)
                 return NULL;
