@@ -12,14 +12,6 @@ CIRCLES: dict[frozenset[str], str] = {
         ("mcp/client.c", "mcp/client_handshake.c", "mcp/client_list.c", "mcp/client_receive.c")
     ): "not opened yet",
     frozenset(("mcp/toolserver.c", "mcp/ts_call.c", "mcp/ts_session.c")): "not opened yet",
-    frozenset(
-        (
-            "sandbox/settings/hardlinks.c",
-            "sandbox/settings/mandatory.c",
-            "sandbox/settings/own_files.c",
-            "sandbox/settings/rules.c",
-        )
-    ): "not opened yet",
 }
 
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,67 +11,6 @@
 
 #include "base/path.h"
 #include "sandbox/settings/glob.h"
-#include "sandbox/plan.h"
-
-void cg_rules_fini(struct cg_rules *rules)
-{
-        cg_rules_cut(rules, 0);
-        free(rules->v);
-        *rules = (struct cg_rules){ 0 };
-}
-
-void cg_rules_cut(struct cg_rules *rules, size_t n)
-{
-        while (rules->n > n) {
-                rules->n--;
-                free(rules->v[rules->n].path);
-                free(rules->v[rules->n].data);
-        }
-}
-
-/* The sandbox has its own; settings about the host's pieces of them mean nothing. */
-static bool is_kernels(const char *path)
-{
-        return cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev");
-}
-
-int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
-                 const char *why, struct cg_err *err)
-{
-        struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder };
-
-        if (is_kernels(place->path))
-                return 0;
-        if (rules->n == CG_RULES_MAX)
-                return cg_fail(err, CG_E_LIMIT,
-                               "sandbox: the settings come to more than %d paths (the last by %s); name the "
-                               "folders that hold them instead",
-                               CG_RULES_MAX, why);
-        if (rules->n == rules->cap) {
-                size_t cap = rules->cap ? rules->cap * 2 : 64;
-                struct cg_rule *v = realloc(rules->v, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
-                rules->v = v;
-                rules->cap = cap;
-        }
-        rule.path = strdup(place->path);
-        if (!rule.path)
-                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
-        snprintf(rule.why, sizeof(rule.why), "%s", why);
-        rules->v[rules->n++] = rule;
-        return 0;
-}
-
-bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
-{
-        for (size_t i = 0; i < rules->n; i++) {
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(path, rules->v[i].path))
-                        return true;
-        }
-        return false;
-}
 
 /* One list of the settings while it is being resolved. */
 struct list {
@@ -86,15 +26,15 @@ struct list {
  */
 static int keep_links(struct list *l, const struct cg_place *place, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < place->n_links && e == 0; i++) {
+        for (size_t i = 0; i < place->n_links && r == 0; i++) {
                 struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place->links[i]);
-                e = cg_rules_add(l->rules, CG_RULE_KEEP, &link, l->why, err);
+                r = cg_rules_add(l->rules, CG_RULE_KEEP, &link, l->why, err);
         }
-        return e;
+        return r;
 }
 
 /* "/" cannot be covered itself: all that lies in it is. */
@@ -102,28 +42,28 @@ static int deny_root(struct list *l, struct cg_err *err)
 {
         DIR *dir = opendir("/");
         const struct dirent *d;
-        int e = 0;
+        int r = 0;
 
         if (!dir)
                 return cg_fail_errno(err, "sandbox: /");
-        while (e == 0 && (d = readdir(dir))) {
+        while (r == 0 && (d = readdir(dir))) {
                 struct cg_place place = { 0 };
 
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || d->d_type == DT_LNK)
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || d->d_type == DT_LNK)
                         continue;
                 snprintf(place.path, sizeof(place.path), "/%s", d->d_name);
                 place.folder = d->d_type == DT_DIR;
-                e = cg_rules_add(l->rules, l->kind, &place, l->why, err);
+                r = cg_rules_add(l->rules, l->kind, &place, l->why, err);
         }
         closedir(dir);
-        return e;
+        return r;
 }
 
 /*
  * A symlink that lies in a write root may have been made by an earlier command, to lead a later one
  * out.
  */
-static bool leads_astray(const struct list *l, const struct cg_place *place)
+static bool crosses_untrusted_link(const struct list *l, const struct cg_place *place)
 {
         if (place->link)
                 return true;
@@ -136,24 +76,24 @@ static bool leads_astray(const struct list *l, const struct cg_place *place)
 
 static int add_place(struct list *l, const struct cg_place *place, struct cg_err *err)
 {
-        int e;
+        int r;
 
         switch (l->kind) {
         case CG_RULE_ALLOW_WRITE:
-                if (leads_astray(l, place)) {
+                if (crosses_untrusted_link(l, place)) {
                         l->rules->skipped++;
                         return 0;
                 }
                 break;
         case CG_RULE_ALLOW_READ:
-                if (leads_astray(l, place))
+                if (crosses_untrusted_link(l, place))
                         return 0; /* what it leads to is denied by its own name */
                 break;
         case CG_RULE_DENY_WRITE:
         case CG_RULE_DENY_READ:
-                e = keep_links(l, place, err);
-                if (e < 0)
-                        return e;
+                r = keep_links(l, place, err);
+                if (r < 0)
+                        return r;
                 if (!place->path[1] && l->kind == CG_RULE_DENY_READ)
                         return deny_root(l, err);
                 break;
@@ -169,13 +109,13 @@ static int add_place(struct list *l, const struct cg_place *place, struct cg_err
 static int add_path(struct list *l, const char *path, struct cg_err *err)
 {
         struct cg_place place;
-        int e = cg_place_find(path, &place, err);
+        int r = cg_place_find(path, &place, err);
 
-        if (e < 0)
+        if (r < 0)
                 return cg_err_prefix(err, "sandbox: %s", l->why);
-        e = add_place(l, &place, err);
+        r = add_place(l, &place, err);
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 static int add_match(void *data, const char *path, bool unlisted, struct cg_err *err)
@@ -196,17 +136,17 @@ static bool is_there(const char *path)
 static int add_entry(struct list *l, const struct cg_path_entry *entry, struct cg_err *err)
 {
         char path[PATH_MAX];
-        int e = cg_path_absolute(l->base, entry->path, path, err);
+        int r = cg_path_absolute(l->base, entry->path, path, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         if (!entry->literal)
                 cg_path_strip_all(path); /* a folder and all in it is the folder */
         if (entry->literal || !cg_path_is_pattern(path))
                 return add_path(l, path, err);
         /* A spelling that reads as a pattern may be a name all the same. */
-        if (is_there(path) && (e = add_path(l, path, err)) < 0)
-                return e;
+        if (is_there(path) && (r = add_path(l, path, err)) < 0)
+                return r;
         /* Writing is never allowed by pattern: what would match tomorrow is not known today. */
         return l->kind == CG_RULE_ALLOW_WRITE ? 0 : cg_glob_walk(path, add_match, l, err);
 }
@@ -215,13 +155,13 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
                     const char *name, const struct cg_path_list *list, struct cg_err *err)
 {
         struct list l = { .rules = rules, .base = base, .kind = kind };
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < list->n && e == 0; i++) {
+        for (size_t i = 0; i < list->n && r == 0; i++) {
                 snprintf(l.why, sizeof(l.why), "filesystem.%s.%zu", name, i);
-                e = add_entry(&l, &list->v[i], err);
+                r = add_entry(&l, &list->v[i], err);
         }
-        return e;
+        return r;
 }
 
 /* ssh refuses to run with settings that belong to root where root is nobody. */
@@ -235,53 +175,53 @@ static int add_default_hides(struct cg_rules *rules, const struct cg_path_base *
 static int add_cred_files(const struct cg_settings *s, struct cg_rules *rules,
                           const struct cg_path_base *base, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < s->creds.n_files && e == 0; i++) {
+        for (size_t i = 0; i < s->creds.n_files && r == 0; i++) {
                 struct list l = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ };
 
                 if (s->creds.files[i].mode != CG_CRED_DENY)
                         continue;
                 snprintf(l.why, sizeof(l.why), "credentials.files.%zu", i);
-                e = add_entry(&l, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
+                r = add_entry(&l, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
         }
-        return e;
+        return r;
 }
 
 static int add_all(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                    struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
-        int e = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
+        int r = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
 
-        if (e == 0)
-                e = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
-        if (e == 0)
-                e = add_default_hides(rules, base, err);
-        if (e == 0)
-                e = add_list(rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
-        if (e == 0)
-                e = add_cred_files(s, rules, base, err);
-        if (e == 0)
-                e = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
-        if (e == 0)
-                e = cg_rules_add_mandatory(s, base, rules, err);
-        if (e == 0)
-                e = cg_rules_add_own(rules, err);
-        if (e == 0)
-                e = cg_rules_add_places(rules, base, err);
-        return e == 0 ? cg_rules_add_hardlinks(rules, err) : e;
+        if (r == 0)
+                r = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
+        if (r == 0)
+                r = add_default_hides(rules, base, err);
+        if (r == 0)
+                r = add_list(rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
+        if (r == 0)
+                r = add_cred_files(s, rules, base, err);
+        if (r == 0)
+                r = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
+        if (r == 0)
+                r = cg_rules_add_mandatory(s, base, rules, err);
+        if (r == 0)
+                r = cg_rules_add_own(rules, err);
+        if (r == 0)
+                r = cg_rules_add_places(rules, base, err);
+        return r == 0 ? cg_rules_add_hardlinks(rules, err) : r;
 }
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                   struct cg_err *err)
 {
         struct cg_rules rules = { .off = s->filesystem.disabled, .writable_names = &s->own.writable_names };
-        int e = rules.off ? 0 : add_all(s, base, &rules, err);
+        int r = rules.off ? 0 : add_all(s, base, &rules, err);
 
-        if (e < 0) {
+        if (r < 0) {
                 cg_rules_fini(&rules);
-                return e;
+                return r;
         }
         *ret = rules;
         return 0;

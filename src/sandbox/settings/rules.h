@@ -41,11 +41,12 @@ struct cg_rules {
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                   struct cg_err *err);
+
+/* rule_list.c */
 void cg_rules_fini(struct cg_rules *rules);
 /* Removes those that were added last: the first @n stay. */
 void cg_rules_cut(struct cg_rules *rules, size_t n);
-
-/* For those who have rules of their own: @path is copied. */
+/* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
 /* Whether something at @path could be written but for denials. */
