@@ -28,7 +28,7 @@ static const char *tmpdir_of(char *const *env, bool *own)
         *own = false;
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 for (char *const *p = env; *p; p++) {
-                        if (!strncmp(*p, names[i], strlen(names[i])) && (*p)[strlen(names[i])])
+                        if (strncmp(*p, names[i], strlen(names[i])) == 0 && (*p)[strlen(names[i])])
                                 return *p + strlen(names[i]);
                 }
         }
@@ -57,20 +57,20 @@ static int add_tmp(struct cg_command *c, struct cg_err *err)
                 .kind = CG_PLAN_TMPFS, .path = c->tmp, .mode = "0700", .size = CG_PLAN_TMP_SIZE
         };
         struct cg_place place;
-        int e;
+        int r;
 
         if (c->rules.off || cg_view_state(&c->rules, c->tmp) == CG_VIEW_WRITE)
                 return 0; /* the host's own is writable */
-        e = cg_place_find(c->tmp, &place, err);
-        if (e < 0)
-                return e;
+        r = cg_place_find(c->tmp, &place, err);
+        if (r < 0)
+                return r;
         cg_place_fini(&place);
         if (strcmp(place.path, c->tmp) != 0)
                 return 0;
         if (place.missing && cg_view_state(&c->rules, "/tmp") != CG_VIEW_HIDDEN) {
-                e = cg_plan_add_placeholder(c->sb, c->tmp, true, true, err);
-                if (e < 0)
-                        return e;
+                r = cg_plan_add_placeholder(c->sb, c->tmp, true, true, err);
+                if (r < 0)
+                        return r;
         }
         make_room(c->sb, c->tmp);
         return cg_plan_insert(c->sb, &tmp, err);
@@ -140,27 +140,27 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
 
 static int add_proxy(struct cg_command *c, struct cg_err *err)
 {
-        int e = cg_egress_policy(c->settings, c->host_env, &c->policy, err);
+        int r = cg_egress_policy(c->settings, c->host_env, &c->policy, err);
 
-        if (e == 0)
+        if (r == 0)
                 c->policy = cg_command_policy(c, c->policy);
-        if (e == 0)
-                e = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
-        return e == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : e;
+        if (r == 0)
+                r = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
+        return r == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : r;
 }
 
 static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret,
                        struct cg_err *err)
 {
         const char *text = o->tier ? o->tier : c->settings->own.tier;
-        int e = cg_tier_parse(text ? text : "full", ret, err);
+        int r = cg_tier_parse(text ? text : "full", ret, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         c->fell_back = ret->tier == CG_TIER_AUTO;
-        e = cg_tier_decide(ret, err);
+        r = cg_tier_decide(ret, err);
         c->fell_back &= ret->tier == CG_TIER_LANDLOCK;
-        return e;
+        return r;
 }
 
 static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
@@ -168,51 +168,51 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
         struct cg_path_base base = { .cwd = o->cwd, .home = o->home, .settings = o->settings };
         struct cg_tier_choice tier;
         bool own_tmp = false;
-        int e = decide_tier(c, o, &tier, err);
+        int r = decide_tier(c, o, &tier, err);
 
-        if (e == 0 && c->settings->own.limits.output_bytes)
-                e = cg_fail(err, CG_E_UNSUPPORTED,
+        if (r == 0 && c->settings->own.limits.output_bytes)
+                r = cg_fail(err, CG_E_UNSUPPORTED,
                             "cellgate.limits.outputMb works for kernels only: a command writes to its own "
                             "standard output, which nobody reads on the way");
-        if (e == 0)
-                e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
-        if (e == 0)
-                e = make_env(c, o, tier.tier, &own_tmp, err);
+        if (r == 0)
+                r = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
+        if (r == 0)
+                r = make_env(c, o, tier.tier, &own_tmp, err);
         base.by_name = tier.tier == CG_TIER_FULL;
-        if (e == 0)
-                e = cg_rules_make(c->settings, &base, &c->rules, err);
-        if (e == 0)
-                e = cg_masks_make(c->settings, &base, &c->env, &c->rules, &c->masks, err);
-        if (e == 0)
-                e = cg_view_add(c->sb, &c->rules, err);
-        if (e == 0 && own_tmp && tier.tier == CG_TIER_FULL)
-                e = add_tmp(c, err);
-        if (e == 0 && c->settings->own.hide_credentials)
-                e = cg_sandbox_add_default_hides(c->sb, o->home, err);
-        if (e == 0 && c->proxy)
-                e = add_proxy(c, err);
-        if (e == 0)
-                e = cg_doors_plan(c->settings, c->sb, err);
-        if (e == 0) {
+        if (r == 0)
+                r = cg_rules_make(c->settings, &base, &c->rules, err);
+        if (r == 0)
+                r = cg_masks_make(c->settings, &base, &c->env, &c->rules, &c->masks, err);
+        if (r == 0)
+                r = cg_view_add(c->sb, &c->rules, err);
+        if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
+                r = add_tmp(c, err);
+        if (r == 0 && c->settings->own.hide_credentials)
+                r = cg_sandbox_add_default_hides(c->sb, o->home, err);
+        if (r == 0 && c->proxy)
+                r = add_proxy(c, err);
+        if (r == 0)
+                r = cg_doors_plan(c->settings, c->sb, err);
+        if (r == 0) {
                 set_limits(c);
                 cg_sandbox_report_denials(c->sb);
                 if (c->settings->own.watch_files || o->watch_files)
                         cg_sandbox_set_watch(c->sb);
         }
-        if (e == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
-                e = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v,
+        if (r == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
+                r = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v,
                                          c->settings->own.writable_names.n,
                                          c->settings->filesystem.allow_git_config, err);
-        if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
-                e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
-        return e;
+        if (r == 0 && tier.tier == CG_TIER_LANDLOCK)
+                r = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
+        return r;
 }
 
 int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret,
                    struct cg_err *err)
 {
         struct cg_command *c = calloc(1, sizeof(*c));
-        int e;
+        int r;
 
         if (!c) {
                 cg_settings_free(s);
@@ -228,10 +228,10 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         c->debug = opts->debug;
         c->quiet = opts->quiet;
         c->ask_seconds = opts->ask_seconds;
-        e = plan(c, opts, err);
-        if (e < 0) {
+        r = plan(c, opts, err);
+        if (r < 0) {
                 cg_command_free(c);
-                return e;
+                return r;
         }
         *ret = c;
         return 0;

@@ -49,18 +49,18 @@ static json_t *limits_json(const struct cg_command *c)
 static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         enum cg_limit_by by[CG_LIMITS];
-        int e = 0;
+        int r = 0;
 
         cg_sandbox_limits_by(c->sb, by);
-        for (enum cg_limit i = 0; i < CG_LIMITS && e == 0; i++) {
+        for (enum cg_limit i = 0; i < CG_LIMITS && r == 0; i++) {
                 uint64_t v = cg_limit_get(&c->sb->limits, i);
 
                 if (v && v != CG_PLAN_NO_LIMIT)
-                        e = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
+                        r = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
                                         cg_limit_setting(i), cg_limit_figure(&c->sb->limits, i),
                                         cg_limit_unit(i), cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
         }
-        return e;
+        return r;
 }
 
 static json_t *ports_json(const struct cg_settings_port *v, size_t n)
@@ -104,7 +104,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         const char *const *layer = cg_sandbox_layers(c->sb);
         cg_auto_free char *text = NULL;
         size_t len;
-        int e;
+        int r;
 
         json_object_set_new(o, "tier", json_string(cg_sandbox_tier(c->sb)));
         json_object_set_new(o, "layers", layers);
@@ -136,99 +136,99 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
-        e = cg_buf_add(out, text, len, err);
-        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+        r = cg_buf_add(out, text, len, err);
+        return r == 0 ? cg_buf_adds(out, "\n", err) : r;
 }
 
 static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more,
                 struct cg_err *err)
 {
-        int e = cg_buf_addf(out, err, "  %-14s ", view);
+        int r = cg_buf_addf(out, err, "  %-14s ", view);
 
-        if (e == 0)
-                e = cg_text_render(out, path, strlen(path), 0, err);
-        if (e == 0 && (why || *more))
-                e = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
-        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+        if (r == 0)
+                r = cg_text_render(out, path, strlen(path), 0, err);
+        if (r == 0 && (why || *more))
+                r = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
+        return r == 0 ? cg_buf_adds(out, "\n", err) : r;
 }
 
 static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct cg_err *err)
 {
-        int e = s->network.all_unix_sockets ? cg_buf_adds(out, "  all unix sockets\n", err) : 0;
+        int r = s->network.all_unix_sockets ? cg_buf_adds(out, "  all unix sockets\n", err) : 0;
 
-        for (size_t i = 0; i < s->network.unix_sockets.n && e == 0 && !s->network.all_unix_sockets; i++)
-                e = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
-        for (size_t i = 0; i < s->own.n_expose && e == 0; i++)
-                e = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
+        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0 && !s->network.all_unix_sockets; i++)
+                r = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
+        for (size_t i = 0; i < s->own.n_expose && r == 0; i++)
+                r = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
                                 s->own.expose[i].inside, s->own.expose[i].host);
-        for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
-                e = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
+        for (size_t i = 0; i < s->own.n_reach && r == 0; i++)
+                r = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
                                 s->own.reach[i].inside, s->own.reach[i].host);
-        if (e == 0 && s->network.local_binding)
-                e = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n",
+        if (r == 0 && s->network.local_binding)
+                r = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n",
                                 err);
-        return e;
+        return r;
 }
 
 static int landlock_text(const struct cg_grants *g, struct cg_buf *out, struct cg_err *err)
 {
-        int e = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+        int r = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
 
-        for (size_t i = 0; i < g->n_frozen && e == 0; i++)
-                e = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
+        for (size_t i = 0; i < g->n_frozen && r == 0; i++)
+                r = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
                          g->frozen[i].write ? "nothing new can be made in it"
                                             : "nothing new in it can be read",
                          err);
-        for (size_t i = 0; i < g->n_unheld && e == 0; i++)
-                e = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
-        return e;
+        for (size_t i = 0; i < g->n_unheld && r == 0; i++)
+                r = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
+        return r;
 }
 
 static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         const char *const *layer = cg_sandbox_layers(c->sb);
-        int e = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(c->sb));
+        int r = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(c->sb));
 
-        for (; *layer && e == 0; layer++)
-                e = cg_buf_addf(out, err, " %s", *layer);
-        if (e == 0)
-                e = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
+        for (; *layer && r == 0; layer++)
+                r = cg_buf_addf(out, err, " %s", *layer);
+        if (r == 0)
+                r = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
                                 c->sb->root_writable ? "writable" : "read-only");
-        for (size_t i = 0; i < c->sb->n_mounts && e == 0; i++) {
+        for (size_t i = 0; i < c->sb->n_mounts && r == 0; i++) {
                 const struct cg_plan_mount *m = &c->sb->mounts[i];
 
-                e = line(out, kinds[m->kind], m->path, m->why,
+                r = line(out, kinds[m->kind], m->path, m->why,
                          cg_plan_is_absent(c->sb, m->path) ? "not there, and cannot be made" : "", err);
         }
-        if (e == 0 && c->sb->names)
-                e = cg_buf_adds(
+        if (r == 0 && c->sb->names)
+                r = cg_buf_adds(
                         out,
                         "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
                         err);
-        for (size_t i = 0; i < c->sb->n_writable_names && e == 0; i++)
-                e = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0
+        for (size_t i = 0; i < c->sb->n_writable_names && r == 0; i++)
+                r = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0
                             ? CG_E_NOMEM
                             : cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]),
                                              0, err);
-        if (e == 0 && c->sb->names)
-                e = cg_buf_adds(out, "\n", err);
-        if (e == 0 && c->sb->grants)
-                e = landlock_text(c->sb->grants, out, err);
-        if (e == 0 && c->rules.skipped)
-                e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
+        if (r == 0 && c->sb->names)
+                r = cg_buf_adds(out, "\n", err);
+        if (r == 0 && c->sb->grants)
+                r = landlock_text(c->sb->grants, out, err);
+        if (r == 0 && c->rules.skipped)
+                r = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
                                 c->rules.skipped);
-        if (e == 0)
-                e = cg_buf_addf(out, err, "Network: %s\n",
+        if (r == 0)
+                r = cg_buf_addf(out, err, "Network: %s\n",
                                 !c->proxy                        ? "off"
                                 : c->settings->network.allowed.n ? "through the proxy, by name"
                                                                  : "nothing is allowed");
-        for (size_t i = 0; i < c->settings->network.allowed.n && e == 0; i++)
-                e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
-        for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)
-                e = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
-        if (e == 0)
-                e = explain_doors(c->settings, out, err);
-        return e == 0 ? explain_limits(c, out, err) : e;
+        for (size_t i = 0; i < c->settings->network.allowed.n && r == 0; i++)
+                r = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
+        for (size_t i = 0; i < c->settings->network.denied.n && r == 0; i++)
+                r = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
+        if (r == 0)
+                r = explain_doors(c->settings, out, err);
+        return r == 0 ? explain_limits(c, out, err) : r;
 }
 
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)

@@ -378,9 +378,9 @@ static int wait_ms(const struct keeper *k)
 static void take_denials(struct keeper *k)
 {
         struct cg_sandbox_denial d;
-        int e = CG_CLOSED;
+        int r = CG_CLOSED;
 
-        while (k->child.denied_fd >= 0 && (e = cg_denial_recv(k->child.denied_fd, &d)) == 0) {
+        while (k->child.denied_fd >= 0 && (r = cg_denial_recv(k->child.denied_fd, &d)) == 0) {
                 json_t *o = cg_denial_of_call(&d, true);
 
                 if (o)
@@ -388,7 +388,7 @@ static void take_denials(struct keeper *k)
                 else
                         k->violations.more += d.lost;
         }
-        if (e == CG_CLOSED)
+        if (r == CG_CLOSED)
                 cg_closep_(&k->child.denied_fd);
 }
 
@@ -602,15 +602,15 @@ static void tidy_groups(const struct keeper *k)
 
 static int start_doors(struct keeper *k, struct cg_err *err)
 {
-        int *reach = k->child.ports + (k->c->proxy ? 2 : 0), e;
+        int *reach = k->child.ports + (k->c->proxy ? 2 : 0), r;
 
-        e = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors,
+        r = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors,
                            err);
         /* Its alone from here on, so that its end is a closed door and not a wait without end. */
         cg_closep_(&k->child.doors_fd);
         for (size_t i = 0; i < k->c->settings->own.n_reach; i++)
                 cg_closep_(&reach[i]);
-        return e;
+        return r;
 }
 
 static int make_tmp(struct keeper *k, struct cg_err *err)
@@ -624,29 +624,29 @@ static int make_tmp(struct keeper *k, struct cg_err *err)
 
 static int start(struct keeper *k, struct cg_err *err)
 {
-        int log = -1, e = block_signals(k, err);
+        int log = -1, r = block_signals(k, err);
 
         k->stderr_flags = fcntl(2, F_GETFL);
-        if (e == 0)
-                e = open_log(k, &log, err);
+        if (r == 0)
+                r = open_log(k, &log, err);
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
         command_line(k->c, k->violations.command, sizeof(k->violations.command));
-        if (e == 0 && k->c->proxy)
-                e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
+        if (r == 0 && k->c->proxy)
+                r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /*
          * Before there is anything to clean up; the sandbox itself ends with this process without
          * anybody's help.
          */
-        if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
-                e = start_watcher(k, err);
-        if (e == 0 && k->c->tmp_on_host)
-                e = make_tmp(k, err);
-        if (e == 0)
-                e = cg_placeholders_make(k->c->sb, &k->placeholders, err);
-        if (e == 0)
-                e = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
-        if (e < 0)
-                return e;
+        if (r == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
+                r = start_watcher(k, err);
+        if (r == 0 && k->c->tmp_on_host)
+                r = make_tmp(k, err);
+        if (r == 0)
+                r = cg_placeholders_make(k->c->sb, &k->placeholders, err);
+        if (r == 0)
+                r = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
+        if (r < 0)
+                return r;
         tell_watcher(k);
         tidy_groups(k); /* while the command runs already */
         if (k->c->proxy)
@@ -654,9 +654,9 @@ static int start(struct keeper *k, struct cg_err *err)
                                       cg_steal_fd(&k->secrets), k->c->ask_seconds ? k->c->control_fd : -1,
                                       &k->violations);
         if (cg_doors_any(k->c->settings))
-                e = start_doors(k, err);
-        if (e < 0)
-                return e;
+                r = start_doors(k, err);
+        if (r < 0)
+                return r;
         leave_stdio();
         if (k->c->settings->own.limits.wall_seconds)
                 k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.limits.wall_seconds * 1000;

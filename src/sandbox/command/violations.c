@@ -80,7 +80,7 @@ static void remember(struct cg_violations *v, const json_t *denial)
         if (cg_denial_sentence(denial, &b, NULL) < 0 || !b.len)
                 return;
         for (size_t i = 0; i < v->n; i++) {
-                if (!strcmp(v->told[i], b.data)) {
+                if (strcmp(v->told[i], b.data) == 0) {
                         v->times[i]++;
                         return;
                 }

@@ -621,19 +621,19 @@ static int read_words(struct doors *d, int argc, char **argv)
 
 static int start_loop(struct doors *d)
 {
-        int e = uv_loop_init(&d->loop);
+        int r = uv_loop_init(&d->loop);
 
-        if (e == 0)
-                e = uv_poll_init(&d->loop, &d->init_poll, FD_DOORS);
-        if (e == 0)
-                e = uv_poll_init(&d->loop, &d->said_poll, FD_SAID);
-        if (e == 0)
-                e = uv_timer_init(&d->loop, &d->tick);
-        if (e == 0)
-                e = uv_timer_init(&d->loop, &d->bind_again);
+        if (r == 0)
+                r = uv_poll_init(&d->loop, &d->init_poll, FD_DOORS);
+        if (r == 0)
+                r = uv_poll_init(&d->loop, &d->said_poll, FD_SAID);
+        if (r == 0)
+                r = uv_timer_init(&d->loop, &d->tick);
+        if (r == 0)
+                r = uv_timer_init(&d->loop, &d->bind_again);
         d->init_poll.data = d->said_poll.data = d->tick.data = d->bind_again.data = d;
         d->bind_again.timer_cb = on_bind_again;
-        return e;
+        return r;
 }
 
 int cg_doors_main(int argc, char **argv)

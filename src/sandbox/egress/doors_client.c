@@ -36,13 +36,13 @@ bool cg_doors_on_host(const struct cg_settings *s)
 
 int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
         if (doors_of(s))
                 cg_sandbox_set_doors(plan, doors_of(s));
-        for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
-                e = cg_sandbox_add_port(plan, s->own.reach[i].inside, err);
-        return e;
+        for (size_t i = 0; i < s->own.n_reach && r == 0; i++)
+                r = cg_sandbox_add_port(plan, s->own.reach[i].inside, err);
+        return r;
 }
 
 /* Arguments, with the texts in them. */
@@ -99,56 +99,56 @@ static int add_unix(struct words *w, const struct cg_path_base *base, const stru
 {
         char path[PATH_MAX];
         struct cg_place place;
-        int e;
+        int r;
 
         if (!spelled[0])
                 return 0;
-        e = cg_path_absolute(base, spelled, path, err);
-        if (e == 0)
-                e = cg_place_find(path, &place, err);
-        if (e < 0)
-                return e;
-        e = add_word(w, "unix", err);
-        if (e == 0)
-                e = add_word(w, path, err);
-        if (e == 0)
-                e = add_word(w, !rules->off && is_led(rules, &place) ? path : place.path, err);
+        r = cg_path_absolute(base, spelled, path, err);
+        if (r == 0)
+                r = cg_place_find(path, &place, err);
+        if (r < 0)
+                return r;
+        r = add_word(w, "unix", err);
+        if (r == 0)
+                r = add_word(w, path, err);
+        if (r == 0)
+                r = add_word(w, !rules->off && is_led(rules, &place) ? path : place.path, err);
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 static int add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n,
                      struct cg_err *err)
 {
         char number[16];
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < n && e == 0; i++) {
-                e = add_word(w, word, err);
+        for (size_t i = 0; i < n && r == 0; i++) {
+                r = add_word(w, word, err);
                 snprintf(number, sizeof(number), "%u", list[i].inside);
-                if (e == 0)
-                        e = add_word(w, number, err);
+                if (r == 0)
+                        r = add_word(w, number, err);
                 snprintf(number, sizeof(number), "%u", list[i].host);
-                if (e == 0)
-                        e = add_word(w, number, err);
+                if (r == 0)
+                        r = add_word(w, number, err);
         }
-        return e;
+        return r;
 }
 
 static int make_words(const struct cg_settings *s, const struct cg_path_base *base,
                       const struct cg_rules *rules, struct words *w, struct cg_err *err)
 {
-        int e = add_word(w, "cellgate-egress", err);
+        int r = add_word(w, "cellgate-egress", err);
 
-        if (e == 0)
-                e = add_word(w, "--doors", err);
-        for (size_t i = 0; i < s->network.unix_sockets.n && e == 0; i++)
-                e = add_unix(w, base, rules, s->network.unix_sockets.v[i], err);
-        if (e == 0)
-                e = add_ports(w, "expose", s->own.expose, s->own.n_expose, err);
-        if (e == 0)
-                e = add_ports(w, "reach", s->own.reach, s->own.n_reach, err);
-        return e;
+        if (r == 0)
+                r = add_word(w, "--doors", err);
+        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0; i++)
+                r = add_unix(w, base, rules, s->network.unix_sockets.v[i], err);
+        if (r == 0)
+                r = add_ports(w, "expose", s->own.expose, s->own.n_expose, err);
+        if (r == 0)
+                r = add_ports(w, "reach", s->own.reach, s->own.n_reach, err);
+        return r;
 }
 
 static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, struct cg_doors_process *ret,
@@ -163,7 +163,7 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
                                      .fds = fds,
                                      .n_fds = FD_REACH + n_reach,
                                      .new_session = true };
-        int said[2], e;
+        int said[2], r;
 
         if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "doors");
@@ -171,11 +171,11 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
         fds[FD_DOORS] = (struct cg_proc_fd){ doors_fd, FD_DOORS };
         for (size_t i = 0; i < n_reach; i++)
                 fds[FD_REACH + i] = (struct cg_proc_fd){ reach[i], (int)(FD_REACH + i) };
-        e = cg_proc_spawn(&spec, &ret->proc, err);
+        r = cg_proc_spawn(&spec, &ret->proc, err);
         close(said[1]);
-        if (e < 0) {
+        if (r < 0) {
                 close(said[0]);
-                return e;
+                return r;
         }
         ret->said = said[0];
         cg_buf_init(&ret->line, CG_DOORS_LINE_MAX);
@@ -186,12 +186,12 @@ int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base,
                    int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
 {
         struct words w = { 0 };
-        int e = make_words(s, base, rules, &w, err);
+        int r = make_words(s, base, rules, &w, err);
 
-        if (e == 0)
-                e = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
+        if (r == 0)
+                r = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
         free_words(&w);
-        return e;
+        return r;
 }
 
 const char *cg_doors_line(struct cg_doors_process *p)

@@ -71,7 +71,8 @@ static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *c
         struct cg_mask mask = { .cred = cred };
 
         for (size_t i = 0; i < m->n; i++) {
-                if (m->v[i].cred == cred && strlen(m->v[i].real) == len && !memcmp(m->v[i].real, real, len))
+                if (m->v[i].cred == cred && strlen(m->v[i].real) == len &&
+                    memcmp(m->v[i].real, real, len) == 0)
                         return m->v[i].fake;
         }
         if (m->n == m->cap) {
@@ -128,23 +129,23 @@ static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred,
 {
         cg_auto_extract struct cg_extract *x = NULL;
         size_t start, end, last = 0;
-        int e = cg_extract_new(cred->extract, &x, err);
+        int r = cg_extract_new(cred->extract, &x, err);
 
-        if (e == 0)
-                e = cg_extract_start(x, text, found->len, err);
-        while (e == 0 && (e = cg_extract_next(x, &start, &end, err)) == 1) {
+        if (r == 0)
+                r = cg_extract_start(x, text, found->len, err);
+        while (r == 0 && (r = cg_extract_next(x, &start, &end, err)) == 1) {
                 const char *fake;
 
-                e = 0;
+                r = 0;
                 if (start == end) /* no secret in it */
                         continue;
                 if (start < last)
-                        e = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
+                        r = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
                 last = end;
-                fake = e < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
-                e = e < 0 ? e : fake ? span_add(found, start, end, fake, err) : CG_E_NOMEM;
+                fake = r < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
+                r = r < 0 ? r : fake ? span_add(found, start, end, fake, err) : CG_E_NOMEM;
         }
-        return e < 0 ? (cg_err_prefix(err, "credentials: extract of %s", cred->what), e) : (int)found->n;
+        return r < 0 ? (cg_err_prefix(err, "credentials: extract of %s", cred->what), r) : (int)found->n;
 }
 
 static int by_length(const void *a, const void *b)
@@ -167,9 +168,9 @@ static int find_value(const struct cg_mask *mask, const char *text, struct spans
 {
         size_t n = strlen(mask->real), at = 0;
         const char *p;
-        int e = 0;
+        int r = 0;
 
-        while (e == 0 && at < found->len && (p = memmem(text + at, found->len - at, mask->real, n))) {
+        while (r == 0 && at < found->len && (p = memmem(text + at, found->len - at, mask->real, n))) {
                 size_t start = (size_t)(p - text);
 
                 at = start + 1;
@@ -177,9 +178,9 @@ static int find_value(const struct cg_mask *mask, const char *text, struct spans
                         continue;
                 memset(taken + start, 1, n);
                 at = start + n;
-                e = span_add(found, start, start + n, mask->fake, err);
+                r = span_add(found, start, start + n, mask->fake, err);
         }
-        return e;
+        return r;
 }
 
 /*
@@ -191,7 +192,7 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
 {
         cg_auto_free char *taken = calloc(1, found->len + 1);
         cg_auto_free struct cg_mask *sorted = calloc(m->n + 1, sizeof(*sorted));
-        int e = 0;
+        int r = 0;
 
         if (!taken || !sorted)
                 return cg_fail(err, CG_E_NOMEM, "mask");
@@ -199,26 +200,26 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
                 memset(taken + found->v[i].start, 1, found->v[i].end - found->v[i].start);
         memcpy(sorted, m->v, m->n * sizeof(*sorted));
         qsort(sorted, m->n, sizeof(*sorted), by_length);
-        for (size_t i = 0; i < m->n && e == 0; i++) {
+        for (size_t i = 0; i < m->n && r == 0; i++) {
                 if (sorted[i].cred == cred)
-                        e = find_value(&sorted[i], text, found, taken, err);
+                        r = find_value(&sorted[i], text, found, taken, err);
         }
         qsort(found->v, found->n, sizeof(*found->v), by_start);
-        return e;
+        return r;
 }
 
 static int put_fakes(const struct spans *found, const char *text, struct cg_buf *out, struct cg_err *err)
 {
         size_t at = 0;
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < found->n && e == 0; i++) {
-                e = cg_buf_add(out, text + at, found->v[i].start - at, err);
-                if (e == 0)
-                        e = cg_buf_adds(out, found->v[i].fake, err);
+        for (size_t i = 0; i < found->n && r == 0; i++) {
+                r = cg_buf_add(out, text + at, found->v[i].start - at, err);
+                if (r == 0)
+                        r = cg_buf_adds(out, found->v[i].fake, err);
                 at = found->v[i].end;
         }
-        return e == 0 ? cg_buf_add(out, text + at, found->len - at, err) : e;
+        return r == 0 ? cg_buf_add(out, text + at, found->len - at, err) : r;
 }
 
 /*
@@ -229,14 +230,14 @@ static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cr
                            size_t len, struct cg_buf *out, struct cg_err *err)
 {
         struct spans found = { .len = len };
-        int n = find_matches(m, cred, text, &found, err), e = 0;
+        int n = find_matches(m, cred, text, &found, err), r = 0;
 
         if (n > 0 && cred->mask_duplicates)
-                e = find_duplicates(m, cred, text, &found, err);
-        if (n > 0 && e == 0)
-                e = put_fakes(&found, text, out, err);
+                r = find_duplicates(m, cred, text, &found, err);
+        if (n > 0 && r == 0)
+                r = put_fakes(&found, text, out, err);
         free(found.v);
-        return e < 0 ? e : n;
+        return r < 0 ? r : n;
 }
 
 /* 1: nothing matched, and the setting says to leave it; *deny: it says to deny. */
@@ -299,25 +300,25 @@ static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, str
         cg_auto_buf struct cg_buf out;
         const char *value = cg_environ_get(env, cred->what);
         bool deny;
-        int e;
+        int r;
 
         cg_buf_init(&out, CG_MASK_FILE_MAX * 2);
         if (!value || !value[0])
                 return 0;
-        e = mask_text(m, cred, value, strlen(value), &out, &deny, err);
-        if (e == 0)
+        r = mask_text(m, cred, value, strlen(value), &out, &deny, err);
+        if (r == 0)
                 return cg_environ_set(env, cred->what, out.data, err);
-        return e > 0 && deny ? cg_environ_set(env, cred->what, NULL, err) : e > 0 ? 0 : e;
+        return r > 0 && deny ? cg_environ_set(env, cred->what, NULL, err) : r > 0 ? 0 : r;
 }
 
 static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                          struct cg_buf *content, struct cg_err *err)
 {
-        int e = cg_rules_add(rules, kind, place, "credentials.files", err);
+        int r = cg_rules_add(rules, kind, place, "credentials.files", err);
 
-        if (e == 0 && kind == CG_RULE_MASK)
+        if (r == 0 && kind == CG_RULE_MASK)
                 rules->v[rules->n - 1].data = cg_buf_steal(content, &rules->v[rules->n - 1].len);
-        return e;
+        return r;
 }
 
 /* A FIFO that an earlier command has put there would be waited for. */
@@ -341,26 +342,26 @@ static int mask_found(struct cg_masks *m, const struct cg_settings_cred *cred, c
         cg_auto_free char *text = NULL;
         size_t len;
         bool deny;
-        int e;
+        int r;
 
         cg_buf_init(&out, CG_MASK_FILE_MAX * 2);
         if (place->folder)
                 return cg_fail(err, CG_E_INVAL,
                                "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
-        e = read_regular(place->path, &text, &len, err);
-        if (e < 0)
+        r = read_regular(place->path, &text, &len, err);
+        if (r < 0)
                 return cg_err_prefix(err, "credentials");
-        e = mask_text(m, cred, text, strlen(text), &out, &deny, err);
+        r = mask_text(m, cred, text, strlen(text), &out, &deny, err);
         /* behind a NUL nothing was looked at: nothing of it is shown */
-        if (e == 0 && strlen(text) != len)
+        if (r == 0 && strlen(text) != len)
                 cg_buf_addf(&m->warnings, NULL,
                             "Warning: credential %s is not text; what stands behind its first NUL is left "
                             "out\n",
                             cred->what);
         explicit_bzero(text, len);
-        if (e < 0)
-                return e;
-        if (e > 0)
+        if (r < 0)
+                return r;
+        if (r > 0)
                 return deny ? add_file_rule(rules, CG_RULE_DENY_READ, place, NULL, err) : 0;
         return add_file_rule(rules, CG_RULE_MASK, place, &out, err);
 }
@@ -370,16 +371,16 @@ static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, co
 {
         char path[PATH_MAX];
         struct cg_place place;
-        int e = cg_path_absolute(base, cred->what, path, err);
+        int r = cg_path_absolute(base, cred->what, path, err);
 
-        if (e == 0)
-                e = cg_place_find(path, &place, err);
-        if (e < 0)
-                return e;
+        if (r == 0)
+                r = cg_place_find(path, &place, err);
+        if (r < 0)
+                return r;
         if (!place.missing)
-                e = mask_found(m, cred, &place, rules, err);
+                r = mask_found(m, cred, &place, rules, err);
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 /* ---- for the proxy */
@@ -475,22 +476,22 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                   struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err)
 {
         struct cg_masks m = { 0 };
-        int e = 0;
+        int r = 0;
 
         cg_buf_init(&m.warnings, 1u << 20);
-        for (size_t i = 0; i < s->creds.n_vars && e == 0; i++) {
+        for (size_t i = 0; i < s->creds.n_vars && r == 0; i++) {
                 if (s->creds.vars[i].mode == CG_CRED_MASK)
-                        e = mask_var(&m, &s->creds.vars[i], env, err);
+                        r = mask_var(&m, &s->creds.vars[i], env, err);
         }
-        for (size_t i = 0; i < s->creds.n_files && e == 0 && !rules->off; i++) {
+        for (size_t i = 0; i < s->creds.n_files && r == 0 && !rules->off; i++) {
                 if (s->creds.files[i].mode == CG_CRED_MASK)
-                        e = mask_file(&m, &s->creds.files[i], base, rules, err);
+                        r = mask_file(&m, &s->creds.files[i], base, rules, err);
         }
-        if (e == 0)
-                e = check_masks(&m, s, err);
-        if (e < 0) {
+        if (r == 0)
+                r = check_masks(&m, s, err);
+        if (r < 0) {
                 cg_masks_fini(&m);
-                return e;
+                return r;
         }
         *ret = m;
         return 0;

@@ -85,7 +85,7 @@ static bool is_pattern(const char *host, bool bracketed)
 {
         if (bracketed)
                 return is_address6(host);
-        if (!strcmp(host, "localhost"))
+        if (strcmp(host, "localhost") == 0)
                 return true;
         return is_name(strncmp(host, "*.", 2) == 0 ? host + 2 : host);
 }
@@ -115,7 +115,7 @@ const char *cg_check_denied_domain(const char *text)
         char host[DOMAIN_MAX];
 
         if (split_port(text, host) &&
-            ((text[0] != '[' && !strcmp(host, "*")) || is_pattern(host, text[0] == '[')))
+            ((text[0] != '[' && strcmp(host, "*") == 0) || is_pattern(host, text[0] == '[')))
                 return NULL;
         return DOMAIN_MESSAGE
                 ". In deniedDomains a bare \"*\" (deny-all) is also accepted, and an optional \":port\" suffix "
@@ -187,7 +187,7 @@ const char *cg_check_url(const char *text)
 
         while (isalnum((unsigned char)*p) || (p > text && strchr("+-.", *p) && *p))
                 p++;
-        return p > text && !isdigit((unsigned char)text[0]) && !strncmp(p, "://", 3) && p[3] &&
+        return p > text && !isdigit((unsigned char)text[0]) && strncmp(p, "://", 3) == 0 && p[3] &&
                                !strpbrk(text, " \t\r\n")
                        ? NULL
                        : "Invalid url";
@@ -222,12 +222,12 @@ static bool covers(const char *allowed, const char *host)
         size_t na, nh = strlen(host);
 
         if (strncmp(allowed, "*.", 2) != 0)
-                return strncmp(host, "*.", 2) != 0 && !strcasecmp(allowed, host);
+                return strncmp(host, "*.", 2) != 0 && strcasecmp(allowed, host) == 0;
         allowed++; /* ".example.com" */
         na = strlen(allowed);
-        if (!strncmp(host, "*.", 2) && !strcasecmp(host + 1, allowed))
+        if (strncmp(host, "*.", 2) == 0 && strcasecmp(host + 1, allowed) == 0)
                 return true;
-        return nh > na && !strcasecmp(host + nh - na, allowed);
+        return nh > na && strcasecmp(host + nh - na, allowed) == 0;
 }
 
 bool cg_domain_covered(const char *host, const struct cg_strs *allowed)

@@ -82,8 +82,8 @@ static bool is_allowed(const struct cg_settings *s, const char *line)
                 const char *name = s->own.env.v[i];
                 size_t n = strlen(name);
 
-                if (name[n - 1] == '*' ? len >= n - 1 && !strncmp(line, name, n - 1)
-                                       : len == n && !strncmp(line, name, n))
+                if (name[n - 1] == '*' ? len >= n - 1 && strncmp(line, name, n - 1) == 0
+                                       : len == n && strncmp(line, name, n) == 0)
                         return true;
         }
         return false;
@@ -95,11 +95,11 @@ struct pair {
 
 static int set_all(struct cg_environ *env, const struct pair *pairs, size_t n, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < n && e == 0; i++)
-                e = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
-        return e;
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
+        return r;
 }
 
 static int set_proxies(struct cg_environ *env, const struct cg_environ_options *o, struct cg_err *err)
@@ -151,48 +151,48 @@ static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg
         bool all = dirs->n > SAFE_DIRECTORIES_MAX;
         size_t n = all ? 1 : dirs->n;
         char name[40], count[24];
-        int e = 0;
+        int r = 0;
 
         if (!n)
                 return 0;
         if (first < 0 || first > 1000)
                 first = 0;
-        for (size_t i = 0; i < n && e == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++) {
                 snprintf(name, sizeof(name), "GIT_CONFIG_KEY_%ld", first + (long)i);
-                e = cg_environ_set(env, name, "safe.directory", err);
+                r = cg_environ_set(env, name, "safe.directory", err);
                 snprintf(name, sizeof(name), "GIT_CONFIG_VALUE_%ld", first + (long)i);
-                if (e == 0)
-                        e = cg_environ_set(env, name, all ? "*" : dirs->v[i], err);
+                if (r == 0)
+                        r = cg_environ_set(env, name, all ? "*" : dirs->v[i], err);
         }
         snprintf(count, sizeof(count), "%ld", first + (long)n);
-        return e == 0 ? cg_environ_set(env, "GIT_CONFIG_COUNT", count, err) : e;
+        return r == 0 ? cg_environ_set(env, "GIT_CONFIG_COUNT", count, err) : r;
 }
 
 int cg_environ_make(const struct cg_settings *s, char *const *from, const struct cg_environ_options *opts,
                     struct cg_environ *ret, struct cg_err *err)
 {
         struct cg_environ env = { 0 };
-        int e = 0;
+        int r = 0;
 
-        for (; *from && e == 0; from++) {
+        for (; *from && r == 0; from++) {
                 if (is_allowed(s, *from))
-                        e = add(&env, strdup(*from), err);
+                        r = add(&env, strdup(*from), err);
         }
-        if (e == 0)
-                e = cg_environ_set(&env, "SANDBOX_RUNTIME", "1", err);
-        if (e == 0 && opts->tmpdir)
-                e = cg_environ_set(&env, "TMPDIR", opts->tmpdir, err);
-        if (e == 0 && opts->http_port)
-                e = set_proxies(&env, opts, err);
-        if (e == 0)
-                e = set_git(&env, &s->safe_directories, err);
-        for (size_t i = 0; i < s->creds.n_vars && e == 0; i++) {
+        if (r == 0)
+                r = cg_environ_set(&env, "SANDBOX_RUNTIME", "1", err);
+        if (r == 0 && opts->tmpdir)
+                r = cg_environ_set(&env, "TMPDIR", opts->tmpdir, err);
+        if (r == 0 && opts->http_port)
+                r = set_proxies(&env, opts, err);
+        if (r == 0)
+                r = set_git(&env, &s->safe_directories, err);
+        for (size_t i = 0; i < s->creds.n_vars && r == 0; i++) {
                 if (s->creds.vars[i].mode == CG_CRED_DENY)
-                        e = cg_environ_set(&env, s->creds.vars[i].what, NULL, err);
+                        r = cg_environ_set(&env, s->creds.vars[i].what, NULL, err);
         }
-        if (e < 0) {
+        if (r < 0) {
                 cg_environ_fini(&env);
-                return e;
+                return r;
         }
         *ret = env;
         return 0;

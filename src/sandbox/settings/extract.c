@@ -69,10 +69,10 @@ static int put(struct translation *t, const char *text)
 
 static int put_next(struct translation *t, size_t n)
 {
-        int e = cg_buf_add(&t->out, t->p, n, t->err);
+        int r = cg_buf_add(&t->out, t->p, n, t->err);
 
         t->p += n;
-        return e;
+        return r;
 }
 
 static bool is_digit(char c)
@@ -94,11 +94,11 @@ static int put_space(struct translation *t, bool space, bool in_class)
 {
         const char *inside = space ? (t->utf ? SPACE_UTF : SPACE_BYTES)
                                    : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES);
-        int e = in_class ? 0 : put(t, "[");
+        int r = in_class ? 0 : put(t, "[");
 
-        if (e == 0)
-                e = put(t, inside);
-        return e == 0 && !in_class ? put(t, "]") : e;
+        if (r == 0)
+                r = put(t, inside);
+        return r == 0 && !in_class ? put(t, "]") : r;
 }
 
 /* \1 and its kin; \0 is a NUL, and an octal number nothing that anybody writes. */
@@ -157,25 +157,25 @@ static int put_escape(struct translation *t, bool in_class)
 /* A hyphen beside \w and its kin is a hyphen; PCRE2 wants that said. */
 static int put_class(struct translation *t)
 {
-        int e = put_next(t, t->p[1] == '^' ? 2 : 1);
+        int r = put_next(t, t->p[1] == '^' ? 2 : 1);
 
-        while (e == 0 && *t->p != ']') {
+        while (r == 0 && *t->p != ']') {
                 bool escape = is_class_escape(t->p);
 
                 if (!*t->p)
                         return wrong(t, "Unterminated character class");
                 if (*t->p == '\\')
-                        e = put_escape(t, true);
+                        r = put_escape(t, true);
                 else if (*t->p == '[')
-                        e = put(t, "\\[") < 0 ? -1 : (t->p++, 0);
+                        r = put(t, "\\[") < 0 ? -1 : (t->p++, 0);
                 else if (*t->p == '-' && is_class_escape(t->p + 1))
-                        e = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
+                        r = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
                 else
-                        e = put_next(t, 1);
-                if (e == 0 && escape && *t->p == '-')
-                        e = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
+                        r = put_next(t, 1);
+                if (r == 0 && escape && *t->p == '-')
+                        r = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
         }
-        return e < 0 ? e : put_next(t, 1);
+        return r < 0 ? r : put_next(t, 1);
 }
 
 static int put_group(struct translation *t)
@@ -215,13 +215,13 @@ static size_t braces(const char *p)
 /* With what may follow it. PCRE2 takes a "+" there, which JavaScript does not know. */
 static int put_quantifier(struct translation *t, size_t n)
 {
-        int e = put_next(t, n);
+        int r = put_next(t, n);
 
-        if (e == 0 && *t->p == '?')
-                e = put_next(t, 1);
-        if (e == 0 && (*t->p == '+' || *t->p == '*' || *t->p == '?' || (*t->p == '{' && braces(t->p))))
+        if (r == 0 && *t->p == '?')
+                r = put_next(t, 1);
+        if (r == 0 && (*t->p == '+' || *t->p == '*' || *t->p == '?' || (*t->p == '{' && braces(t->p))))
                 return wrong(t, "Nothing to repeat");
-        return e;
+        return r;
 }
 
 static int put_item(struct translation *t)
@@ -255,16 +255,16 @@ static int put_item(struct translation *t)
 
 static int translate(struct translation *t)
 {
-        int e = 0;
+        int r = 0;
 
-        while (*t->p && e == 0)
-                e = put_item(t);
-        if (e == 0 && !t->groups)
+        while (*t->p && r == 0)
+                r = put_item(t);
+        if (r == 0 && !t->groups)
                 return cg_fail(
                         t->err, CG_E_PARSE,
                         "extract must contain at least one capturing group — group 1 is the credential "
                         "value to mask (e.g. \"token:\\s*(\\S+)\").");
-        return e == 0 && t->back > t->groups ? wrong(t, "a reference to a group that is not there") : e;
+        return r == 0 && t->back > t->groups ? wrong(t, "a reference to a group that is not there") : r;
 }
 
 /* ---- the engine */
@@ -294,14 +294,14 @@ static int compile_text(const char *text, size_t len, bool utf, pcre2_code **ret
 static int compile(const char *pattern, bool utf, pcre2_code **ret, struct cg_err *err)
 {
         struct translation t = { .p = pattern, .err = err, .utf = utf };
-        int e;
+        int r;
 
         cg_buf_init(&t.out, CG_EXTRACT_MAX * 256);
-        e = translate(&t);
-        if (e == 0)
-                e = compile_text(t.out.data ? t.out.data : "", t.out.len, utf, ret, err);
+        r = translate(&t);
+        if (r == 0)
+                r = compile_text(t.out.data ? t.out.data : "", t.out.len, utf, ret, err);
         cg_buf_fini(&t.out);
-        return e;
+        return r;
 }
 
 /* The engine calls this for each item that it tries, so that it can be stopped. */
@@ -318,7 +318,7 @@ static int on_step(pcre2_callout_block *block, void *data)
 int cg_extract_new(const char *pattern, struct cg_extract **ret, struct cg_err *err)
 {
         cg_auto_extract struct cg_extract *x = calloc(1, sizeof(*x));
-        int e;
+        int r;
 
         if (!x)
                 return cg_fail(err, CG_E_NOMEM, "extract");
@@ -333,9 +333,9 @@ int cg_extract_new(const char *pattern, struct cg_extract **ret, struct cg_err *
         pcre2_set_depth_limit(x->limits, DEPTH_MAX);
         pcre2_set_match_limit(x->limits, BUDGET / STEP_COST);
         pcre2_set_callout(x->limits, on_step, x);
-        e = compile(pattern, true, &x->code, err);
-        if (e < 0)
-                return e;
+        r = compile(pattern, true, &x->code, err);
+        if (r < 0)
+                return r;
         *ret = CG_STEAL(x);
         return 0;
 }
@@ -375,13 +375,13 @@ static bool is_utf8(const char *text, size_t len)
 int cg_extract_start(struct cg_extract *x, const char *text, size_t len, struct cg_err *err)
 {
         bool utf = is_utf8(text, len);
-        int e;
+        int r;
 
         if (utf != x->utf) {
                 free_code(x);
-                e = compile(x->pattern, utf, &x->code, err);
-                if (e < 0)
-                        return e;
+                r = compile(x->pattern, utf, &x->code, err);
+                if (r < 0)
+                        return r;
                 x->utf = utf;
         }
         if (!x->match)

@@ -271,10 +271,10 @@ static int grow_seen(struct walk *w)
 static int note_folder(struct walk *w, const struct stat *st, const struct places *at)
 {
         struct seen s = { st->st_dev, st->st_ino, 0 }, *slot;
-        int e = w->n_seen * 2 >= w->cap_seen ? grow_seen(w) : 0;
+        int r = w->n_seen * 2 >= w->cap_seen ? grow_seen(w) : 0;
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         for (size_t k = 0; k < w->words; k++)
                 s.hash = mix(s.hash, at->bits[k]);
         slot = seen_slot(w, &s);
@@ -293,24 +293,24 @@ static int walk_into(struct walk *w, int dir, const char *name, const char *path
 {
         int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
         struct stat st;
-        int e;
+        int r;
 
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
                 return 0;
         if (fd < 0 && errno == EACCES)
                 return w->found(w->data, path, true, w->err);
         if (fd < 0 || fstat(fd, &st) < 0) {
-                e = cg_fail_errno(w->err, "%s", path);
+                r = cg_fail_errno(w->err, "%s", path);
                 cg_closep_(&fd);
-                return e;
+                return r;
         }
-        e = note_folder(w, &st, at);
-        if (e == 0 && depth > CG_GLOB_DEPTH_MAX)
-                e = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s", w->pattern,
+        r = note_folder(w, &st, at);
+        if (r == 0 && depth > CG_GLOB_DEPTH_MAX)
+                r = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s", w->pattern,
                             CG_GLOB_DEPTH_MAX, path);
-        if (e != 0) {
+        if (r != 0) {
                 cg_closep_(&fd);
-                return e < 0 ? e : 0;
+                return r < 0 ? r : 0;
         }
         return walk_folder(w, fd, path, depth, at); /* takes fd */
 }
@@ -331,9 +331,9 @@ static int look_at(struct walk *w, int dir, const struct dirent *d, const char *
 {
         struct places here = *at;
         char path[PATH_MAX];
-        int n, e = 0;
+        int n, r = 0;
 
-        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                 return 0;
         n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", d->d_name);
         if (n < 0 || (size_t)n >= sizeof(path))
@@ -345,9 +345,9 @@ static int look_at(struct walk *w, int dir, const struct dirent *d, const char *
         if (!advance(w, &here, d->d_name))
                 return 0;
         if (is_match(w, &here)) {
-                e = w->found(w->data, path, false, w->err);
-                if (e < 0)
-                        return e;
+                r = w->found(w->data, path, false, w->err);
+                if (r < 0)
+                        return r;
         }
         if (!advance(w, &here, "/") || !is_folder(dir, d))
                 return 0;
@@ -358,17 +358,17 @@ static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, c
 {
         DIR *dir = fdopendir(fd);
         const struct dirent *d;
-        int e = 0;
+        int r = 0;
 
         if (!dir) {
-                e = cg_fail_errno(w->err, "%s", path);
+                r = cg_fail_errno(w->err, "%s", path);
                 close(fd);
-                return e;
+                return r;
         }
-        while (e == 0 && (d = readdir(dir)))
-                e = look_at(w, dirfd(dir), d, path, depth, at);
+        while (r == 0 && (d = readdir(dir)))
+                r = look_at(w, dirfd(dir), d, path, depth, at);
         closedir(dir);
-        return e;
+        return r;
 }
 
 /* The folders before the first part with a pattern character; returns how many they are. */
@@ -397,7 +397,7 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
         struct places at = { .bits = { 0 } };
         char base[PATH_MAX];
         size_t depth;
-        int e;
+        int r;
 
         if (w.len >= sizeof(base))
                 return cg_fail(err, CG_E_LIMIT, "pattern %.200s... is longer than %d bytes", pattern,
@@ -407,7 +407,7 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
         add_place(&w, &at, 0);
         if (!advance(&w, &at, base) || (base[1] && !advance(&w, &at, "/")))
                 return 0;
-        e = walk_into(&w, AT_FDCWD, base, base, depth, &at);
+        r = walk_into(&w, AT_FDCWD, base, base, depth, &at);
         free(w.seen);
-        return e;
+        return r;
 }

@@ -56,19 +56,19 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         const char *hex = json_string_value(json_object_get(mask, "data"));
         char path[PATH_MAX];
         struct cg_place place;
-        int e = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
+        int r = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
 
-        if (e == 0)
-                e = cg_place_find(path, &place, err);
-        if (e < 0)
-                return e;
+        if (r == 0)
+                r = cg_place_find(path, &place, err);
+        if (r < 0)
+                return r;
         if (!place.missing)
-                e = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
+                r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
                                  err);
-        if (e == 0 && !place.missing && hex)
-                e = read_data(hex, &rules->v[rules->n - 1], err);
+        if (r == 0 && !place.missing && hex)
+                r = read_data(hex, &rules->v[rules->n - 1], err);
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
@@ -77,28 +77,28 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
 {
         struct cg_path_base base = { .cwd = workspace, .home = home };
         struct cg_rules rules = { 0 };
-        int e = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
+        int r = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
 
         plan->by_settings = true;
-        for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
-                e = add_mask(&rules, &base, json_array_get(masks, i), err);
+        for (size_t i = 0; i < json_array_size(masks) && r == 0 && !rules.off; i++)
+                r = add_mask(&rules, &base, json_array_get(masks, i), err);
         /*
          * A workspace that lies in a private place, such as /tmp, is there all the same; without
          * rules it may be written.
          */
-        if (e == 0 && rules.off)
-                e = cg_sandbox_add_write(plan, workspace, err);
-        else if (e == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
-                e = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
-        if (e == 0)
-                e = cg_view_add(plan, &rules, err);
-        if (e == 0 && by_name && !rules.off)
-                e = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
+        if (r == 0 && rules.off)
+                r = cg_sandbox_add_write(plan, workspace, err);
+        else if (r == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
+                r = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
+        if (r == 0)
+                r = cg_view_add(plan, &rules, err);
+        if (r == 0 && by_name && !rules.off)
+                r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
                                          s->filesystem.allow_git_config, err);
         cg_rules_fini(&rules);
-        if (e == 0 && hides_credentials(s))
-                e = cg_sandbox_add_default_hides(plan, home, err);
-        return e;
+        if (r == 0 && hides_credentials(s))
+                r = cg_sandbox_add_default_hides(plan, home, err);
+        return r;
 }
 
 /*
@@ -129,29 +129,29 @@ static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *e
         struct cg_place place;
         char path[PATH_MAX];
         size_t n = 0;
-        int e = 0;
+        int r = 0;
 
         if (!dir)
                 return cg_fail_errno(err, "sandbox: workspace %s", home);
-        while (e == 0 && (d = readdir(dir))) {
+        while (r == 0 && (d = readdir(dir))) {
                 if (!is_open(dirfd(dir), d->d_name) ||
                     snprintf(path, sizeof(path), "%s/%s", home, d->d_name) >= (int)sizeof(path))
                         continue;
                 if (++n > HOME_MAX) {
-                        e = cg_fail(
+                        r = cg_fail(
                                 err, CG_E_LIMIT,
                                 "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
                                 "in it: choose a folder of its own",
                                 home, HOME_MAX);
                         break;
                 }
-                e = cg_place_find(path, &place, err);
-                if (e == 0 && !place.missing)
-                        e = cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                r = cg_place_find(path, &place, err);
+                if (r == 0 && !place.missing)
+                        r = cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 cg_place_fini(&place);
         }
         closedir(dir);
-        return e;
+        return r;
 }
 
 /* The whole disk holds the homes of all users, wherever they are. */
@@ -184,24 +184,24 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
 {
         enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
         struct cg_place place;
-        int e = cg_place_find(workspace, &place, err);
+        int r = cg_place_find(workspace, &place, err);
 
-        if (e == 0 && holds != CG_IS_ABOVE_HOME) {
-                e = holds == CG_IS_HOME ? allow_open(rules, place.path, err)
+        if (r == 0 && holds != CG_IS_ABOVE_HOME) {
+                r = holds == CG_IS_HOME ? allow_open(rules, place.path, err)
                                         : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
-                if (e == 0)
-                        e = cg_rules_add_present(rules, place.path, true, err);
-                if (e == 0 && !by_name)
-                        e = cg_rules_add_found(rules, place.path, err);
-                if (e == 0)
-                        e = cg_rules_add_homes(rules, home, true, err);
-                if (e == 0)
-                        e = cg_rules_add_nested(rules, err);
-                if (e == 0)
-                        e = cg_rules_add_own(rules, err);
+                if (r == 0)
+                        r = cg_rules_add_present(rules, place.path, true, err);
+                if (r == 0 && !by_name)
+                        r = cg_rules_add_found(rules, place.path, err);
+                if (r == 0)
+                        r = cg_rules_add_homes(rules, home, true, err);
+                if (r == 0)
+                        r = cg_rules_add_nested(rules, err);
+                if (r == 0)
+                        r = cg_rules_add_own(rules, err);
         }
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home,
@@ -209,18 +209,18 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
 {
         struct cg_path_base base = { .cwd = workspace, .home = home, .by_name = by_name };
         struct cg_rules rules = { 0 };
-        int e = s ? cg_rules_make(s, &base, &rules, err)
+        int r = s ? cg_rules_make(s, &base, &rules, err)
                   : default_rules(&rules, workspace, home, by_name, err);
 
-        if (e == 0 && !rules.off)
-                e = cg_rules_add_guards(&rules, guards, err);
-        if (e == 0 && !rules.off && (!s || json_array_size(guards)))
-                e = cg_rules_add_hardlinks(&rules, err);
-        if (e < 0)
+        if (r == 0 && !rules.off)
+                r = cg_rules_add_guards(&rules, guards, err);
+        if (r == 0 && !rules.off && (!s || json_array_size(guards)))
+                r = cg_rules_add_hardlinks(&rules, err);
+        if (r < 0)
                 cg_rules_fini(&rules);
         else
                 *ret = rules;
-        return e;
+        return r;
 }
 
 static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home,
@@ -228,31 +228,31 @@ static int add_workspace(struct cg_sandbox *plan, const char *workspace, const c
 {
         struct cg_rules rules;
         char real[PATH_MAX];
-        int e = cg_session_rules(NULL, workspace, home, guards, by_name, &rules, err);
+        int r = cg_session_rules(NULL, workspace, home, guards, by_name, &rules, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
-                e = cg_sandbox_add_write(plan, workspace, err);
+                r = cg_sandbox_add_write(plan, workspace, err);
         /* there, also where it lies in a private place */
         else if (realpath(workspace, real) && real[1])
-                e = cg_sandbox_add_bind_ro(plan, real, real, err);
-        if (e == 0)
-                e = cg_view_add(plan, &rules, err);
+                r = cg_sandbox_add_bind_ro(plan, real, real, err);
+        if (r == 0)
+                r = cg_view_add(plan, &rules, err);
         cg_rules_fini(&rules);
-        return e;
+        return r;
 }
 
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
                             const json_t *guards, bool by_name, struct cg_err *err)
 {
-        int e = add_workspace(plan, workspace, home, guards, by_name, err);
+        int r = add_workspace(plan, workspace, home, guards, by_name, err);
 
-        if (e == 0 && by_name)
-                e = cg_sandbox_set_names(plan, NULL, 0, false, err);
-        if (e == 0)
-                e = cg_sandbox_add_default_hides(plan, home, err);
-        return e == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : e;
+        if (r == 0 && by_name)
+                r = cg_sandbox_set_names(plan, NULL, 0, false, err);
+        if (r == 0)
+                r = cg_sandbox_add_default_hides(plan, home, err);
+        return r == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : r;
 }
 
 /* FNV-1a */

@@ -48,18 +48,18 @@ int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char 
                      struct cg_err *err)
 {
         bool home = base->home && spelled[0] == '~' && (!spelled[1] || spelled[1] == '/');
-        int e = 0;
+        int r = 0;
 
         ret[0] = '\0';
         if (home)
-                e = append_parts(ret, base->home, err);
+                r = append_parts(ret, base->home, err);
         else if (spelled[0] != '/')
-                e = append_parts(ret, base->cwd, err);
-        if (e == 0)
-                e = append_parts(ret, spelled + home, err);
-        if (e == 0 && !ret[0])
+                r = append_parts(ret, base->cwd, err);
+        if (r == 0)
+                r = append_parts(ret, spelled + home, err);
+        if (r == 0 && !ret[0])
                 memcpy(ret, "/", 2);
-        return e;
+        return r;
 }
 
 bool cg_path_is_pattern(const char *path)
@@ -163,19 +163,19 @@ int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err)
 {
         struct walk w = { .place = ret, .err = err };
         size_t n = strlen(path);
-        int e = 0;
+        int r = 0;
 
         *ret = (struct cg_place){ .folder = true };
         if (n >= sizeof(w.rest))
                 return cg_fail(err, CG_E_LIMIT, "path %.200s... is longer than %d bytes", path, PATH_MAX);
         memcpy(w.rest, path, n + 1);
-        while (e == 0 && w.rest[0])
-                e = step(&w);
-        if (e == 0 && !ret->path[0])
+        while (r == 0 && w.rest[0])
+                r = step(&w);
+        if (r == 0 && !ret->path[0])
                 memcpy(ret->path, "/", 2);
-        if (e < 0)
+        if (r < 0)
                 cg_place_fini(ret);
-        return e;
+        return r;
 }
 
 void cg_place_fini(struct cg_place *place)

@@ -134,7 +134,7 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
 static const struct cg_field *find_field(const char *key, const struct cg_field *fields, size_t n)
 {
         for (size_t i = 0; i < n; i++) {
-                if (!strcmp(key, fields[i].key))
+                if (strcmp(key, fields[i].key) == 0)
                         return &fields[i];
         }
         return NULL;
@@ -304,7 +304,7 @@ int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f
         if (!json_is_number(v))
                 return cg_read_fail(r, "Expected number, received %s", type_name(v));
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
-                if (!strcmp(f->key, cg_limit_setting(i)))
+                if (strcmp(f->key, cg_limit_setting(i)) == 0)
                         wrong = cg_limit_set(to, i, json_number_value(v));
         }
         return wrong ? cg_read_fail(r, "%s", wrong) : 0;

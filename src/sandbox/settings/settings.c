@@ -387,7 +387,7 @@ static int check_port(struct cg_reader *r, const struct cg_settings_port *list, 
 
 static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        bool expose = !strcmp(f->key, "expose");
+        bool expose = strcmp(f->key, "expose") == 0;
         struct cg_settings_own *own = to;
         void *items = NULL;
         size_t n = 0;

@@ -196,15 +196,15 @@ static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const ch
 {
         struct node pin = { .path = (char *)path, .pin = true, .folder = true };
         char above[PATH_MAX];
-        int e = 0;
+        int r = 0;
 
-        for (const char *slash = strchr(path + 1, '/'); slash && e == 0; slash = strchr(slash + 1, '/')) {
+        for (const char *slash = strchr(path + 1, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
                 snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
                 if (cg_view_state(rules, above) == CG_VIEW_WRITE &&
                     state_above(rules, above) == CG_VIEW_WRITE)
-                        e = add_node(nodes, &pin, (size_t)(slash - path), err);
+                        r = add_node(nodes, &pin, (size_t)(slash - path), err);
         }
-        return e;
+        return r;
 }
 
 /* Whether something below hidden @path is shown again. */
@@ -249,34 +249,34 @@ static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const 
 static int add_pins(struct nodes *nodes, const struct cg_rules *rules, struct cg_err *err)
 {
         size_t n = nodes->n;
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < n && e == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++) {
                 enum cg_plan_kind kind;
                 bool restored;
 
                 if (wanted_kind(rules, nodes, &nodes->v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
-                        e = pin_above(nodes, rules, nodes->v[i].path, err);
+                        r = pin_above(nodes, rules, nodes->v[i].path, err);
         }
-        if (e == 0)
+        if (r == 0)
                 merge(nodes);
-        return e;
+        return r;
 }
 
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err)
 {
         cg_auto_nodes struct nodes nodes = { 0 };
-        int e = 0;
+        int r = 0;
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
                 sb->root_writable = true;
-        for (size_t i = 0; i < rules->n && e == 0; i++)
-                e = add_rule_node(&nodes, rules, &rules->v[i], err);
-        if (e < 0)
-                return e;
+        for (size_t i = 0; i < rules->n && r == 0; i++)
+                r = add_rule_node(&nodes, rules, &rules->v[i], err);
+        if (r < 0)
+                return r;
         merge(&nodes);
-        e = add_pins(&nodes, rules, err);
-        for (size_t i = 0; i < nodes.n && e == 0; i++)
-                e = add_mount(sb, rules, &nodes, i, err);
-        return e;
+        r = add_pins(&nodes, rules, err);
+        for (size_t i = 0; i < nodes.n && r == 0; i++)
+                r = add_mount(sb, rules, &nodes, i, err);
+        return r;
 }
