@@ -21,7 +21,7 @@ static void on_lines(struct watch *w)
         const char *line;
         int was = k->doors.said;
 
-        while ((line = cg_doors_line(&k->doors)))
+        while ((line = cg_doors_read_report(&k->doors)))
                 if (k->session && k->session->host)
                         cg_sup_notice(k->session, "%s", line);
         if (was >= 0 && k->doors.said < 0) {

@@ -135,9 +135,9 @@ static void our_own_keys_arrive(void **state)
         refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[\"80\"]}}"), CG_E_PARSE,
                "expose.0: Expected number");
         refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[80,{\"inside\":81,\"host\":80}]}}"), CG_E_PARSE,
-               "expose.1: port 80 of this machine stands here twice");
+               "expose.1: port 80 of this machine is listed twice");
         refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[80,{\"inside\":80,\"host\":81}]}}"), CG_E_PARSE,
-               "reach.1: port 80 inside stands here twice");
+               "reach.1: port 80 inside is listed twice");
         refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[3128]}}"), CG_E_PARSE,
                "reach.0: port 3128 inside is the proxy's");
         refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[{\"inside\":80}]}}"), CG_E_PARSE, "host");

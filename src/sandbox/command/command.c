@@ -17,10 +17,10 @@
  * shared by a user's sandboxes.
  */
 #define PRIVATE_TMP "/tmp/claude-%u"
-/* Of the landlock tier, which has no mounts: a folder of the host's for this command alone. */
+/* In the landlock tier, which has no mounts: a folder of the host for this command alone. */
 #define HOST_TMP "/tmp/cellgate-%u-%08x%08x"
 
-/* Where temporary files go: the name that the caller's environment gives, or a place of our own. */
+/* The folder for temporary files: from the caller's environment, or private to the sandbox. */
 static const char *tmpdir_of(char *const *env, bool *own)
 {
         static const char *const names[] = { "CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR=" };
@@ -36,7 +36,7 @@ static const char *tmpdir_of(char *const *env, bool *own)
         return NULL;
 }
 
-/* What hides the folder that @path is to lie in must have room for it. */
+/* A mount that hides the parent folder of @path must have room for it. */
 static void make_room(struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
@@ -50,7 +50,7 @@ static void make_room(struct cg_sandbox *sb, const char *path)
         }
 }
 
-/* Nothing of it lies on the host but, while the sandbox runs, an empty folder to mount it on. */
+/* On the host there is only an empty mount point for it, while the sandbox runs. */
 static int add_tmp(struct cg_command *c, struct cg_err *err)
 {
         struct cg_plan_mount tmp = {

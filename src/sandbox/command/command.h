@@ -45,7 +45,7 @@ struct cg_command {
 struct cg_command_options {
         const char *cwd;  /* absolute; these two borrowed for the command's whole life */
         const char *home; /* absolute, or NULL */
-        /* the file that the settings came from, which the command shall not write; or NULL */
+        /* the file that the settings came from, which the command must not write; or NULL */
         const char *settings;
         char *const *env;
         const char *shell_text; /* one of these two; borrowed for the command's whole life */
@@ -76,7 +76,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err);
 json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
 
 /*
- * explain.c: what may be read and written, and what stands for it: as text, or as one JSON object.
+ * explain.c: the paths that may be read and written, and why: as text, or as one JSON object.
  */
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err);
 

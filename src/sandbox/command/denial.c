@@ -1,4 +1,4 @@
-/* Denials in words. See denial.h. */
+/* Denials as JSON and as sentences: see denial.h. */
 #include "sandbox/command/denial.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "sandbox/notify/access.h"
 #include "sandbox/setid.h"
 
-/* Of one thing that came from inside, in a sentence. */
+/* The most bytes of one text from inside in a sentence. */
 #define SHOWN_MAX 2048u
 
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
@@ -92,7 +92,7 @@ static const struct {
         { \
                 SYS_##name, #name, kind \
         }
-/* Those that are not here are KERNEL, and named by their number. */
+/* System calls not listed here are reported as KERNEL, with their number. */
 static const struct {
         long nr;
         const char *name;
@@ -372,7 +372,7 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         }
         if (kind == ATTRIBUTES && d->error == EPERM && cg_setid_asked(d->nr, d->args))
                 kind = SETID;
-        /* Of btrfs and OCFS2. */
+        /* btrfs and OCFS2 */
         if (d->nr == SYS_ioctl &&
             (((uint32_t)d->args[1] & 0xff00) == 0x9400 || (uint32_t)d->args[1] == 0x40186f04))
                 kind = COPIES;
@@ -425,7 +425,7 @@ static const char *text_of(const json_t *o, const char *key)
         return text ? text : "";
 }
 
-/* What it was about. */
+/* The object of a denied operation. */
 static const char *target_of(const json_t *o)
 {
         static const char *const keys[] = { "path", "call", "host", "limit" };
@@ -493,7 +493,7 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
         return r < 0 ? r : cg_buf_adds(b, ")", err);
 }
 
-/* What was tried: "a connection to ...", "writing /etc/hosts". */
+/* The denied operation: "a connection to ...", "writing /etc/hosts". */
 static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
         static const struct {

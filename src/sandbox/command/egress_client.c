@@ -69,7 +69,7 @@ static const char *text_of(const json_t *o, const char *key)
         return s ? s : "";
 }
 
-/* What became of a request or connection, in srt's words. */
+/* Logs a decision in the wording of srt. */
 static void debug_decision(const struct cg_egress_client *c, const json_t *event)
 {
         const char *protocol = text_of(event, "protocol"), *list = text_of(event, "list"),

@@ -80,7 +80,7 @@ static void add_text(json_t *list, const char *path)
         json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
 }
 
-/* What the landlock tier adds: how it holds, and what it does not. */
+/* The landlock part: how rules are enforced there, and which are not. */
 static void add_landlock(const struct cg_grants *g, json_t *o)
 {
         json_t *frozen = json_array(), *unread = json_array(), *unheld = json_array();

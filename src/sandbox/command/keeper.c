@@ -30,6 +30,7 @@
 #include "base/fd.h"
 #include "base/limits.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/egress/client.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/limit_json.h"
 #include "sandbox/command/denial.h"
@@ -67,7 +68,7 @@ static int exec_command(void *data)
                 return errno == ENOENT ? 127 : 126;
         }
         /*
-         * One of the shell's own words, perhaps; else the shell says that there is no such command.
+         * It may be a shell builtin or keyword; if not, the shell reports the missing command.
          */
         while (c->argv[n])
                 n++;
@@ -84,7 +85,7 @@ static int exec_command(void *data)
         return 127;
 }
 
-/* The command's input and output are its own: whoever waits for their end does not wait for us. */
+/* Closes the keeper's copies of standard input and output: readers must see the command's EOF. */
 static void leave_stdio(void)
 {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -230,7 +231,7 @@ static int start_watcher(struct keeper *k, struct cg_err *err)
         return 0;
 }
 
-static void tell_watcher(const struct keeper *k)
+static void send_watcher(const struct keeper *k)
 {
         const int fds[2] = { k->child.init_pidfd, k->child.status_fd };
 
@@ -251,7 +252,7 @@ static void replace_watcher(struct keeper *k)
         if (start_watcher(k, &err) < 0)
                 dprintf(2, "cellgate sandbox: %s\n", err.msg);
         else
-                tell_watcher(k);
+                send_watcher(k);
 }
 
 static void end_sandbox(struct keeper *k)
@@ -267,7 +268,7 @@ static void end_sandbox(struct keeper *k)
         k->child.init_pid = 0;
 }
 
-static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
+static void report_limit(struct keeper *k, enum cg_limit limit, const char *what)
 {
         json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, CG_SAID_SETTINGS, k->child.by[limit],
                                     what);
@@ -276,8 +277,8 @@ static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
                 cg_violations_add(&k->violations, o);
 }
 
-/* What only a group's counts show. Once, when everything inside has ended. */
-static void tell_counts(struct keeper *k)
+/* Reports limits that only a group's counts show. Once, after the last process inside has ended. */
+static void report_counts(struct keeper *k)
 {
         struct cg_limit_counts counts;
         char what[100];
@@ -286,12 +287,12 @@ static void tell_counts(struct keeper *k)
         if (counts.oom_kills) {
                 snprintf(what, sizeof(what), "%llu process%s ended", (unsigned long long)counts.oom_kills,
                          counts.oom_kills == 1 ? " was" : "es were");
-                tell_limit(k, CG_LIMIT_MEMORY, what);
+                report_limit(k, CG_LIMIT_MEMORY, what);
         }
         if (counts.forks_denied) {
                 snprintf(what, sizeof(what), "%llu more %s refused", (unsigned long long)counts.forks_denied,
                          counts.forks_denied == 1 ? "was" : "were");
-                tell_limit(k, CG_LIMIT_PROCESSES, what);
+                report_limit(k, CG_LIMIT_PROCESSES, what);
         }
 }
 
@@ -318,13 +319,13 @@ static int status_of(struct keeper *k, const struct cg_sandbox_status *st)
         if (!st->signal)
                 return st->exit_code;
         if (st->signal == SIGXCPU && l->cpu_seconds)
-                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+                report_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
         if (st->signal == SIGXFSZ && l->file_bytes)
-                tell_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
+                report_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
         return 128 + st->signal;
 }
 
-/* What init says of the command's end; 137 when init itself was killed. */
+/* The command's exit status, as init reports it; 137 when init itself was killed. */
 static int read_status(struct keeper *k)
 {
         struct cg_sandbox_status st = { 0 };
@@ -353,12 +354,12 @@ static int time_left(int64_t when_ms)
 static bool out_of_time(struct keeper *k, int *status)
 {
         if (time_left(k->deadline_ms) == 0) {
-                tell_limit(k, CG_LIMIT_WALL_TIME, "the command was ended");
+                report_limit(k, CG_LIMIT_WALL_TIME, "the command was ended");
                 *status = 124;
                 return true;
         }
         if (time_left(k->look_ms) == 0 && cpu_is_over(k)) {
-                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+                report_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
                 *status = 128 + SIGXCPU;
                 return true;
         }
@@ -498,12 +499,12 @@ static void take_signals(struct keeper *k)
         }
 }
 
-/* What cannot be reached as the settings say. */
-static void hear_doors(struct keeper *k)
+/* Reports unix sockets and ports that cannot be served as the settings say. */
+static void read_doors(struct keeper *k)
 {
         const char *line;
 
-        while ((line = cg_doors_line(&k->doors)))
+        while ((line = cg_doors_read_report(&k->doors)))
                 dprintf(2, "cellgate sandbox: %s\n", line);
         if (k->doors.said < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
                 dprintf(2,
@@ -546,7 +547,7 @@ static int watch(struct keeper *k)
                 if (fds[4].revents)
                         take_denials(k);
                 if (fds[5].revents)
-                        hear_doors(k);
+                        read_doors(k);
                 cg_egress_client_dispatch(&k->egress, fds + FIXED_FDS);
         }
 }
@@ -576,7 +577,7 @@ static int block_signals(struct keeper *k, struct cg_err *err)
         return k->signals < 0 ? cg_fail_errno(err, "sandbox: signals") : 0;
 }
 
-/* The command as one line, as far as it matters to find a word in it. */
+/* The command as one line, as ignoreViolations are compared with it. */
 static void command_line(const struct cg_command *c, char *buf, size_t size)
 {
         size_t n = 0;
@@ -593,7 +594,7 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         }
 }
 
-/* What a keeper left behind that was killed together with its watcher. */
+/* Removes control groups of keepers that were killed together with their watchers. */
 static void tidy_groups(const struct keeper *k)
 {
         if (k->child.cgroup)
@@ -647,7 +648,7 @@ static int start(struct keeper *k, struct cg_err *err)
                 r = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
         if (r < 0)
                 return r;
-        tell_watcher(k);
+        send_watcher(k);
         tidy_groups(k); /* while the command runs already */
         if (k->c->proxy)
                 cg_egress_client_init(&k->egress, k->child.ports, CG_STEAL(k->c->policy),
@@ -666,7 +667,7 @@ static int start(struct keeper *k, struct cg_err *err)
         return 0;
 }
 
-/* What is killed here is not waited for: it has nothing left to do. */
+/* The watcher is killed and not waited for: it has nothing left to do. */
 static void clean_up(struct keeper *k)
 {
         if (!k->all_gone)
@@ -693,7 +694,7 @@ static void end_group(struct keeper *k)
                 return;
         k->all_gone = false;
         end_sandbox(k);
-        tell_counts(k);
+        report_counts(k);
         k->child.cgroup = cg_cgroup_free(k->child.cgroup);
 }
 
@@ -702,14 +703,14 @@ static void end_group(struct keeper *k)
  * caller, and its flags: where it does not wait any more, lines would be lost, ours and of whoever
  * writes there next.
  */
-static void tell(struct keeper *k)
+static void summarize(struct keeper *k)
 {
         if (k->stderr_flags >= 0)
                 fcntl(2, F_SETFL, k->stderr_flags);
         take_denials(k);
         cg_egress_client_read_events(&k->egress);
         if (!k->c->quiet)
-                cg_violations_tell(&k->violations);
+                cg_violations_summary(&k->violations);
         cg_violations_fini(&k->violations);
 }
 
@@ -729,7 +730,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
         if (start(&k, err) == 0)
                 status = watch(&k);
         end_group(&k);
-        tell(&k);
+        summarize(&k);
         clean_up(&k);
         cg_buf_fini(&k.control);
         return status;

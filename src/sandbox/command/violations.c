@@ -19,7 +19,7 @@ void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, in
 void cg_violations_fini(struct cg_violations *v)
 {
         for (size_t i = 0; i < v->n; i++)
-                free(v->told[i]);
+                free(v->sentences[i]);
         v->n = 0;
         cg_closep_(&v->log);
 }
@@ -80,16 +80,16 @@ static void remember(struct cg_violations *v, const json_t *denial)
         if (cg_denial_sentence(denial, &b, NULL) < 0 || !b.len)
                 return;
         for (size_t i = 0; i < v->n; i++) {
-                if (strcmp(v->told[i], b.data) == 0) {
+                if (strcmp(v->sentences[i], b.data) == 0) {
                         v->times[i]++;
                         return;
                 }
         }
-        if (v->n == CG_VIOLATIONS_TOLD) {
+        if (v->n == CG_VIOLATIONS_LISTED) {
                 v->more++;
                 return;
         }
-        v->told[v->n] = cg_buf_steal(&b, NULL);
+        v->sentences[v->n] = cg_buf_steal(&b, NULL);
         v->times[v->n++] = 1;
 }
 
@@ -107,13 +107,14 @@ void cg_violations_add(struct cg_violations *v, json_t *denial)
         json_decref(denial);
 }
 
-void cg_violations_tell(const struct cg_violations *v)
+void cg_violations_summary(const struct cg_violations *v)
 {
         for (size_t i = 0; i < v->n; i++) {
                 if (v->times[i] > 1)
-                        dprintf(2, "cellgate sandbox: %s (%" PRIu64 " times)\n", v->told[i], v->times[i]);
+                        dprintf(2, "cellgate sandbox: %s (%" PRIu64 " times)\n", v->sentences[i],
+                                v->times[i]);
                 else
-                        dprintf(2, "cellgate sandbox: %s\n", v->told[i]);
+                        dprintf(2, "cellgate sandbox: %s\n", v->sentences[i]);
         }
         if (v->more)
                 dprintf(2, "cellgate sandbox: and %" PRIu64 " more that are not shown\n", v->more);

@@ -1,6 +1,6 @@
 /*
- * What a command was denied: written to the violation log as it happens, told in a few lines at the
- * end. Part of the keeper.
+ * Denials of a command: written to the violation log as they happen, summarized at the end. Part
+ * of the keeper.
  */
 #ifndef CG_SANDBOX_COMMAND_VIOLATIONS_H
 #define CG_SANDBOX_COMMAND_VIOLATIONS_H
@@ -8,8 +8,8 @@
 #include <jansson.h>
 #include "sandbox/settings/settings.h"
 
-/* Different ones that are told at the end. */
-#define CG_VIOLATIONS_TOLD 16
+/* Different denials that are listed at the end. */
+#define CG_VIOLATIONS_LISTED 16
 /*
  * Bytes that one command may have logged: one that is denied on purpose, again and again, must not
  * fill a disk.
@@ -17,13 +17,13 @@
 #define CG_VIOLATIONS_LOG_MAX (16u << 20)
 
 struct cg_violations {
-        const struct cg_settings *settings; /* borrowed: whose ignoreViolations hold */
-        char command[4096];                 /* the command's beginning, for these */
-        int log;                            /* -1: none */
-        size_t logged;                      /* bytes */
-        bool debug;                         /* each is said at once, too */
-        char *told[CG_VIOLATIONS_TOLD];     /* sentences */
-        uint64_t times[CG_VIOLATIONS_TOLD];
+        const struct cg_settings *settings;    /* borrowed: whose ignoreViolations hold */
+        char command[4096];                    /* the command's beginning, for these */
+        int log;                               /* -1: none */
+        size_t logged;                         /* bytes */
+        bool debug;                            /* each is said at once, too */
+        char *sentences[CG_VIOLATIONS_LISTED]; /* sentences */
+        uint64_t times[CG_VIOLATIONS_LISTED];
         size_t n;
         uint64_t more;
 };
@@ -39,6 +39,6 @@ void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
 /* A denial: an object as denial.h has them (takes). */
 void cg_violations_add(struct cg_violations *v, json_t *denial);
 /* On standard error, where there were any. */
-void cg_violations_tell(const struct cg_violations *v);
+void cg_violations_summary(const struct cg_violations *v);
 
 #endif

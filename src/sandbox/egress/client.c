@@ -1,4 +1,4 @@
-/* Starts cellgate-egress and speaks with it. Linked into whoever makes sandboxes. */
+/* Client side of cellgate-egress. Linked into programs that create sandboxes. */
 #include "sandbox/egress/client.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static const char *from_env(char *const *env, const char *const *names)
         return NULL;
 }
 
-/* The proxies that the caller itself uses: a machine behind one has no other way out. */
+/* The proxies that the caller itself uses: some machines reach the network through one only. */
 static json_t *parent_from_env(char *const *env)
 {
         static const char *const http[] = { "HTTP_PROXY", "http_proxy", NULL },

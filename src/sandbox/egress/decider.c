@@ -239,7 +239,7 @@ static int on_control_message(struct decider *d, const json_t *m, struct cg_err 
         }
         if (r < 0)
                 tell_error(d, sandbox, err);
-        /* A host that is only wrong is told; one that cannot be understood is not the host. */
+        /* An invalid request is answered with an error; an unknown message ends the proxy. */
         return r == CG_E_PROTO ? r : 0;
 }
 
@@ -290,7 +290,7 @@ static void on_tick(uv_timer_t *t)
 
 /* ---- the beginning */
 
-/* The injector says nothing after its first word: this is its end. */
+/* The injector sends nothing after READY, so this is its end. */
 static void on_injector(uv_poll_t *h, int status, int events)
 {
         struct decider *d = h->data;

@@ -1,4 +1,4 @@
-/* What the decider asks the host, and the answers that it remembers. */
+/* Questions of the decider to the host, and the answers that it remembers. */
 #include "sandbox/egress/decider_int.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The decider's sandboxes, and what relay and injector are told of them. */
+/* Sandboxes of the decider, and the messages about them to relay and injector. */
 #include "sandbox/egress/decider_int.h"
 
 #include <poll.h>
@@ -98,7 +98,7 @@ int cg_decider_box_change(struct decider *d, json_int_t sandbox, json_t *policy,
                 return r;
         cg_policy_free(b->policy);
         b->policy = p;
-        /* What was answered under other rules is asked again. */
+        /* Answers given under other rules do not count any more. */
         cg_decider_grants_forget(b);
         fill_options(&m, b);
         return cg_decider_tell_relay(d, &m, NULL, 0, err);

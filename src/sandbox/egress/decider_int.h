@@ -4,7 +4,7 @@
  *      decider.c       messages of relay and host, the verdict by name, time, the start
  *      decider_box.c   sandboxes
  *      decider_ask.c   questions to the host, and answers that are remembered
- *      decider_dial.c  the way to a server: looked up, vetted, connected to, the injector in between
+ *      decider_dial.c  the way to a server: lookup, vetting, connecting, the injector in between
  *      decider_job.c   a question of the relay: its end, its answer, and the event of it
  *      decider_loop.c  sending to the other processes, what is waited for, the end
  *

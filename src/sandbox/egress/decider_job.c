@@ -1,5 +1,5 @@
 /*
- * A question of the relay: when it is done with, what is answered, and what the host hears of it.
+ * A question of the relay: its end, its answer, and the event for the host.
  */
 #include "sandbox/egress/decider_int.h"
 

@@ -1,4 +1,4 @@
-/* What the decider waits for, what it sends to the host and to the two other processes, its end. */
+/* The decider's poll set, its messages to the host and to the two other processes, its end. */
 #include "sandbox/egress/decider_int.h"
 
 #include <errno.h>

@@ -22,7 +22,7 @@ static bool is_name_byte(char c)
                c == '_';
 }
 
-/* Of ASCII only, whatever the locale. */
+/* ASCII only, whatever the locale. */
 static char lower(char c)
 {
         return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;

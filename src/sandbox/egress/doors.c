@@ -108,7 +108,7 @@ static void say(const char *fmt, ...)
         if (n < 0 || n > 900)
                 n = 900;
         line[n++] = '\n';
-        n = (int)write(FD_SAID, line, (size_t)n); /* whoever does not read does not want to know */
+        n = (int)write(FD_SAID, line, (size_t)n); /* a host that does not read gets no reports */
 }
 
 /* ---- the host's unix sockets */
@@ -230,7 +230,7 @@ static void end_link(struct link *l)
         resume(d);
 }
 
-/* So that a client sees that nobody is there, and not an empty answer. */
+/* Resets the connection: the client gets an error instead of an empty answer. */
 static void reset_link(struct link *l)
 {
         static const struct linger at_once = { .l_onoff = 1 };

@@ -1,4 +1,4 @@
-/* Starts the process that keeps a sandbox's doors. Linked into whoever makes sandboxes. */
+/* Starts the process for a sandbox's doors. Linked into programs that create sandboxes. */
 #include "sandbox/egress/doors_client.h"
 
 #include <errno.h>
@@ -194,7 +194,7 @@ int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base,
         return r;
 }
 
-const char *cg_doors_line(struct cg_doors_process *p)
+const char *cg_doors_read_report(struct cg_doors_process *p)
 {
         while (p->said >= 0) {
                 char c;

@@ -35,7 +35,7 @@ int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base,
  * The next line it said (without its end, valid until the next call); NULL: none now. The end: said
  * is -1 then.
  */
-const char *cg_doors_line(struct cg_doors_process *p);
+const char *cg_doors_read_report(struct cg_doors_process *p);
 /* After its end: did it end as it should, with its sandbox? */
 bool cg_doors_reap(struct cg_doors_process *p);
 void cg_doors_end(struct cg_doors_process *p);

@@ -190,7 +190,7 @@ static int read_some(struct cg_flow *f, struct cg_flow_common *c, size_t *moved,
                 return at_end(f, err);
         *moved = (size_t)n;
         r = take(f, c->scratch, (size_t)n, &used, err);
-        /* Behind a chunked body: the next message's. */
+        /* Bytes after a chunked body belong to the next message. */
         if (r == 0 && used < (size_t)n)
                 r = cg_buf_add(f->before, c->scratch + used, (size_t)n - used, err);
         return r;

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "sandbox/egress/http.h"
 
-/* What one read takes, and what is kept for a receiver that is slow. */
+/* The most bytes of one read, and those buffered for a slow receiver. */
 #define CG_FLOW_CHUNK (64u << 10)
 /*
  * Bytes in one direction after which they go through a pipe, without being copied to here and back.

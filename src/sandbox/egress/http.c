@@ -188,7 +188,7 @@ static int find_framing(struct cg_http_head *h, struct cg_err *err)
         return 0;
 }
 
-/* What belongs to one connection only, or is written by us. */
+/* Hop-by-hop fields, and fields that the proxy writes itself. */
 static bool is_hop_by_hop(struct cg_text name)
 {
         static const char *const names[] = {

@@ -510,7 +510,7 @@ static void close_box(struct injector *in, uint32_t number)
 
 /* ---- the decider */
 
-/* What makes no sense ends all: credentials that were not put back would be looked for in vain. */
+/* A malformed message is fatal: a fake that was left in place is hard to debug. */
 static int on_message(struct injector *in, const struct cg_egress_msg *m, int *fds, size_t n)
 {
         int r = -1;

@@ -94,7 +94,7 @@ int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, 
 /* 0; CG_TIMEOUT when nothing is there; CG_CLOSED; negative. *n_fds: in, room. */
 int cg_egress_msg_recv(int sock, struct cg_egress_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
 
-/* lock.c: before any event loop is made, in whoever makes them. */
+/* lock.c: in each process with an event loop, before the loop is created. */
 int cg_egress_lock_io_uring(struct cg_err *err);
 /*
  * lock.c: gives everything up that the process does not need, in order. *layers: names of what

@@ -114,7 +114,7 @@ static void allow_reading(int ruleset, const char *path)
         struct landlock_path_beneath_attr rule = { .allowed_access = FS_READ };
         cg_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
 
-        /* What is not there needs no rule; what cannot have one stays closed. */
+        /* A missing path needs no rule; a path that cannot have one stays closed. */
         rule.parent_fd = fd;
         if (fd >= 0)
                 syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);

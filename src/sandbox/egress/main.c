@@ -80,7 +80,7 @@ static int run(void)
                 return 2;
         }
         signal(SIGPIPE, SIG_IGN);
-        /* What a terminal sends to all is the host's to handle; this ends with the channel. */
+        /* Signals of a terminal are for the host to handle; this process ends with its channel. */
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
         setenv("UV_THREADPOOL_SIZE", LOOKUP_THREADS, 1);

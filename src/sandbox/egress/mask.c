@@ -96,7 +96,7 @@ static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *c
         return mask.fake;
 }
 
-/* Where a fake stands for a part of a text. */
+/* A part of a text that is replaced by a fake. */
 struct span {
         size_t start, end;
         const char *fake; /* borrowed */
@@ -446,7 +446,7 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
         return list;
 }
 
-/* What cannot be put back, and what is too much. */
+/* Checks that a secret can be put back and is not too large. */
 static int check_masks(struct cg_masks *m, const struct cg_settings *s, struct cg_err *err)
 {
         size_t bytes = 0;

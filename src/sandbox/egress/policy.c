@@ -1,4 +1,4 @@
-/* What a sandbox may reach. Pure; linked into cellgate-egress. */
+/* Decisions about the network of a sandbox: see policy.h. */
 #include "sandbox/egress/policy.h"
 
 #include <stdio.h>
@@ -604,7 +604,7 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
         if (cg_domains_find_addr(&p->denied, a, port) ||
             (carried && cg_domains_find_addr(&p->denied, carried, port)))
                 return deny_listed;
-        /* Whoever lists an address may reach it by name as well. */
+        /* An address that is listed may be reached by name as well. */
         if (cg_domains_find_addr(&p->allowed, a, port))
                 return NULL;
         class = cg_addr_class(a);

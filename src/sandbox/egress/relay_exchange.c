@@ -50,8 +50,8 @@ static void start_response(struct conn *c, struct cg_http_response *resp)
 
         cg_http_strip(h, c->box->options.text);
         /*
-         * Whoever still sends a body, or could not see where this one ends, gets another connection
-         * next time.
+         * A client that still sends a body, or cannot see the end of this one, needs another
+         * connection for its next request.
          */
         c->keep = c->keep && c->out.done && h->framing != CG_HTTP_UNTIL_END &&
                   (chunked || h->framing != CG_HTTP_CHUNKED);

@@ -6,7 +6,7 @@
  *      relay_request.c   from the first byte to the question, and what the answer starts
  *      relay_tunnel.c    CONNECT and SOCKS; through another proxy as well
  *      relay_exchange.c  one HTTP request and its response
- *      relay_refuse.c    what a client is told that gets no connection
+ *      relay_refuse.c    the reply to a client that gets no connection
  *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow, its
  *                        end
  *      relay_loop.c      messages to the decider, what is waited for
@@ -133,11 +133,11 @@ struct cg_endpoint *cg_conn_new_end(struct conn *c, int fd);
 /* A client: takes @fd. */
 void cg_conn_add(struct box *b, int fd);
 void cg_conn_end(struct conn *c);
-/* So that the client sees a break and not an end. */
+/* Ends it with a reset, which the client cannot mistake for the end of the data. */
 void cg_conn_abort(struct conn *c);
-/* Whether @c, which was @id, is still there. */
+/* True if @c still exists and is the connection @id. */
 bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
-/* That waits for the answer to this question, or NULL. */
+/* The connection that waits for the answer to this question, or NULL. */
 struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id);
 /*
  * 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative.
@@ -188,11 +188,11 @@ bool cg_conn_step_exchange(struct conn *c);
 /* relay_refuse.c */
 /* The decider's answer, in the words of the client's protocol; @c may be gone after it. */
 void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m);
-/* What is not even a question. */
+/* Refuses a request that is never asked about. */
 void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why);
 void cg_conn_bad_gateway(struct conn *c, const char *why);
 void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code);
-/* Something was refused that the decider never hears of as a question. */
+/* Reports to the decider a refusal that it was not asked about. */
 void cg_conn_note(struct conn *c, const char *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the relay waits for and sends to the decider, and when listeners accept. */
+/* The relay's poll set, its messages to the decider, and the flow control of listeners. */
 #include "sandbox/egress/relay_int.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int send_now(struct relay *r, const struct unsent *u)
         return cg_egress_msg_send(r->chan, &m, NULL, 0, NULL);
 }
 
-/* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
+/* The decider has gone, or a message to it cannot be queued: the relay ends. */
 static void give_up(struct relay *r)
 {
         r->status = 1;

@@ -1,4 +1,4 @@
-/* What a client of the relay is told that gets no connection, in the words of its protocol. */
+/* Replies to clients that get no connection, in their own protocol. */
 #include "sandbox/egress/relay_int.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void refuse_socks(struct conn *c, const struct cg_egress_msg *m)
 {
         switch ((enum cg_egress_result)m->result) {
         case CG_EGRESS_DENIED:
-                /* ssh says what it is told; of a SOCKS code it says nothing. */
+                /* ssh prints a disconnect message, but not the code of a SOCKS reply. */
                 cg_conn_reply_socks(c, c->port == 22 ? CG_SOCKS_OK : CG_SOCKS_NOT_ALLOWED);
                 if (c->port == 22)
                         cg_socks_ssh_refusal(m->text, &c->reply, NULL);
@@ -77,7 +77,7 @@ static void refuse_socks(struct conn *c, const struct cg_egress_msg *m)
         cg_conn_linger(c);
 }
 
-/* The words of srt first; then what it was and how it is allowed, for whoever reads further. */
+/* srt's text first; then the destination, and how to allow it. */
 static void refuse_http(struct conn *c, const struct cg_egress_msg *m)
 {
         char body[3072], to[CG_AUTHORITY_MAX];

@@ -21,7 +21,7 @@ void cg_conn_ask(struct conn *c)
         int r;
 
         memcpy(m.host, c->host.text, sizeof(m.host));
-        /* Behind what waits: cancelled questions make room for new ones. */
+        /* After queued messages: cancelled questions make room for new ones. */
         r = c->r->unsent ? CG_TIMEOUT : cg_egress_msg_send(c->r->chan, &m, NULL, 0, NULL);
         cg_conn_set_to_ask(c, r == CG_TIMEOUT);
         if (r < 0)
@@ -158,7 +158,7 @@ bool cg_conn_step_socks_request(struct conn *c)
 
 /* ---- HTTP */
 
-/* Before a request line there may be empty lines, of which some clients leave one behind a body. */
+/* Before a request line there may be empty lines: some clients send one after a body. */
 static void skip_empty_lines(struct conn *c)
 {
         while (c->in.len >= 2 && c->in.data[0] == '\r' && c->in.data[1] == '\n') {

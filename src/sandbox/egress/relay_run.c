@@ -25,7 +25,7 @@ static bool step_linger(struct conn *c)
         return true;
 }
 
-/* What is waited for now, from the state. */
+/* Updates the events of both sockets, by the state. */
 static void watch(struct conn *c)
 {
         int client = 0, up = 0;

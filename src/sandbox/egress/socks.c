@@ -73,7 +73,7 @@ static int parse_address(const uint8_t *p, size_t n, struct cg_host *ret, struct
         if (p[3] == TYPE_NAME)
                 return cg_host_parse((const char *)p + 5, n - 1, ret, err);
         memcpy(a.b, p + 4, n);
-        /* Through a socket address and text: where a mapped address becomes what it stands for. */
+        /* Through a socket address and text, so that a mapped address becomes the IPv4 address. */
         cg_addr_to_sockaddr(&a, 0, &sa);
         cg_addr_from_sockaddr((const struct sockaddr *)&sa, &a);
         cg_addr_text(&a, text);

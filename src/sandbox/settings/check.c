@@ -1,4 +1,4 @@
-/* What single texts of a settings file must look like. */
+/* Syntax checks of single texts in a settings file. */
 #include "sandbox/names.h"
 #include "sandbox/settings/read.h"
 

@@ -7,7 +7,7 @@
 
 #include "sandbox/settings/settings.h"
 
-/* Where programs inside find the proxy: srt's ports. */
+/* Ports of the proxy inside: those of srt. */
 #define CG_PROXY_HTTP_PORT  3128
 #define CG_PROXY_SOCKS_PORT 1080
 

@@ -428,7 +428,7 @@ int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_
                         "credential value on every match");
         *start = spans[2];
         *end = spans[3];
-        /* As JavaScript goes on: behind the match, or one character further where that is empty. */
+        /* As in JavaScript: after the match, or one character further after an empty match. */
         x->at = spans[1] > spans[0] ? spans[1] : spans[1] + 1;
         while (x->utf && x->at < x->len && ((unsigned char)x->text[x->at] & 0xc0) == 0x80)
                 x->at++;

@@ -96,7 +96,7 @@ bool cg_glob_match(const char *pattern, const char *path)
                 }
                 if (!all || !*all_at)
                         return false;
-                /* Behind "**" and "/" a match starts at the start of a name only. */
+                /* After "**" and "/" a match starts at the start of a name only. */
                 for (all_at++; all[-1] == '/' && *all_at && all_at[-1] != '/'; all_at++)
                         ;
                 s = all_at;
@@ -116,7 +116,7 @@ struct places {
         uint64_t bits[PATH_MAX / 64];
 };
 
-/* What begins at a character of the pattern. */
+/* The kind of the pattern's part that begins at a character. */
 enum part {
         PART_ONE,  /* one character of the path */
         PART_STAR, /* any number, but "/" */
@@ -237,7 +237,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
         return h ^ h >> 32;
 }
 
-/* Where @s is or belongs. */
+/* The index of @s, or where it is to be inserted. */
 static struct seen *seen_slot(const struct walk *w, const struct seen *s)
 {
         size_t i = (size_t)mix(mix(s->hash, s->ino), s->dev);
@@ -287,7 +287,7 @@ static int note_folder(struct walk *w, const struct stat *st, const struct place
 
 static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at);
 
-/* @at: behind @path and "/". */
+/* @at: after @path and "/". */
 static int walk_into(struct walk *w, int dir, const char *name, const char *path, size_t depth,
                      const struct places *at)
 {

@@ -178,7 +178,7 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
         return by_account > by_variable ? by_account : by_variable;
 }
 
-/* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
+/* Denies changing files of the workspace that programs outside obey. */
 static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name,
                          struct cg_err *err)
 {

@@ -1,4 +1,4 @@
-/* Limits as JSON. Runs in the zygote, the supervisor, and whoever runs a command. */
+/* Limits as JSON. Runs in the zygote, the supervisor, and the keeper of a command. */
 #include "sandbox/settings/limit_json.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@ static const char *no_tls(const char *unused)
 
 static const char *no_function(const char *unused)
 {
-        return "a function cannot stand in a settings file";
+        return "a function cannot be part of a settings file";
 }
 
 static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -60,7 +60,7 @@ static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_
 {
         const char *s = json_is_string(v) ? json_string_value(v) : "";
 
-        /* It matters beside filterRequest only, which no file can have. */
+        /* It has an effect together with filterRequest only, which no file can have. */
         if (strcmp(s, "refuse") == 0 || strcmp(s, "asSpelled") == 0 || strcmp(s, "normalize") == 0)
                 return 0;
         return cg_read_fail(r, "Invalid enum value. Expected 'refuse' | 'asSpelled' | 'normalize'");

@@ -10,7 +10,7 @@
 
 #include "sandbox/mountpoints.h"
 
-/* Puts one part behind @path, or takes the last one away for "..". */
+/* Appends one part to @path, or removes the last one for "..". */
 static int append_part(char path[PATH_MAX], const char *part, size_t n, struct cg_err *err)
 {
         size_t len = strlen(path);
@@ -77,7 +77,7 @@ bool cg_path_strip_all(char *path)
         return true;
 }
 
-/* What is still to be walked: replaced by a link's text and what stood behind the link. */
+/* Replaces the rest of the path by a link's target and the parts that follow the link. */
 struct walk {
         struct cg_place *place;
         char rest[PATH_MAX];
@@ -112,7 +112,7 @@ static int follow(struct walk *w, const char *link, const char *behind)
         return 0;
 }
 
-/* The rest is not there: it stands as it is spelled. */
+/* The rest does not exist: it is taken as it is spelled. */
 static int end_missing(struct walk *w, size_t at, const char *behind)
 {
         w->place->missing = at;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include "base/err.h"
 
-/* What spellings are relative to. Both absolute; home may be NULL: "~" then stands for itself. */
+/* Base of relative spellings. Both absolute; where home is NULL, "~" is an ordinary name. */
 struct cg_path_base {
         const char *cwd;
         const char *home;

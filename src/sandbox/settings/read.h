@@ -47,7 +47,7 @@ struct cg_field {
                 .key = name, .read = fn, ##__VA_ARGS__ \
         }
 
-/* What becomes of keys that no table knows. */
+/* The treatment of keys that no table has. */
 enum cg_unknown {
         CG_UNKNOWN_IS_ERROR,
         CG_UNKNOWN_AS_SRT, /* srt passes over them: see CG_SETTINGS_LENIENT */
@@ -110,7 +110,7 @@ const char *cg_check_variable(const char *text);
 const char *cg_check_mach_name(const char *text);
 const char *cg_check_tier(const char *text);
 
-/* Whether an entry of injectHosts can be reached by what is allowed. */
+/* True if allowed entries cover an entry of injectHosts. */
 bool cg_domain_covered(const char *host, const struct cg_strs *allowed);
 
 #endif

@@ -37,7 +37,7 @@ static int keep_links(struct list *l, const struct cg_place *place, struct cg_er
         return r;
 }
 
-/* "/" cannot be covered itself: all that lies in it is. */
+/* "/" itself cannot be covered by a mount: each of its entries is. */
 static int deny_root(struct list *l, struct cg_err *err)
 {
         DIR *dir = opendir("/");
@@ -100,7 +100,7 @@ static int add_place(struct list *l, const struct cg_place *place, struct cg_err
         default:
                 break;
         }
-        /* What is not there cannot be read or written; only its being made can be denied. */
+        /* A missing path cannot be read or written; only its creation can be denied. */
         if (place->missing && l->kind != CG_RULE_DENY_WRITE)
                 return 0;
         return cg_rules_add(l->rules, l->kind, place, l->why, err);

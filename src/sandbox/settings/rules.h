@@ -49,7 +49,7 @@ void cg_rules_cut(struct cg_rules *rules, size_t n);
 /* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
-/* Whether something at @path could be written but for denials. */
+/* True if a write root holds @path, denials aside. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
 /*
@@ -74,7 +74,7 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
 json_t *cg_own_places(const char *home);
 /* These as rules. */
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
-/* Whether a rule is one of these functions'. */
+/* True if one of these functions added the rule. */
 bool cg_rule_is_program(const struct cg_rule *rule);
 /* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */
 int cg_own_check_workspace(const char *workspace, struct cg_err *err);

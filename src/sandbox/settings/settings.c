@@ -377,7 +377,7 @@ static int check_port(struct cg_reader *r, const struct cg_settings_port *list, 
 
         for (size_t k = 0; k < i; k++) {
                 if ((expose ? list[k].host : list[k].inside) == port)
-                        return cg_read_fail(r, "port %u %s stands here twice", port,
+                        return cg_read_fail(r, "port %u %s is listed twice", port,
                                             expose ? "of this machine" : "inside");
         }
         if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))

@@ -99,13 +99,13 @@ struct cg_settings_ignore {
         struct cg_strs texts; /* parts of a violation's line */
 };
 
-/* A TCP port of the sandbox's loopback and one of this machine's, which stand for each other. */
+/* A TCP port of the sandbox's loopback, and the port of this machine at its other end. */
 struct cg_settings_port {
         uint16_t inside;
         uint16_t host;
 };
 
-/* Of each list: each port is a listening socket, and what a person writes down by hand. */
+/* Ceiling of each list: each port is a listening socket, and lists are written by hand. */
 #define CG_SETTINGS_PORTS_MAX 16
 
 /* The key "cellgate". */
@@ -170,7 +170,7 @@ enum {
  */
 int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
                       struct cg_err *err);
-/* What holds without a settings file: no network, no writes. */
+/* The settings without a settings file: no network, no writes. */
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err);
 struct cg_settings *cg_settings_free(struct cg_settings *s);
 

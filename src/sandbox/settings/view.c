@@ -134,7 +134,7 @@ static void merge(struct nodes *nodes)
         nodes->n = to;
 }
 
-/* The state of what holds @path; "/" lies in a folder that can only be read. */
+/* The state of the folder that holds @path; the parent of "/" counts as read-only. */
 static enum cg_view_state state_above(const struct cg_rules *rules, const char *path)
 {
         char parent[PATH_MAX];
@@ -168,7 +168,7 @@ static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, cons
         return add_node(nodes, &node, len, err);
 }
 
-/* What a node comes to, and whether it needs a mount at all. */
+/* The state of a node, and whether it needs a mount at all. */
 static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n,
                         enum cg_plan_kind *ret, bool *restored)
 {
@@ -191,7 +191,7 @@ static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes,
         return n->path[1] != '\0' || is != CG_VIEW_WRITE;
 }
 
-/* Pins for the folders above a node: those that lie in a write root and could be renamed. */
+/* Pins the folders above a node that are in a write root and could be renamed. */
 static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const char *path, struct cg_err *err)
 {
         struct node pin = { .path = (char *)path, .pin = true, .folder = true };
@@ -207,7 +207,7 @@ static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const ch
         return r;
 }
 
-/* Whether something below hidden @path is shown again. */
+/* True if a path below hidden @path is visible again. */
 static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes, size_t from,
                         const char *path)
 {
