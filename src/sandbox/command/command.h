@@ -1,9 +1,9 @@
 /*
- * A command in a sandbox, by settings: what `cellgate sandbox` and the `srt` it can stand in for
- * do.
+ * A command in a sandbox, by settings: for `cellgate sandbox`, also where it replaces `srt`.
  *
- *      cg_command_new()    settings, folders, environment  ->  plan (data; cg_command_explain()
- *      prints it) cg_command_run()    plan -> processes (keeper.c) -> exit status
+ *      cg_command_new()       settings, folders, environment -> plan
+ *      cg_command_explain()   plan -> text
+ *      cg_command_run()       plan -> processes (keeper.c) -> exit status
  */
 #ifndef CG_SANDBOX_COMMAND_COMMAND_H
 #define CG_SANDBOX_COMMAND_COMMAND_H

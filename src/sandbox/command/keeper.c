@@ -1,15 +1,16 @@
 /*
  * The processes of a command in a sandbox:
  *
- *      keeper    the process that was started: makes placeholders, starts the sandbox, starts the
- *                egress proxy when something first connects, hands on signals, cleans up, exits
- *                with the command's status watcher a copy of it that only waits for its end, and
- *                cleans up when it was killed init    (pid 1 of the sandbox; init.c), which ends
- *                with the keeper the command
+ *      keeper    the process that was started: creates mount points, starts the sandbox, starts the
+ *                egress proxy at the first connection, passes on signals, cleans up, exits with the
+ *                command's status
+ *      watcher   a copy of the keeper that waits for its end, and cleans up when it was killed
+ *      init      pid 1 of the sandbox (init.c), which ends with the keeper
+ *      command
  *
- * The watcher has a session of its own, so that what kills the keeper's process group does not
- * reach it; a watcher that is killed is replaced. It stands beside, not between, so that a
- * sandbox's start and end do not wait for it.
+ * The watcher has a session of its own, so that a signal that kills the keeper's process group does
+ * not reach it; a watcher that is killed is replaced. It is not a parent of the sandbox, so that
+ * start and end of a sandbox do not wait for it.
  */
 #include "sandbox/command/command.h"
 
@@ -38,7 +39,7 @@
 #include "sandbox/mountpoints.h"
 #include "sandbox/plan.h"
 
-/* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
+/* Longest wait for the end of a killed process, which may be stuck in the kernel. */
 #define GONE_MS 10000
 
 static const int handed_on[] = { SIGINT,  SIGQUIT,  SIGHUP,  SIGTERM, SIGUSR1,
@@ -97,10 +98,7 @@ static void leave_stdio(void)
         close(null);
 }
 
-/*
- * Whether there may be a control group to clean up. To find out costs more than a watcher that is
- * not needed.
- */
+/* True if there may be a control group to clean up: cheaper to assume than to find out. */
 static bool uses_group(const struct cg_sandbox *sb)
 {
         struct cg_sandbox_limits l;
@@ -111,7 +109,7 @@ static bool uses_group(const struct cg_sandbox *sb)
 
 /* ---- watcher */
 
-/* From the keeper: the sandbox that is to be gone before anything is cleaned up. */
+/* Receives the sandbox's init from the keeper; it must have ended before the cleanup. */
 static void receive_init(int sock, int fds[2])
 {
         size_t n = 2;
@@ -131,8 +129,8 @@ static void wait_for(int fd, short events)
 }
 
 /*
- * In the landlock tier what the caller can kill is the guard; init ends the rest, and then the
- * status pipe has no writer any more.
+ * In the landlock tier the killed process is the guard. Init then ends the rest and itself, which
+ * closes the writing end of the status pipe.
  */
 static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
 {
@@ -144,8 +142,8 @@ static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
 }
 
 /*
- * The folder for temporary files, where that is the host's. Once nothing runs any more that could
- * put something else there.
+ * Removes the folder for temporary files, where it is on the host. Call it when nothing inside runs
+ * any more, so that nobody can replace what is removed.
  */
 static void remove_tmp(const struct cg_command *c)
 {
@@ -154,20 +152,17 @@ static void remove_tmp(const struct cg_command *c)
 }
 
 /*
- * Ends when the keeper does, or is ended by it when there is nothing left to do. Without word of an
- * init the command never ran: its main process waits for somebody to be told that it stands ready.
+ * Ends with the keeper, or is killed by it when there is nothing left to do. Where the keeper has
+ * sent no init the command never ran: its main process waits for the keeper's go-ahead.
  */
 static _Noreturn void watch_over(const struct cg_command *c, int sock)
 {
-        struct pollfd end = { .fd = 3 }; /* what is sent can wait */
+        struct pollfd end = { .fd = 3 }; /* the message is read after the keeper's end */
         int init[2];
 
         setsid(); /* cannot fail for a process that was just forked */
         prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
-        /*
-         * Nothing of the keeper's but the socket: whoever waits for an end of these must not wait
-         * for us.
-         */
+        /* No descriptor of the keeper but the socket: a copy of a pipe would delay its EOF. */
         leave_stdio();
         dup2(0, 2);
         if (sock != end.fd)
@@ -197,7 +192,7 @@ struct keeper {
         struct cg_sandbox_child child;
         int *placeholders;
         int64_t deadline_ms; /* 0: none */
-        int64_t look_ms;     /* when to look at the processor time; 0: not to */
+        int64_t look_ms;     /* when to check the processor time; 0: never */
         bool all_gone;       /* nothing runs inside any more but init */
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_egress_client egress;
@@ -242,7 +237,7 @@ static void send_watcher(const struct keeper *k)
                 cg_send_fds(k->watcher, "i", 1, fds, cg_plan_has_namespaces(k->c->sb) ? 1 : 2, NULL);
 }
 
-/* Killed, by whomever: another one. */
+/* The watcher was killed: starts another one. */
 static void replace_watcher(struct keeper *k)
 {
         struct cg_err err = { 0 };
@@ -297,8 +292,8 @@ static void report_counts(struct keeper *k)
 }
 
 /*
- * The processor time that the group has used up. The next look is when all CPUs together could have
- * used the rest, so a limit that is far away costs nothing.
+ * Checks the processor time of the group. The next check is when all CPUs together could have used
+ * the rest, so a limit that is far away costs nothing.
  */
 static bool cpu_is_over(struct keeper *k)
 {
@@ -339,7 +334,7 @@ static int read_status(struct keeper *k)
         return k->all_gone ? status_of(k, &st) : 137;
 }
 
-/* Until @when_ms; 0 is never. */
+/* Milliseconds until @when_ms, -1 where that is 0 (never). */
 static int time_left(int64_t when_ms)
 {
         int64_t left;
@@ -350,7 +345,7 @@ static int time_left(int64_t when_ms)
         return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
 }
 
-/* The time limits. true: the command is to end, with *status. */
+/* Checks the time limits. True: the command is to end, with *status. */
 static bool out_of_time(struct keeper *k, int *status)
 {
         if (time_left(k->deadline_ms) == 0) {
@@ -514,7 +509,7 @@ static void read_doors(struct keeper *k)
 /* The keeper's own descriptors in the poll set, before those of the proxy. */
 #define FIXED_FDS 6
 
-/* Until the command has ended, or its time is over. Returns the exit status. */
+/* Runs until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
 {
         struct pollfd fds[FIXED_FDS + CG_EGRESS_CLIENT_FDS] = {
@@ -699,9 +694,8 @@ static void end_group(struct keeper *k)
 }
 
 /*
- * What was denied last may not have been read yet. The command shares standard error with the
- * caller, and its flags: where it does not wait any more, lines would be lost, ours and of whoever
- * writes there next.
+ * Reports the denials, after reading those that are still queued. The command shares the flags of
+ * standard error with the caller: one that it has made non-blocking would lose lines.
  */
 static void summarize(struct keeper *k)
 {

@@ -12,9 +12,11 @@ enum cg_view_state {
 };
 
 /*
- * What rules say about @path: read   the nearest rule at or above it: denyRead hides, allowRead
- *   shows, allowWrite shows; at one path allowRead wins over denyRead, and denyRead over allowWrite
- *   write  an allowWrite at or above it, and no denyWrite at or above it, wherever
+ * The state of @path by the rules:
+ *
+ *      read    decided by the nearest rule at or above it: denyRead hides, allowRead and allowWrite
+ *              show; at one path allowRead wins over denyRead, and denyRead over allowWrite
+ *      write   an allowWrite at or above it, and no denyWrite anywhere at or above it
  */
 enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path);
 
