@@ -156,7 +156,7 @@ static bool take_token(struct session *ss)
 }
 
 /* Checks a report of the kernel. The sentences are ours, so that a kernel cannot give advice. */
-static int read_denial(const struct session *ss, const json_t *said, json_t **ret, struct cg_err *err)
+static int read_denial(const struct session *ss, const json_t *report, json_t **ret, struct cg_err *err)
 {
         const char *operation = "", *name = "", *setting = NULL, *what = "";
         bool by_settings = json_object_get(ss->options, "settings") != NULL;
@@ -164,21 +164,21 @@ static int read_denial(const struct session *ss, const json_t *said, json_t **re
         struct cg_access_words w;
         enum cg_access_rule rule;
         bool network;
-        int r = cg_json_str(said, "operation", "", &operation, err);
+        int r = cg_json_str(report, "operation", "", &operation, err);
 
         network = r == 0 && strcmp(operation, "network-outbound") == 0;
         if (r == 0)
-                r = cg_json_str(said, "rule", "", &name, err);
+                r = cg_json_str(report, "rule", "", &name, err);
         if (r == 0)
-                r = cg_json_str(said, "setting", NULL, &setting, err);
+                r = cg_json_str(report, "setting", NULL, &setting, err);
         if (r == 0)
-                r = cg_json_str(said, network ? "host" : "path", "", &what, err);
+                r = cg_json_str(report, network ? "host" : "path", "", &what, err);
         if (r == 0)
-                r = cg_json_int(said, "errno", 0, &error, err);
+                r = cg_json_int(report, "errno", 0, &error, err);
         if (r == 0)
-                r = cg_json_int(said, "port", 0, &port, err);
+                r = cg_json_int(report, "port", 0, &port, err);
         if (r == 0)
-                r = cg_json_int(said, "pid", 0, &pid, err);
+                r = cg_json_int(report, "pid", 0, &pid, err);
         if (r < 0)
                 return r;
         rule = cg_access_rule_named(name);
@@ -201,27 +201,26 @@ static int read_denial(const struct session *ss, const json_t *said, json_t **re
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
 }
 
-/* A traceback about the network replaces the report at the end of the cell. */
-static json_t *denial_of_traceback(struct session *ss, json_t *denial)
-{
-        if (strcmp(json_string_value(json_object_get(denial, "operation")) ?: "", "network-outbound") == 0) {
-                json_decref(CG_STEAL(ss->no_network));
-                ss->no_network_reported = true;
-        }
-        return denial;
-}
-
 void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
 {
-        cg_auto_json json_t *said = NULL;
-        json_t *denial = NULL;
+        cg_auto_json json_t *report = NULL, *denial = NULL;
+        const char *operation;
         struct cg_err err;
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
 
-        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_denial(ss, said, &denial, &err) < 0)
+        if (cg_json_object(text, len, "DENIED", &report, &err) < 0 ||
+            read_denial(ss, report, &denial, &err) < 0) {
                 cg_sup_kernel_violation(ss->kernel, err.msg);
-        else if (take_token(ss))
-                cg_sup_denied(ss, m->id, denial_of_traceback(ss, CG_STEAL(denial)));
-        json_decref(denial);
+                return;
+        }
+        if (!take_token(ss))
+                return;
+        /* A traceback about the network replaces the report at the end of the cell. */
+        operation = json_string_value(json_object_get(denial, "operation"));
+        if (operation && strcmp(operation, "network-outbound") == 0) {
+                json_decref(CG_STEAL(ss->no_network));
+                ss->no_network_reported = true;
+        }
+        cg_sup_denied(ss, m->id, CG_STEAL(denial));
 }

@@ -149,7 +149,7 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
         snprintf(up, sizeof(up), "%s", at);
         cut_last(up);
         /* Programs find their libraries beside their folder. */
-        if ((!strcmp(base_name(at), "bin") || !strcmp(base_name(at), "libexec")) &&
+        if ((strcmp(base_name(at), "bin") == 0 || strcmp(base_name(at), "libexec") == 0) &&
             cg_sup_file_is_open(c, up) && !cg_sup_file_holds_write_root(c, up))
                 snprintf(root, PATH_MAX, "%s", up);
 }
@@ -270,7 +270,7 @@ static int search_outside(struct check *c, const char *what, const char *path, b
 
         find_root(c, path, folder, c->node, root, &own);
         /* Programs in a folder of programs do not load what is beside them. */
-        programs = !strcmp(base_name(root), "bin") || !strcmp(base_name(root), "sbin");
+        programs = strcmp(base_name(root), "bin") == 0 || strcmp(base_name(root), "sbin") == 0;
         if (r == 0 && (!own || (!link && !programs)) && !cg_sup_file_is_open(c, root))
                 r = cg_sup_tree_search_outside(c, what, root, own ? TREE_VISIBLE | TREE_LENIENT : 0,
                                                visit_link);

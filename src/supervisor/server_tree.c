@@ -65,7 +65,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
         int n = snprintf(w->path + len, sizeof(w->path) - len, "/%s", d->d_name), sub;
         struct stat st;
 
-        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
             (size_t)n >= sizeof(w->path) - len)
                 return 0;
         if ((w->flags & TREE_LENIENT) && ++c->lenient > SERVER_LENIENT_MAX) {

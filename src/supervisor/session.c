@@ -601,40 +601,31 @@ struct session *cg_sup_session_find(struct sup *s, const struct host *h, uint64_
         return ss && ss->number == number && (ss->host == h || cg_sup_member(ss, h)) ? ss : NULL;
 }
 
-static int take_number(struct session *ss, struct cg_err *err)
+/* Gives it a number, an id and a folder. */
+static int make_identity(struct session *ss, struct cg_err *err)
 {
         struct sup *s = ss->sup;
+        unsigned char raw[16];
+        char lib[160];
 
         if (s->n_sessions >= CG_MAX_SESSIONS - 1)
                 return cg_fail(err, CG_E_LIMIT, "%zu sessions are open, no more are possible", s->n_sessions);
         do
                 ss->number = ++s->next_session;
         while (s->sessions[ss->number % CG_MAX_SESSIONS]);
-        return 0;
-}
-
-static int make_id(struct session *ss, struct cg_err *err)
-{
-        unsigned char raw[16];
 
         if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
                 return cg_fail_errno(err, "getrandom");
         for (size_t i = 0; i < sizeof(raw); i++)
                 sprintf(ss->id + 2 * i, "%02x", raw[i]);
-        return 0;
-}
 
-static int make_dir(struct session *ss, struct cg_err *err)
-{
-        char path[160];
-
-        if (asprintf(&ss->dir, "%s/s%llu", ss->sup->dir, (unsigned long long)ss->number) < 0) {
+        if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
                 ss->dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
-        snprintf(path, sizeof(path), "%s/lib", ss->dir);
-        if (mkdir(ss->dir, 0700) < 0 || mkdir(path, 0755) < 0)
-                return cg_fail_errno(err, "cannot make %s", path);
+        snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
+        if (mkdir(ss->dir, 0700) < 0 || mkdir(lib, 0755) < 0)
+                return cg_fail_errno(err, "cannot make %s", lib);
         return 0;
 }
 
@@ -700,8 +691,7 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
         ss->guards = json_object();
-        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || take_number(ss, err) < 0 ||
-            make_id(ss, err) < 0 || make_dir(ss, err) < 0) {
+        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || make_identity(ss, err) < 0) {
                 release(ss);
                 return NULL;
         }
