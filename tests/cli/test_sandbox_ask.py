@@ -178,15 +178,19 @@ def test_the_end_of_the_socket_is_no(caller: Callable[..., Caller], port: int) -
     assert re.findall(r"^(got|refused)", c.end(), re.M) == ["refused", "refused"]
 
 
-def test_a_client_that_gives_up(caller: Callable[..., Caller], port: int) -> None:
+def test_a_client_that_gives_up(caller: Callable[..., Caller], tmp_path: Path) -> None:
     script = """
-import os, signal, sys, urllib.request as u
-os.environ.pop('NO_PROXY', None); os.environ.pop('no_proxy', None)
-try: u.urlopen(sys.argv[1], timeout=0.5)
-except TimeoutError: signal.pause()
+import os, signal, socket, time, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ["HTTP_PROXY"])
+s = socket.create_connection((proxy.hostname, proxy.port))
+s.sendall(b"CONNECT nobody.example:1 HTTP/1.1\\r\\n\\r\\n")
+while not os.path.exists("asked"): time.sleep(0.01)
+s.close()
+signal.pause()
 """
-    c = caller(f"http://127.0.0.1:{port}/", script=script)
+    c = caller(script=script)
     q = c.question()
+    (tmp_path / "asked").touch()
     assert c.next("egress_cancel")["id"] == q["id"]
 
 

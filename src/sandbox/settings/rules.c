@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/path.h"
 #include "sandbox/settings/glob.h"
 
 /* One list of the settings while it is being resolved. */
