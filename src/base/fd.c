@@ -261,7 +261,7 @@ int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, 
                 r = timeout_ms < 0 ? 0 : cg_wait_fd(fd, POLLIN, left > 0 ? left : 0, err);
                 if (r != 0)
                         return r;
-                if (!room) { /* full: is there more? */
+                if (!room) { /* The buffer is full: check for further data. */
                         n = read(fd, &extra, 1);
                         if (n > 0)
                                 return cg_fail(err, CG_E_LIMIT, "%s is longer than %zu bytes", what, max);
@@ -328,7 +328,7 @@ bool cg_real_path(const char *path, char ret[PATH_MAX])
         n = fd < 0 ? -1 : readlink(link, ret, PATH_MAX - 1);
         len = n > 0 ? (size_t)n : 0;
         ret[len] = '\0';
-        /* Without /proc, without a free descriptor, or removed meanwhile. */
+        /* There is no /proc, no free descriptor, or the file was removed meanwhile. */
         if (ret[0] != '/' || len == PATH_MAX - 1 ||
             (len >= sizeof(gone) && !strcmp(ret + len - (sizeof(gone) - 1), gone)))
                 return realpath(path, ret) != NULL;
@@ -351,8 +351,8 @@ int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err 
         int n;
 
         /*
-         * Long bases would push socket paths over the 107 bytes that they may have; and where
-         * others may write they could put a folder of theirs in the place of ours.
+         * A long base would push socket paths over their limit of 107 bytes. In a base that others
+         * can write to, they could replace our folder by theirs.
          */
         if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || !S_ISDIR(st.st_mode) ||
             st.st_uid != geteuid() || ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)) ||
@@ -367,7 +367,7 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
 {
         if (cg_runtime_parent(prefix, buf, size - 8, err) < 0)
                 return -1;
-        /* Where somebody else has taken the name, it lies beside and not inside. */
+        /* When another user has taken the name, the folder is made next to it. */
         strcat(buf, cg_make_own_dir(buf) ? "/XXXXXX" : "-XXXXXX");
         if (!mkdtemp(buf))
                 return cg_fail_errno(err, "cannot make the runtime folder %s", buf);
@@ -394,15 +394,15 @@ int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err)
 }
 
 /*
- * What is removed here was mostly written by a hostile program: folders deeper than any path is
- * long, without any rights. So each folder is emptied beside its parent, not in it: files go,
- * folders move up into the topmost one and are emptied there.
+ * The tree may have been made by a hostile program, with folders nested deeper than PATH_MAX and
+ * without permissions. Folders are therefore not removed by recursion: files are unlinked,
+ * subfolders are moved into the topmost folder and emptied there.
  */
 struct tree {
         int top;
         dev_t dev;
-        unsigned long moved; /* names of ours so far */
-        /* files may come as fast as they go: an entry that is seen after this stays */
+        unsigned long moved; /* names given to moved folders so far */
+        /* deadline: another process may create files as fast as they are removed */
         int64_t end_ms;
         bool late;
 };
@@ -432,7 +432,7 @@ static bool remove_entry(int dir, const char *name)
         return false;
 }
 
-/* Where it is not ours to do, what follows fails and says so. */
+/* A failure shows in the call that follows. */
 static void unlock(int dir, const char *name)
 {
         int e = fchmodat(dir, name, 0700, AT_SYMLINK_NOFOLLOW);
@@ -444,7 +444,7 @@ static bool move_up(struct tree *t, int dir, const char *name)
 {
         char to[40];
 
-        unlock(dir, name); /* its ".." changes, which takes the right to write it */
+        unlock(dir, name); /* moving a folder changes its "..", which needs write permission on it */
         do
                 snprintf(to, sizeof(to), ".cellgate-%lu", t->moved++);
         while (renameat(dir, name, t->top, to) < 0 &&
@@ -452,7 +452,7 @@ static bool move_up(struct tree *t, int dir, const char *name)
         return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
-/* A folder in the topmost one, with all in it that is no folder. */
+/* Empties a folder of the topmost one: unlinks its files, moves its subfolders up. */
 static bool remove_folder(struct tree *t, const char *name)
 {
         const struct dirent *d;
@@ -475,7 +475,7 @@ static bool remove_folder(struct tree *t, const char *name)
         return unlinkat(t->top, name, AT_REMOVEDIR) == 0 && all;
 }
 
-/* Once through the topmost folder; returns how many entries of it went. */
+/* Goes through the topmost folder once; returns the number of entries that were removed. */
 static size_t remove_pass(struct tree *t, DIR *dir, bool *left)
 {
         const struct dirent *d;

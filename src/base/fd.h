@@ -52,18 +52,18 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 /*
- * The same for a file in a folder that cells write: never waits; what is no regular file is an
- * error.
+ * The same for a file in a folder that cells can write to: never blocks, and fails for anything but
+ * a regular file.
  */
 int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
-/* A pipe whose writers may hold it open for ever: CG_TIMEOUT when its end has not come by then. */
+/* For a pipe whose writers may never close it: CG_TIMEOUT when there was no end of file in time. */
 int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len,
                       struct cg_err *err);
 
 /*
- * realpath(3) by three system calls, or one where @path is not there. That counts where a kernel's
- * start has it for dozens of paths. True, or false and errno.
+ * realpath(3) with three system calls, or one when @path does not exist: a kernel's start resolves
+ * dozens of paths. False: errno is set.
  */
 bool cg_real_path(const char *path, char ret[PATH_MAX]);
 
@@ -75,8 +75,8 @@ bool cg_real_path(const char *path, char ret[PATH_MAX]);
 int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
 /*
- * Makes folder @path with mode 0700, or takes what is there if nobody else could change it; false:
- * somebody else has the name.
+ * Makes the folder @path with mode 0700, or accepts an existing one that nobody else can change.
+ * False: the name is taken by something else.
  */
 bool cg_make_own_dir(const char *path);
 

@@ -1,6 +1,6 @@
 /*
  * JSON envelopes with jansson: loading with line and column, typed getters, output. Payloads are
- * never parsed with this.
+ * never parsed with this, but read as text: json_text.h.
  */
 #ifndef CG_BASE_JSON_H
 #define CG_BASE_JSON_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json_text.h"
 
 static inline void cg_json_decrefp_(json_t **j)
 {
@@ -46,24 +47,6 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 
 /* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
-
-/*
- * Checks that @text is exactly one JSON object: RFC 8259 grammar, at most @depth levels, with white
- * space around it allowed. Numbers of any size, lone surrogate escapes and \u0000 are fine: nothing
- * is converted. CG_E_PARSE says where.
- */
-int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
-/*
- * As cg_json_check_object(), and no lone surrogate escapes: programs that decode them cannot print
- * or encode the text.
- */
-int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err);
-
-/*
- * The same check for the one JSON value at the start of @text; *ret: where it ends, leading white
- * space included.
- */
-int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);
 
 /*
  * The variables of this process that MCP servers inherit (cg_proc_env_passes()), {"NAME": "VALUE"},

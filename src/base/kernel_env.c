@@ -144,7 +144,7 @@ bool cg_kernel_env_fits(const char *dir, char version[64])
         return has(dir, "bin/python") && has(dir, "lib/python" CG_PYTHON_VERSION "/site-packages");
 }
 
-/* What the file of @dir says; NULL where there is none. Caller frees. */
+/* Content of the file in @dir; NULL when there is none. Caller frees. */
 static char *read_state(const char *dir)
 {
         char path[PATH_MAX], *text = NULL;

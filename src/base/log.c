@@ -14,8 +14,8 @@
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
 /*
- * What comes from MCP servers and kernels stands in it, and the log may be a terminal: one line,
- * and nothing that acts or deceives.
+ * Records contain text of MCP servers and kernels, and the log may be a terminal: the text is
+ * rendered as one line without control characters.
  */
 static size_t put_escaped(char *out, size_t room, const char *text)
 {
@@ -26,7 +26,7 @@ static size_t put_escaped(char *out, size_t room, const char *text)
                 return 0;
         n = b.len < room ? b.len : room - 1;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
-                n--; /* not in the middle of a character */
+                n--; /* do not cut a character */
         memcpy(out, b.data ? b.data : "", n);
         return n;
 }

@@ -3,7 +3,7 @@
 
 #include <zmq.h>
 
-/* Messages of one socket before the others get a turn. */
+/* Messages handled for one socket before the other sockets are served. */
 #define BURST 32
 
 static void mark_dirty(struct cg_zsock *z)
@@ -46,7 +46,7 @@ static void serve(struct cg_zsock *z)
 
 static void on_idle(uv_idle_t *h)
 {
-        (void)h; /* its existence makes the loop poll with no timeout */
+        (void)h; /* an active idle handle makes the loop poll without a timeout */
 }
 
 static void on_prepare(uv_prepare_t *h)
@@ -95,7 +95,7 @@ int cg_zloop_init(struct cg_zloop *zl, uv_loop_t *loop, struct cg_err *err)
                 r = uv_prepare_start(&zl->prepare, on_prepare);
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
-        /* They alone shall not keep the loop running. */
+        /* These handles must not keep the loop running by themselves. */
         uv_unref((uv_handle_t *)&zl->prepare);
         uv_unref((uv_handle_t *)&zl->idle);
         return 0;

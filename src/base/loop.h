@@ -1,6 +1,6 @@
 /*
- * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and means only "look at ZMQ_EVENTS again", also
- * after every send and receive; these few functions keep to that, so that nobody else must know.
+ * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and only means that ZMQ_EVENTS must be read again,
+ * also after every send and receive. These functions do so for all users of ZeroMQ sockets.
  */
 #ifndef CG_BASE_LOOP_H
 #define CG_BASE_LOOP_H

@@ -13,12 +13,12 @@
 #include "base/fd.h"
 #include "base/util.h"
 
-/* What SIGKILL does not end in that time is stuck in the system. */
+/* A process that SIGKILL does not end in this time is stuck in a system call. */
 #define KILLED_MS 5000
 /* Longest line of /etc/passwd. */
 #define PASSWD_LINE_MAX 16384
 
-/* What the child needs, prepared before the fork, so that it allocates nothing. */
+/* Data of the child, prepared before the fork because the child must not allocate. */
 struct child_plan {
         const struct cg_proc_spec *spec;
         const char *path;
@@ -87,7 +87,10 @@ static void child_fds(struct child_plan *p)
                 if (dup2(p->moved[i], s->fds[i].as) < 0)
                         child_fail(p, 0);
         }
-        /* err_fd stays open to tell about exec; it and the rest are close-on-exec by this. */
+        /*
+         * err_fd stays open to report a failed exec. This call makes it and all others close-on-
+         * exec.
+         */
         if (syscall(SYS_close_range, p->top, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */) < 0)
                 child_fail(p, 0);
 }
@@ -164,7 +167,7 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
                 if (spec->fds[i].as >= plan.top)
                         plan.top = spec->fds[i].as + 1;
 
-        /* No handler of the host may run in the child, where its world is gone. */
+        /* No signal handler of the host may run in the child. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
         pid = fork();
@@ -207,7 +210,7 @@ int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_e
         if (r != 0)
                 return r;
         /*
-         * A host that reaps all children by itself may have been faster: then the status is lost.
+         * A host that reaps all children may already have reaped this one: then the status is lost.
          */
         while (waitpid(p->pid, &st, 0) < 0) {
                 if (errno != EINTR) {
@@ -287,8 +290,8 @@ static bool listed(pid_t pid, const pid_t *list, size_t n)
 }
 
 /*
- * Kills and reaps it; false when it does not end: stuck in the system, on a dead disk, say. Whoever
- * is left with it has to wait.
+ * Kills and reaps the process; false when it does not end in time, for example because it waits for
+ * a dead disk.
  */
 static bool end_child(pid_t pid)
 {
@@ -301,9 +304,9 @@ static bool end_child(pid_t pid)
 }
 
 /*
- * Reaps the children but for @keep, killing them first or only if they have ended. Returns whether
- * there was one. What another thread has started stands in that thread's list; in our processes one
- * thread starts all.
+ * Reaps the children except those in @keep, after killing them or only if they have ended. Returns
+ * true when there was one. The list has the children of this thread only; in our processes one
+ * thread starts all of them.
  */
 static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
 {
@@ -329,7 +332,10 @@ static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
 
 void cg_proc_kill_children(const pid_t *keep, size_t n)
 {
-        /* Killing one may hand us its children: a few rounds, each with an end. */
+        /*
+         * A killed child's children become ours when we are a subreaper: a bounded number of
+         * rounds.
+         */
         for (int round = 0; round < 16 && reap_children(keep, n, true); round++)
                 ;
 }
@@ -337,6 +343,46 @@ void cg_proc_kill_children(const pid_t *keep, size_t n)
 void cg_proc_reap_children(const pid_t *keep, size_t n)
 {
         reap_children(keep, n, false);
+}
+
+bool cg_proc_read_text(const char *path, char *text, size_t size)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return n >= 0;
+}
+
+pid_t cg_proc_of_entry(const char *name)
+{
+        return name[0] >= '1' && name[0] <= '9' ? (pid_t)strtol(name, NULL, 10) : 0;
+}
+
+bool cg_proc_read_stat(pid_t pid, struct cg_proc_stat *ret)
+{
+        char path[64] = "/proc/self/stat", text[1024];
+        const char *rest;
+        unsigned long utime, stime;
+        unsigned long long started;
+        long cutime, cstime;
+        int parent, group;
+
+        if (pid)
+                snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        if (!cg_proc_read_text(path, text, sizeof(text)))
+                return false;
+        rest = strrchr(text, ')'); /* the process chooses its name, which may contain ")" */
+        if (!rest ||
+            sscanf(rest, ") %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu",
+                   &parent, &group, &utime, &stime, &cutime, &cstime, &started) != 7)
+                return false;
+        *ret = (struct cg_proc_stat){ .pid = pid ? pid : getpid(),
+                                      .parent = parent,
+                                      .group = group,
+                                      .started = started,
+                                      .ticks = utime + stime + (uint64_t)cutime + (uint64_t)cstime };
+        return true;
 }
 
 void cg_proc_describe(int status, char *buf, size_t size)

@@ -7,6 +7,7 @@
 
 #include <linux/limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include "base/err.h"
 
@@ -26,7 +27,7 @@ struct cg_proc_spec {
         size_t n_fds;
         /* setsid(): own session and process group, so that the group can be ended whole */
         bool new_session;
-        /* PDEATHSIG SIGKILL: a second net; the first is a lifeline the child watches */
+        /* PDEATHSIG SIGKILL, in addition to the lifeline that the child watches */
         bool die_with_parent;
 };
 
@@ -55,12 +56,12 @@ int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_e
 void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms);
 
 /*
- * Kills and reaps the calling process's children, but for @keep, and what they hand down to it by
- * their end: all descendants, where it is a subreaper (PR_SET_CHILD_SUBREAPER).
+ * Kills and reaps the calling process's children except those in @keep, and all their descendants
+ * when the process is a subreaper (PR_SET_CHILD_SUBREAPER).
  */
 void cg_proc_kill_children(const pid_t *keep, size_t n);
 
-/* Reaps those of them that have ended, and kills none. */
+/* Reaps the children that have ended, except those in @keep; kills none. */
 void cg_proc_reap_children(const pid_t *keep, size_t n);
 
 /*
@@ -69,10 +70,26 @@ void cg_proc_reap_children(const pid_t *keep, size_t n);
  */
 bool cg_account_home(char ret[PATH_MAX]);
 /*
- * Whether an MCP server inherits this variable, "NAME" or "NAME=VALUE": what programs need to run
- * at all, no secrets.
+ * Returns true when MCP servers inherit this variable, "NAME" or "NAME=VALUE": variables that
+ * programs need to run, none with secrets.
  */
 bool cg_proc_env_passes(const char *var);
+
+/* Fields of /proc/PID/stat. */
+struct cg_proc_stat {
+        pid_t pid, parent, group;
+        uint64_t ticks;   /* processor time, with that of children it has waited for */
+        uint64_t started; /* in ticks since the machine's start */
+};
+
+/* @pid 0: the calling process, through /proc/self. False when there is no such process. */
+bool cg_proc_read_stat(pid_t pid, struct cg_proc_stat *ret);
+
+/* The process that an entry of /proc is named after; 0 for all other entries. */
+pid_t cg_proc_of_entry(const char *name);
+
+/* Reads the start of a file of /proc as text; "" and false when it cannot be read. */
+bool cg_proc_read_text(const char *path, char *text, size_t size);
 
 /* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */
 void cg_proc_describe(int status, char *buf, size_t size);

@@ -30,6 +30,17 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
         return n;
 }
 
+size_t cg_utf8_put(uint32_t c, char *out)
+{
+        static const unsigned char marks[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+        size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+
+        for (size_t i = n; --i; c >>= 6)
+                out[i] = (char)(0x80 | (c & 0x3f));
+        out[0] = (char)(marks[n == 1 ? 0 : n] | c);
+        return n;
+}
+
 #define EACH(byte) (0x0101010101010101u * (byte))
 /* Not 0 when a byte of @w is below @n, at most 0x80: bytes of 0x80 and more are not. */
 #define BELOW(w, n) (((w)-EACH(n)) & ~(w)&EACH(0x80u))
@@ -54,7 +65,7 @@ size_t cg_ascii_run(const char *p, size_t len)
 }
 
 #ifdef __SSE2__
-/* So many bytes at the start are plain, by sixteen; *stop: the next of them are not all. */
+/* Length of the unescaped prefix in steps of 16 bytes; *stop: an escape follows. */
 static size_t json_run_fast(const char *p, size_t len, bool *stop)
 {
         size_t i = 0;
@@ -62,7 +73,7 @@ static size_t json_run_fast(const char *p, size_t len, bool *stop)
         *stop = false;
         for (; len - i >= 16; i += 16) {
                 __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
-                /* signed: 0x80 and more too */
+                /* a signed comparison: true for 0x80 and above as well */
                 __m128i low = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20));
                 __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
                         slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
@@ -101,6 +112,35 @@ size_t cg_json_run(const char *p, size_t len)
                p[i] != '\\')
                 i++;
         return i;
+}
+
+static size_t min2(size_t a, size_t b)
+{
+        return a < b ? a : b;
+}
+
+size_t cg_text_distance(const char *a, const char *b, char (*fold)(char c))
+{
+        char x[CG_TEXT_DISTANCE_MAX], y[CG_TEXT_DISTANCE_MAX];
+        size_t d[CG_TEXT_DISTANCE_MAX + 1][CG_TEXT_DISTANCE_MAX + 1];
+        size_t n = strnlen(a, CG_TEXT_DISTANCE_MAX), m = strnlen(b, CG_TEXT_DISTANCE_MAX);
+
+        for (size_t i = 0; i <= n; i++)
+                d[i][0] = i;
+        for (size_t j = 0; j <= m; j++)
+                d[0][j] = j;
+        for (size_t i = 0; i < n; i++)
+                x[i] = fold ? fold(a[i]) : a[i];
+        for (size_t j = 0; j < m; j++)
+                y[j] = fold ? fold(b[j]) : b[j];
+        for (size_t i = 1; i <= n; i++)
+                for (size_t j = 1; j <= m; j++) {
+                        d[i][j] = min2(min2(d[i - 1][j], d[i][j - 1]) + 1,
+                                       d[i - 1][j - 1] + (x[i - 1] != y[j - 1]));
+                        if (i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1])
+                                d[i][j] = min2(d[i][j], d[i - 2][j - 2] + 1);
+                }
+        return d[n][m];
 }
 
 /* ------------------------------------------------------------------ escaping for display */
@@ -161,7 +201,10 @@ static void begin_word(struct cg_text_scan *s, const char *p, const char *end)
         s->word_end = p;
 }
 
-/* Is the letter of another script than its word, or the word made of look-alikes of ASCII? */
+/*
+ * True when the letter is of another script than its word, or the word consists of look-alikes of
+ * ASCII.
+ */
 static bool letter_deceives(const struct cg_text_scan *s, unsigned class)
 {
         unsigned script = script_of(class);

@@ -15,11 +15,25 @@
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
 /*
+ * Writes @c as UTF-8 and returns the length in bytes, at most 4. Surrogates become three bytes, as
+ * in WTF-8.
+ */
+size_t cg_utf8_put(uint32_t c, char *out);
+
+/*
  * How many bytes at the start of @p are ASCII; and how many of these stand in a JSON string as they
  * are. Eight at a time: a kernel's output and pictures pass here by the megabyte.
  */
 size_t cg_ascii_run(const char *p, size_t len);
 size_t cg_json_run(const char *p, size_t len);
+
+/*
+ * Edit distance between two names: how many characters must be inserted, removed, replaced or
+ * swapped with their neighbour. Compares at most CG_TEXT_DISTANCE_MAX bytes of each. @fold: maps
+ * characters that count as equal to one of them; may be NULL.
+ */
+#define CG_TEXT_DISTANCE_MAX 64
+size_t cg_text_distance(const char *a, const char *b, char (*fold)(char c));
 
 /* Purpose of rendered text. */
 enum cg_text_for {

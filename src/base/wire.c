@@ -231,7 +231,7 @@ int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err)
         return r < 0 ? CG_E_PROTO : 0;
 }
 
-/* Bytes of all raw frames; SIZE_MAX when that is no number. */
+/* Bytes of all raw frames; SIZE_MAX when the sum overflows. */
 static size_t raw_bytes(const struct cg_out *o)
 {
         size_t n = o->has_raw ? o->raw_len : 0;

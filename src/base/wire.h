@@ -153,7 +153,7 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 
 /* STREAM's flags. */
 #define CG_FLAG_STDERR 1u
-/* Events on the host wire: of another host's cell. */
+/* Flag of events on the host wire: the event is about a cell of another host. */
 #define CG_FLAG_FOREIGN 2u
 
 /* Version of all wires together: supervisor and library must agree. */
@@ -195,7 +195,7 @@ struct cg_bytes {
         size_t len;
 };
 
-/* What is sent: header fields, and the body as text (borrowed). */
+/* A message to send: header fields, and the body as text (borrowed). */
 struct cg_out {
         uint16_t type;
         uint16_t flags;
@@ -232,7 +232,7 @@ int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, 
                  size_t len, struct cg_err *err);
 int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more,
                        struct cg_err *err);
-/* And for who writes them: checks the message and makes its header. */
+/* The same for writers of frames: checks the message and makes its header. */
 int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER],
                   struct cg_err *err);
 

@@ -16,22 +16,19 @@
 #define FLAG_MORE    1
 #define FLAG_LONG    2
 #define FLAG_COMMAND 4
-/* Larger than anything that is waited for as a whole: the greeting, a command, a header. */
+/* Larger than any part that is read as a whole: the greeting, a command, a header. */
 #define IN_SIZE ((size_t)64 << 10)
 /* The handshake's READY; others are read and ignored. */
 #define MAX_COMMAND 512u
-/* Writes of one connection before the others get a turn, and pieces in one of them. */
+/* Writes to one connection before the others are served, and pieces in one write. */
 #define BURST  32
 #define PIECES 64
-/* What a waiting message costs beside its bytes, so that many empty ones are bounded too. */
+/* Cost of a queued message in addition to its bytes, so that empty messages are bounded too. */
 #define OUT_COST 256
 /* Flags and length of the longest frame head. */
 #define HEAD_MAX 9
 
-/*
- * A message that waits: pieces of it lie behind each other in the block itself, or are frames of
- * its owner.
- */
+/* A queued message: its pieces follow each other in the block, or are frames of its owner. */
 struct cg_zconn_out {
         struct cg_zconn_out *next;
         size_t len, done;
@@ -74,7 +71,7 @@ bool cg_zconn_wants_out(const struct cg_zconn *c)
         return c->first && (c->open || c->greeting);
 }
 
-/* What may be written now, as pieces for one write. */
+/* The pieces that can be written now, for one write. */
 static size_t gather(const struct cg_zconn *c, struct iovec *v)
 {
         size_t n = 0;
@@ -122,7 +119,10 @@ void cg_zconn_flush(struct cg_zconn *c)
                 if (n < 0 && errno == EAGAIN)
                         return;
                 if (n < 0 && errno != EINTR) {
-                        /* Its end will be read, behind what it has sent. */
+                        /*
+                         * The peer closed the connection: its last messages are read first, then
+                         * the end of file.
+                         */
                         c->deaf = true;
                         cg_zconn_drop(c);
                         return;
@@ -446,7 +446,7 @@ static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int
         return r;
 }
 
-/* Handles one piece of what was read: 1; 0 when it is not complete; negative. */
+/* Handles one piece of the bytes read: 1; 0 when it is not complete; negative. */
 static int parse(struct cg_zconn *c, int *messages, struct cg_err *err)
 {
         const unsigned char *p = c->in + c->in_pos;
@@ -469,7 +469,7 @@ static int parse(struct cg_zconn *c, int *messages, struct cg_err *err)
         return parse_frame(c, p, n, messages, err);
 }
 
-/* Reads once; a large frame without a copy. 0; CG_TIMEOUT when nothing is there; negative. */
+/* Reads once; a large frame is not copied. 0; CG_TIMEOUT when nothing can be read; negative. */
 static int fill(struct cg_zconn *c, int *messages, struct cg_err *err)
 {
         bool direct = c->left >= IN_SIZE && !c->in_len;
@@ -517,7 +517,7 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
         while (used < budget && !c->paused && !c->ended) {
                 int r = parse(c, &used, &err);
 
-                /* a read that was short has taken all there was: if more comes, the socket tells */
+                /* a short read has emptied the socket: poll reports further data */
                 if (r == 0) {
                         r = c->drained ? CG_TIMEOUT : fill(c, &used, &err);
                         if (r == CG_TIMEOUT) {

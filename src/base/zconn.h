@@ -62,7 +62,7 @@ struct cg_zconn {
         /* writing */
         /* the handshake is done: messages may follow. libzmq loses what comes together with it */
         bool open;
-        bool greeting; /* our part of the handshake is still to be written */
+        bool greeting; /* our part of the handshake has not been written completely */
         bool deaf;     /* the peer reads no more */
         struct cg_zconn_out *first, **last;
         size_t queued, max;

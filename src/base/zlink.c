@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/util.h"
 
-/* Reads and messages of one link before the others get a turn. */
+/* Reads and messages of one link before the others are served. */
 #define BURST 32
 
 static struct cg_zlink *of(struct cg_zconn *c)
@@ -56,8 +56,8 @@ static void on_poll(uv_poll_t *h, int status, int events)
 
         if (status < 0) {
                 /*
-                 * libuv has stopped watching: the peer is gone. What it sent can still be read, and
-                 * then its end.
+                 * libuv has stopped polling because the peer closed the connection. Its last
+                 * messages can still be read, and then the end of file.
                  */
                 z->broken = true;
                 z->conn.deaf = true;
@@ -198,7 +198,7 @@ void cg_zlink_close(struct cg_zlink *z, void (*closed)(struct cg_zlink *z))
         if (z->closing)
                 return;
         z->closing = true;
-        z->conn.paused = true; /* nothing more is handed out, also from inside of a callback */
+        z->conn.paused = true; /* no further messages are delivered, also when called from a callback */
         z->on_closed = closed;
         cg_zconn_drop(&z->conn);
         uv_close((uv_handle_t *)&z->poll, on_handle_closed);

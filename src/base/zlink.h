@@ -21,7 +21,7 @@ struct cg_zlink {
         void (*on_closed)(struct cg_zlink *z);
         void *data;
         uv_poll_t poll;
-        uv_idle_t idle; /* runs while there is something to do that the socket will not tell of */
+        uv_idle_t idle; /* active while there is work that poll does not report */
         int events, handles;
         bool paused, broken, closing;
 };
@@ -46,14 +46,14 @@ int cg_zlink_send(struct cg_zlink *z, const struct cg_out *out, struct cg_err *e
 int cg_zlink_send_json(struct cg_zlink *z, const struct cg_out *out, json_t *body, struct cg_err *err);
 /* The same with the raw frames of @m moved out of it. */
 int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *out, struct cg_msg *m, struct cg_err *err);
-/* Nothing is read or handed out until resumed: the peer's writes block. */
+/* Nothing is read or delivered until resumed: the peer's writes block. */
 void cg_zlink_pause(struct cg_zlink *z, bool paused);
 /*
  * Hands out what has arrived, at most @max messages, instead of waiting for the loop to do it. Not
  * from inside on_msg.
  */
 void cg_zlink_catch_up(struct cg_zlink *z, int max);
-/* What waits is dropped; @closed (may be NULL) runs later from the loop: *z may be freed there. */
+/* Drops queued messages; @closed (may be NULL) runs later from the loop: *z may be freed there. */
 void cg_zlink_close(struct cg_zlink *z, void (*closed)(struct cg_zlink *z));
 
 #endif

@@ -149,13 +149,13 @@ static int tell(const struct gen *g, const char *report_text)
         cg_auto_buf struct cg_buf b = { .max = 65536 }, package = { .max = 4096 };
         struct cg_report_counts counts = { 0, 0, 0 };
         struct cg_screen screen;
-        struct cg_raw report, name;
+        struct cg_slice report, name;
         size_t n;
         int r;
 
         cg_screen_init(&screen);
-        if (cg_raw_object(report_text, strlen(report_text), &report, NULL) < 0 ||
-            !cg_raw_member(report, "package", &name) || cg_raw_string(name, &package, NULL) < 0)
+        if (cg_json_object_slice(report_text, strlen(report_text), &report, NULL) < 0 ||
+            !cg_json_find(report, "package", &name) || cg_json_string(name, &package, NULL) < 0)
                 return CG_EXIT_USAGE;
         cg_report_tell(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;

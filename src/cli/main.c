@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
@@ -62,7 +63,7 @@ static int unknown(const char *name)
         struct cg_err err;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
-                size_t d = cg_opt_distance(name, commands[i].name);
+                size_t d = cg_text_distance(name, commands[i].name, NULL);
 
                 if (d < least && d < strlen(commands[i].name)) {
                         least = d;

@@ -11,11 +11,11 @@
 
 /* One element of the list. */
 struct entry {
-        struct cg_str text;   /* its JSON text */
-        struct cg_str name;   /* the tool's; s is NULL when there is none */
-        struct cg_str module; /* empty: rejected */
-        struct cg_str report; /* its JSON object */
-        struct cg_str reason; /* of a rejection, for the catalogue */
+        struct cg_slice text;   /* its JSON text */
+        struct cg_slice name;   /* the tool's; s is NULL when there is none */
+        struct cg_slice module; /* empty: rejected */
+        struct cg_slice report; /* its JSON object */
+        struct cg_slice reason; /* of a rejection, for the catalogue */
         /* the module got a hash because another tool would have had the same name */
         bool clashed;
         size_t index;
@@ -53,7 +53,7 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
 
         cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         cg_put(&o, "{\"tool\":");
-        if (e->name.s)
+        if (e->name.p)
                 cg_put_json_text(&o, e->name);
         else
                 cg_put(&o, "null");
@@ -71,7 +71,7 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
                 cg_put(&o, "}");
         }
         cg_put(&o, "]}");
-        e->reason = cg_arena_copy(&g->arena, r->reason.s, r->reason.n);
+        e->reason = cg_arena_copy(&g->arena, r->reason.p, r->reason.len);
         e->report = cg_out_copy(&o, &g->arena);
 }
 
@@ -82,7 +82,7 @@ static void reject(struct generator *g, struct entry *e, const char *why)
         cg_gen_report_init(&r, &g->arena);
         cg_gen_warn(&r, CG_GEN_REJECTED, NULL, "%s", why);
         put_report(g, e, &r);
-        e->module = CG_STR("");
+        e->module = CG_SLICE("");
 }
 
 static int whole_report(struct generator *g, char **ret, struct cg_err *err)
@@ -110,21 +110,21 @@ static int whole_report(struct generator *g, char **ret, struct cg_err *err)
  */
 static void guess_name(struct generator *g, struct entry *e)
 {
-        struct cg_str s = cg_split_name(e->text);
+        struct cg_slice s = cg_split_name(e->text);
         size_t n = 0;
 
-        while (n < s.n && n < 200 && s.s[n] >= 0x20 && s.s[n] < 0x7f)
+        while (n < s.len && n < 200 && s.p[n] >= 0x20 && s.p[n] < 0x7f)
                 n++;
         if (n)
-                e->name = cg_arena_copy(&g->arena, s.s, n);
+                e->name = cg_arena_copy(&g->arena, s.p, n);
 }
 
 static int read_tool(struct cg_arena *a, const struct entry *e, struct cg_j **ret, struct cg_err *err)
 {
-        if (e->text.n > CG_GEN_MAX_TOOL_TEXT)
-                return cg_fail(err, CG_E_LIMIT, "the definition has %zu bytes; %u is the limit", e->text.n,
+        if (e->text.len > CG_GEN_MAX_TOOL_TEXT)
+                return cg_fail(err, CG_E_LIMIT, "the definition has %zu bytes; %u is the limit", e->text.len,
                                CG_GEN_MAX_TOOL_TEXT);
-        return cg_j_read(a, e->text.s, e->text.n, CG_GEN_MAX_READ_DEPTH, ret, err);
+        return cg_j_read(a, e->text.p, e->text.len, CG_GEN_MAX_READ_DEPTH, ret, err);
 }
 
 /* Finds the tool's name, or rejects the element. Negative only when out of memory. */
@@ -151,18 +151,18 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
         name = cg_j_getz(def, "name");
         if (!cg_j_is(name, CG_J_STRING)) {
                 reject(g, e, def->kind == CG_J_OBJECT ? "the tool has no name" : "not an object");
-        } else if (name->text.n > CG_GEN_MAX_TOOL_NAME) {
-                e->name = cg_arena_copy(&g->arena, name->text.s, 200);
+        } else if (name->text.len > CG_GEN_MAX_TOOL_NAME) {
+                e->name = cg_arena_copy(&g->arena, name->text.p, 200);
                 reject(g, e, "the name is too long");
         } else {
-                e->name = cg_arena_copy(&g->arena, name->text.s, name->text.n);
+                e->name = cg_arena_copy(&g->arena, name->text.p, name->text.len);
         }
         return 0;
 }
 
 static int read_list(struct generator *g, const char *tools, size_t len, struct cg_err *err)
 {
-        cg_auto_free struct cg_str *items = NULL;
+        cg_auto_free struct cg_slice *items = NULL;
         int rc;
 
         if (len > CG_GEN_MAX_TEXT)
@@ -193,14 +193,14 @@ static int read_list(struct generator *g, const char *tools, size_t len, struct 
 static int by_tool(const void *x, const void *y)
 {
         const struct entry *a = *(struct entry *const *)x, *b = *(struct entry *const *)y;
-        int c = cg_str_cmp(a->name, b->name);
+        int c = cg_slice_cmp(a->name, b->name);
 
         return c ? c : (a->index > b->index) - (a->index < b->index);
 }
 
 static int by_module(const void *x, const void *y)
 {
-        return cg_str_cmp((*(struct entry *const *)x)->module, (*(struct entry *const *)y)->module);
+        return cg_slice_cmp((*(struct entry *const *)x)->module, (*(struct entry *const *)y)->module);
 }
 
 /* Entries that are still in, sorted by name; of equal names the first in the list stays. */
@@ -212,11 +212,11 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
         if (!list)
                 return NULL;
         for (size_t i = 0; i < g->n; i++)
-                if (g->entries[i].name.s && !g->entries[i].report.n)
+                if (g->entries[i].name.p && !g->entries[i].report.len)
                         list[n++] = &g->entries[i];
         qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
-                if (kept && cg_str_eq(list[kept - 1]->name, list[i]->name))
+                if (kept && cg_slice_eq(list[kept - 1]->name, list[i]->name))
                         reject(g, list[i],
                                "another tool of this name stands earlier in the list: that one counts");
                 else
@@ -244,7 +244,7 @@ static int name_modules(struct generator *g, struct entry **list, size_t *n, str
         for (size_t i = 0; i < *n; i++) {
                 list[i]->module = names[i].name;
                 list[i]->clashed = names[i].level > 0;
-                if (names[i].name.n)
+                if (names[i].name.len)
                         list[kept++] = list[i];
                 else
                         reject(g, list[i], "no module name could be found that tells it from the others");
@@ -265,7 +265,7 @@ static int write_module(struct cg_package *p, struct cg_tool *t, struct cg_err *
         cg_tool_put_module(t, &o);
         if (cg_out_check(&o, err) < 0)
                 return o.rc;
-        snprintf(name, sizeof(name), "%.*s.py", (int)t->module.n, t->module.s);
+        snprintf(name, sizeof(name), "%.*s.py", (int)t->module.len, t->module.p);
         return cg_package_add(p, name, cg_out_str(&o), err);
 }
 
@@ -273,7 +273,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
 {
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_tool t = {
-                .arena = &a, .server = cg_str_of(g->o->server), .name = e->name, .module = e->module
+                .arena = &a, .server = cg_slice_of(g->o->server), .name = e->name, .module = e->module
         };
         cg_auto_out struct cg_out data;
         int rc;
@@ -294,7 +294,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                 if (e->clashed)
                         cg_gen_warn(&t.report, CG_GEN_FULL, NULL,
                                     "the module is called %.*s: another tool's name is too similar",
-                                    (int)e->module.n, e->module.s);
+                                    (int)e->module.len, e->module.p);
                 rc = write_module(p, &t, err);
                 if (rc == CG_E_LIMIT)
                         cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its module would be too big");
@@ -308,7 +308,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
         }
         put_report(g, e, &t.report);
         if (t.report.status == CG_GEN_REJECTED)
-                e->module = CG_STR("");
+                e->module = CG_SLICE("");
         return a.failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
 }
 
@@ -321,7 +321,7 @@ static void put_rejected(struct generator *g, struct cg_out *o)
         if (!list)
                 return;
         for (size_t i = 0; i < g->n; i++)
-                if (!g->entries[i].module.n && g->entries[i].name.s)
+                if (!g->entries[i].module.len && g->entries[i].name.p)
                         list[n++] = &g->entries[i];
         qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
@@ -353,16 +353,16 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
 
         cg_out_init(&doc, CG_GEN_MAX_DATA_BYTES);
         cg_put(&doc, "MCP server \"");
-        cg_put_folded(&doc, cg_str_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
+        cg_put_folded(&doc, cg_slice_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
         cg_putf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
         for (size_t i = 0; i < n; i++) {
-                int len = (int)list[i]->module.n;
+                int len = (int)list[i]->module.len;
 
                 if (!len)
                         continue;
                 cg_putf(&doc, " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.",
-                        root_name(g->o), g->package, len, list[i]->module.s, len, list[i]->module.s, len,
-                        list[i]->module.s);
+                        root_name(g->o), g->package, len, list[i]->module.p, len, list[i]->module.p, len,
+                        list[i]->module.p);
                 break;
         }
         cg_put(&doc, "\n\n");
@@ -381,7 +381,7 @@ static int write_unavailable(struct generator *g, struct cg_package *p, struct c
 
         cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
         cg_put(&o, "raise ImportError(");
-        cg_put_str(&o, cg_str_of(g->o->unavailable));
+        cg_put_str(&o, cg_slice_of(g->o->unavailable));
         cg_put(&o, ")\n");
         return cg_out_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_out_str(&o), err);
 }
@@ -397,7 +397,7 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
         put_catalogue_doc(g, list, n, &o);
         cg_put(&o, "\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
-                if (!list[i]->module.n)
+                if (!list[i]->module.len)
                         continue;
                 cg_put_str(&o, list[i]->module);
                 cg_put(&o, ", ");
@@ -436,12 +436,12 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "\n\n"
                 "def __dir__():\n"
                 "    return [\"search\", *catalogue.packages(__path__)]\n";
-        int rc = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_STR(text), err);
+        int rc = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
 
-        return rc < 0 ? rc : cg_package_put_root(p, "py.typed", "", CG_STR(""), err);
+        return rc < 0 ? rc : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
 }
 
-static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_str mark,
+static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_slice mark,
                          struct cg_err *err)
 {
         cg_auto_package struct cg_package *p = NULL;
@@ -484,7 +484,7 @@ static int generate(struct generator *g, struct cg_err *err)
         if (rc < 0)
                 return rc;
         cg_put(&mark, CG_PACKAGE_MARK);
-        cg_put_json_str(&mark, cg_str_of(g->o->server));
+        cg_put_json_str(&mark, cg_slice_of(g->o->server));
         cg_put(&mark, ",\n");
         if (cg_out_check(&mark, err) < 0)
                 return mark.rc;

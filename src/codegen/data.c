@@ -162,7 +162,7 @@ static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum f
 {
         *ret = ARRAY;
         for (size_t i = 0; i < CG_ARRAY_LEN(forms); i++) {
-                if (!cg_str_is(v->key, forms[i].keyword))
+                if (!cg_slice_is(v->key, forms[i].keyword))
                         continue;
                 *ret = forms[i].form;
                 if (*ret == DROP)
@@ -189,7 +189,7 @@ static void check_ref(struct data *d, const struct cg_j *at)
         const struct cg_j *v = cg_j_getz(at, "$ref");
         struct cg_j *to;
 
-        if (!cg_j_is(v, CG_J_STRING) || !v->text.n)
+        if (!cg_j_is(v, CG_J_STRING) || !v->text.len)
                 return;
         switch (cg_schema_ref(d->schema, v->text, &to)) {
         case CG_REF_OK:
@@ -259,7 +259,7 @@ static void put_renames(struct cg_out *o, const struct cg_class *c)
         for (size_t i = 0; i < c->n_fields; i++) {
                 const struct cg_field *f = &c->fields[i];
 
-                if (!f->name.n || cg_str_eq(f->name, f->wire))
+                if (!f->name.len || cg_slice_eq(f->name, f->wire))
                         continue;
                 put_pairs_begin(o, "w", &any);
                 cg_put_json_str(o, f->name);
@@ -276,7 +276,7 @@ static void put_nested(struct cg_out *o, const struct cg_class *c)
         for (size_t i = 0; i < c->n_fields; i++) {
                 const struct cg_field *f = &c->fields[i];
 
-                if (!f->spec.n)
+                if (!f->spec.len)
                         continue;
                 put_pairs_begin(o, "m", &any);
                 cg_put_json_str(o, f->wire);
@@ -314,11 +314,11 @@ static void put_class_data(struct cg_tool *t, struct cg_out *o, const struct cg_
 
 /* ------------------------------------------------------------------ the entry */
 
-static void put_text(struct cg_out *o, const char *key, struct cg_str s, size_t max)
+static void put_text(struct cg_out *o, const char *key, struct cg_slice s, size_t max)
 {
         bool cut;
 
-        if (!s.n)
+        if (!s.len)
                 return;
         cg_putf(o, ",\"%s\":", key);
         cg_put_json_str(o, cg_cut_chars(s, max, &cut));

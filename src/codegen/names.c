@@ -257,26 +257,26 @@ static const char *const stdlib[] = {
 /* What the root package and the kernel use themselves. */
 static const char *const no_package[] = { "cellgate_kernel", "cellgate_tools", "mcptools", "search" };
 
-static bool among(struct cg_str s, const char *const *list, size_t n)
+static bool among(struct cg_slice s, const char *const *list, size_t n)
 {
         for (size_t i = 0; i < n; i++)
-                if (cg_str_is(s, list[i]))
+                if (cg_slice_is(s, list[i]))
                         return true;
         return false;
 }
 
-bool cg_is_keyword(struct cg_str s)
+bool cg_is_keyword(struct cg_slice s)
 {
         return among(s, keywords, CG_ARRAY_LEN(keywords));
 }
 
 /* FNV-1a and a final mix, so that the first six digits depend on every byte. */
-uint64_t cg_name_hash(struct cg_str s)
+uint64_t cg_name_hash(struct cg_slice s)
 {
         uint64_t h = 0xcbf29ce484222325u;
 
-        for (size_t i = 0; i < s.n; i++)
-                h = (h ^ (unsigned char)s.s[i]) * 0x100000001b3u;
+        for (size_t i = 0; i < s.len; i++)
+                h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
         h ^= h >> 33;
         h *= 0xff51afd7ed558ccdu;
         h ^= h >> 33;
@@ -288,42 +288,42 @@ static bool letter_or_digit(uint32_t c)
         return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-static void put_hash(struct cg_out *o, struct cg_str original, int digits)
+static void put_hash(struct cg_out *o, struct cg_slice original, int digits)
 {
         char hex[17];
 
         snprintf(hex, sizeof(hex), "%016" PRIx64, cg_name_hash(original));
-        cg_puts(o, (struct cg_str){ hex, (size_t)digits });
+        cg_puts(o, (struct cg_slice){ hex, (size_t)digits });
 }
 
 /* Every character that cannot stand in a name becomes one '_'. */
-static void put_sanitised(struct cg_out *o, struct cg_str s, bool lower)
+static void put_sanitised(struct cg_out *o, struct cg_slice s, bool lower)
 {
-        while (s.n) {
+        while (s.len) {
                 uint32_t c = cg_next_char(&s);
                 char out = letter_or_digit(c) ? (char)c : '_';
 
                 if (lower && out >= 'A' && out <= 'Z')
                         out = (char)(out | 32);
-                cg_puts(o, (struct cg_str){ &out, 1 });
+                cg_puts(o, (struct cg_slice){ &out, 1 });
         }
 }
 
-static struct cg_str strip_underscores(struct cg_str s, bool tail)
+static struct cg_slice strip_underscores(struct cg_slice s, bool tail)
 {
-        while (s.n && *s.s == '_') {
-                s.s++;
-                s.n--;
+        while (s.len && *s.p == '_') {
+                s.p++;
+                s.len--;
         }
-        while (tail && s.n && s.s[s.n - 1] == '_')
-                s.n--;
+        while (tail && s.len && s.p[s.len - 1] == '_')
+                s.len--;
         return s;
 }
 
-static bool has_letter_or_digit(struct cg_str s)
+static bool has_letter_or_digit(struct cg_slice s)
 {
-        for (size_t i = 0; i < s.n; i++)
-                if (letter_or_digit((unsigned char)s.s[i]))
+        for (size_t i = 0; i < s.len; i++)
+                if (letter_or_digit((unsigned char)s.p[i]))
                         return true;
         return false;
 }
@@ -332,10 +332,10 @@ static bool has_letter_or_digit(struct cg_str s)
  * The name the rules give, not yet unique. @prefix stands before what would start with a digit or
  * be empty.
  */
-static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool lower, const char *prefix)
+static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, bool lower, const char *prefix)
 {
         cg_auto_out struct cg_out raw, o;
-        struct cg_str s;
+        struct cg_slice s;
 
         cg_out_init(&raw, CG_GEN_MAX_TOOL_TEXT);
         cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
@@ -345,17 +345,17 @@ static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool 
          * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
          * own.
          */
-        if (s.n && *s.s == '_')
+        if (s.len && *s.p == '_')
                 s = strip_underscores(s, lower);
         if (!has_letter_or_digit(s)) {
                 cg_put(&o, prefix);
                 put_hash(&o, original, 6);
                 return cg_out_copy(&o, a);
         }
-        if (s.s[0] >= '0' && s.s[0] <= '9')
+        if (s.p[0] >= '0' && s.p[0] <= '9')
                 cg_put(&o, prefix);
-        if (s.n > CG_GEN_MAX_NAME) {
-                cg_puts(&o, (struct cg_str){ s.s, CG_GEN_MAX_NAME - 7 });
+        if (s.len > CG_GEN_MAX_NAME) {
+                cg_puts(&o, (struct cg_slice){ s.p, CG_GEN_MAX_NAME - 7 });
                 cg_put(&o, "_");
                 put_hash(&o, original, 6);
         } else {
@@ -372,17 +372,17 @@ static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool 
 static int by_name(const void *x, const void *y)
 {
         const struct cg_name *a = *(struct cg_name *const *)x, *b = *(struct cg_name *const *)y;
-        int c = cg_str_cmp(a->name, b->name);
+        int c = cg_slice_cmp(a->name, b->name);
 
-        return c ? c : cg_str_cmp(a->original, b->original);
+        return c ? c : cg_slice_cmp(a->original, b->original);
 }
 
 static int by_str(const void *x, const void *y)
 {
-        return cg_str_cmp(*(const struct cg_str *)x, *(const struct cg_str *)y);
+        return cg_slice_cmp(*(const struct cg_slice *)x, *(const struct cg_slice *)y);
 }
 
-static struct cg_str with_hash(struct cg_arena *a, const struct cg_name *n, struct cg_str base)
+static struct cg_slice with_hash(struct cg_arena *a, const struct cg_name *n, struct cg_slice base)
 {
         cg_auto_out struct cg_out o;
 
@@ -395,11 +395,11 @@ static struct cg_str with_hash(struct cg_arena *a, const struct cg_name *n, stru
 
 static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *n)
 {
-        struct cg_str base = base_name(a, n->original, kind == CG_NAME_MODULE,
-                                       kind == CG_NAME_MODULE ? "t_" : "p_");
+        struct cg_slice base = base_name(a, n->original, kind == CG_NAME_MODULE,
+                                         kind == CG_NAME_MODULE ? "t_" : "p_");
 
         n->level++;
-        n->name = n->level <= 2 ? with_hash(a, n, base) : CG_STR("");
+        n->name = n->level <= 2 ? with_hash(a, n, base) : CG_SLICE("");
 }
 
 /* One group of equal names; true when something changed. */
@@ -408,10 +408,10 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **
 {
         bool changed = false;
 
-        if (!group[0]->name.n || (n == 1 && !reserved))
+        if (!group[0]->name.len || (n == 1 && !reserved))
                 return false;
         for (size_t i = 0; i < n; i++) {
-                bool owner = group[i]->level == 0 && cg_str_eq(group[i]->name, group[i]->original);
+                bool owner = group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original);
 
                 if (owner && !reserved)
                         continue;
@@ -422,7 +422,7 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **
 }
 
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, size_t n,
-                     const struct cg_str *reserved, size_t n_reserved)
+                     const struct cg_slice *reserved, size_t n_reserved)
 {
         cg_auto_free struct cg_name **order = calloc(n + 1, sizeof(struct cg_name *));
         bool changed = true;
@@ -443,9 +443,9 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
                 changed = false;
                 qsort(order, n, sizeof(struct cg_name *), by_name);
                 for (size_t i = 0, end; i < n; i = end) {
-                        struct cg_str name = order[i]->name;
+                        struct cg_slice name = order[i]->name;
 
-                        for (end = i + 1; end < n && cg_str_eq(order[end]->name, name);)
+                        for (end = i + 1; end < n && cg_slice_eq(order[end]->name, name);)
                                 end++;
                         changed |= settle(a, kind, order + i, end - i,
                                           reserved &&
@@ -457,13 +457,13 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
 
 /* ------------------------------------------------------------------ classes */
 
-struct cg_str cg_class_base(struct cg_arena *a, struct cg_str hint)
+struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
 {
         cg_auto_out struct cg_out o;
         bool start = true;
 
         cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
-        while (hint.n && o.buf.len < 40) {
+        while (hint.len && o.buf.len < 40) {
                 uint32_t c = cg_next_char(&hint);
                 char out = (char)c;
 
@@ -476,7 +476,7 @@ struct cg_str cg_class_base(struct cg_arena *a, struct cg_str hint)
                 if (start && out >= 'a' && out <= 'z')
                         out = (char)(out & ~32);
                 start = false;
-                cg_puts(&o, (struct cg_str){ &out, 1 });
+                cg_puts(&o, (struct cg_slice){ &out, 1 });
         }
         if (!o.buf.len)
                 cg_put(&o, "Item");
@@ -503,7 +503,7 @@ static int check_server_name(const char *server, struct cg_err *err)
                                 err, CG_E_INVAL,
                                 "a server's name cannot have slashes, backslashes or control characters");
         }
-        if (cg_count_chars(cg_str_of(server)) > CG_GEN_MAX_SERVER_NAME)
+        if (cg_count_chars(cg_slice_of(server)) > CG_GEN_MAX_SERVER_NAME)
                 return cg_fail(err, CG_E_INVAL, "the server's name has more than %u characters",
                                CG_GEN_MAX_SERVER_NAME);
         return 0;
@@ -512,7 +512,7 @@ static int check_server_name(const char *server, struct cg_err *err)
 int cg_codegen_package_name(const char *server, char *buf, size_t size, struct cg_err *err)
 {
         cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_str s;
+        struct cg_slice s;
         bool taken;
         int rc, n;
 
@@ -521,10 +521,10 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         rc = check_server_name(server, err);
         if (rc < 0)
                 return rc;
-        s = base_name(&a, cg_str_of(server), true, "s_");
+        s = base_name(&a, cg_slice_of(server), true, "s_");
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");
         taken = among(s, stdlib, CG_ARRAY_LEN(stdlib)) || among(s, no_package, CG_ARRAY_LEN(no_package));
-        n = snprintf(buf, size, "%.*s%s", (int)s.n, s.s, taken ? "_" : "");
+        n = snprintf(buf, size, "%.*s%s", (int)s.len, s.p, taken ? "_" : "");
         return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_INVAL, "no room for the package name") : 0;
 }

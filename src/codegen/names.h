@@ -8,11 +8,11 @@
  * 64 bits of a name, for telling apart names that look alike. Not cryptographic: equal ones are
  * handled.
  */
-uint64_t cg_name_hash(struct cg_str s);
+uint64_t cg_name_hash(struct cg_slice s);
 
 struct cg_name {
-        struct cg_str original;
-        struct cg_str name; /* out; empty when it could not be told apart from another */
+        struct cg_slice original;
+        struct cg_slice name; /* out; empty when it could not be told apart from another */
         /* out: 0 as the rules give it, more: with a hash of the original behind it */
         int level;
 };
@@ -25,14 +25,14 @@ enum cg_name_kind { CG_NAME_MODULE, CG_NAME_FIELD };
  * may be NULL. False when out of memory.
  */
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, size_t n,
-                     const struct cg_str *reserved, size_t n_reserved);
+                     const struct cg_slice *reserved, size_t n_reserved);
 
 /*
  * CamelCase from a hint; never empty, never a keyword or a name that generated modules use. Not yet
  * unique.
  */
-struct cg_str cg_class_base(struct cg_arena *a, struct cg_str hint);
+struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint);
 
-bool cg_is_keyword(struct cg_str s);
+bool cg_is_keyword(struct cg_slice s);
 
 #endif

@@ -102,18 +102,18 @@ static int make_temp(struct cg_package *p, struct cg_err *err)
         return cg_fail_errno(err, "cannot make a temporary folder in the output folder");
 }
 
-static int open_folders(struct cg_package *p, const char *out_dir, struct cg_str mark, struct cg_err *err)
+static int open_folders(struct cg_package *p, const char *out_dir, struct cg_slice mark, struct cg_err *err)
 {
-        p->mark = malloc(mark.n + 1);
+        p->mark = malloc(mark.len + 1);
         if (!p->mark)
                 return cg_fail(err, CG_E_NOMEM, "package");
-        memcpy(p->mark, mark.s, mark.n);
-        p->mark_len = mark.n;
+        memcpy(p->mark, mark.p, mark.len);
+        p->mark_len = mark.len;
         p->out_fd = open_out_dir(out_dir, err);
         return p->out_fd < 0 ? p->out_fd : make_temp(p, err);
 }
 
-int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret,
+int cg_package_new(const char *out_dir, const char *name, struct cg_slice mark, struct cg_package **ret,
                    struct cg_err *err)
 {
         struct cg_package *p = calloc(1, sizeof(*p));
@@ -147,15 +147,15 @@ struct cg_package *cg_package_free(struct cg_package *p)
 /* ------------------------------------------------------------------ files */
 
 /* A new file of mode 0644, whatever the umask. */
-static int write_file(int at, const char *name, struct cg_str text, bool sync, struct cg_err *err)
+static int write_file(int at, const char *name, struct cg_slice text, bool sync, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         int rc;
 
         if (fd < 0)
                 return cg_fail_errno(err, "cannot make %s", name);
-        if (text.n) {
-                rc = cg_write_all(fd, text.s, text.n, err);
+        if (text.len) {
+                rc = cg_write_all(fd, text.p, text.len, err);
                 if (rc < 0)
                         return rc;
         }
@@ -164,7 +164,7 @@ static int write_file(int at, const char *name, struct cg_str text, bool sync, s
         return 0;
 }
 
-int cg_package_add(struct cg_package *p, const char *name, struct cg_str text, struct cg_err *err)
+int cg_package_add(struct cg_package *p, const char *name, struct cg_slice text, struct cg_err *err)
 {
         return write_file(p->fd, name, text, p->n_files++ < CG_GEN_FSYNC_FILES, err);
 }
@@ -191,7 +191,7 @@ static int starts_with(int at, const char *name, const char *start, size_t len)
         return !memcmp(buf, start, len);
 }
 
-int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_str text,
+int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_slice text,
                         struct cg_err *err)
 {
         char temp[48];
@@ -202,7 +202,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
                 if (!S_ISREG(st.st_mode) || !starts_with(p->out_fd, name, mark, strlen(mark)))
                         return cg_fail(err, CG_E_EXISTS,
                                        "%s in the output folder was not made by cellgate: remove it", name);
-                if ((size_t)st.st_size == text.n && starts_with(p->out_fd, name, text.s, text.n))
+                if ((size_t)st.st_size == text.len && starts_with(p->out_fd, name, text.p, text.len))
                         return 0;
         }
         snprintf(temp, sizeof(temp), "%s.file", p->temp);

@@ -6,44 +6,17 @@
 
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "codegen/limits.h"
 
-/* ------------------------------------------------------------------ strings and memory */
-
-struct cg_str cg_str_of(const char *s)
-{
-        return (struct cg_str){ s, strlen(s) };
-}
-
-int cg_str_cmp(struct cg_str a, struct cg_str b)
-{
-        size_t n = a.n < b.n ? a.n : b.n;
-        int r = n ? memcmp(a.s, b.s, n) : 0;
-
-        return r ? r : (a.n > b.n) - (a.n < b.n);
-}
-
-bool cg_str_eq(struct cg_str a, struct cg_str b)
-{
-        return a.n == b.n && (!a.n || !memcmp(a.s, b.s, a.n));
-}
-
-bool cg_str_is(struct cg_str a, const char *b)
-{
-        return cg_str_eq(a, cg_str_of(b));
-}
+/* ------------------------------------------------------------------ memory */
 
 struct cg_arena_chunk {
         struct cg_arena_chunk *next;
         size_t used, size;
         _Alignas(max_align_t) char data[];
 };
-
-void cg_arena_init(struct cg_arena *a)
-{
-        *a = (struct cg_arena){ 0 };
-}
 
 void cg_arena_fini(struct cg_arena *a)
 {
@@ -90,15 +63,15 @@ void *cg_arena_alloc(struct cg_arena *a, size_t size)
         return c->data + c->used - need;
 }
 
-struct cg_str cg_arena_copy(struct cg_arena *a, const char *s, size_t n)
+struct cg_slice cg_arena_copy(struct cg_arena *a, const char *s, size_t n)
 {
         char *p = cg_arena_alloc(a, n + 1);
 
         if (!p)
-                return CG_STR("");
+                return CG_SLICE("");
         if (n)
                 memcpy(p, s, n);
-        return (struct cg_str){ p, n };
+        return (struct cg_slice){ p, n };
 }
 
 /* ------------------------------------------------------------------ the tree */
@@ -132,92 +105,8 @@ static int no_memory(struct reader *r)
 
 static void skip_space(struct reader *r)
 {
-        while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
+        while (r->p < r->end && cg_json_is_space(*r->p))
                 r->p++;
-}
-
-static int hex4(struct reader *r, uint32_t *ret)
-{
-        uint32_t v = 0;
-
-        if (r->end - r->p < 4)
-                return bad(r, "unfinished \\u escape");
-        for (int i = 0; i < 4; i++) {
-                unsigned char c = (unsigned char)*r->p++;
-
-                v <<= 4;
-                if (c >= '0' && c <= '9')
-                        v |= c - '0';
-                else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-                        v |= (uint32_t)((c | 32) - 'a' + 10);
-                else
-                        return bad(r, "bad \\u escape");
-        }
-        *ret = v;
-        return 0;
-}
-
-/* Also encodes surrogates, as three bytes, so that they survive. @to has room for 4. */
-static char *put_utf8(char *to, uint32_t c)
-{
-        if (c < 0x80) {
-                *to++ = (char)c;
-        } else if (c < 0x800) {
-                *to++ = (char)(0xc0 | c >> 6);
-                *to++ = (char)(0x80 | (c & 63));
-        } else if (c < 0x10000) {
-                *to++ = (char)(0xe0 | c >> 12);
-                *to++ = (char)(0x80 | (c >> 6 & 63));
-                *to++ = (char)(0x80 | (c & 63));
-        } else {
-                *to++ = (char)(0xf0 | c >> 18);
-                *to++ = (char)(0x80 | (c >> 12 & 63));
-                *to++ = (char)(0x80 | (c >> 6 & 63));
-                *to++ = (char)(0x80 | (c & 63));
-        }
-        return to;
-}
-
-static int read_u_escape(struct reader *r, char **to)
-{
-        uint32_t c = 0, low = 0; /* gcc does not see that hex4() sets them */
-        int rc = hex4(r, &c);
-
-        if (rc < 0)
-                return rc;
-        if (c >= 0xd800 && c < 0xdc00 && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
-                const char *back = r->p;
-
-                r->p += 2;
-                rc = hex4(r, &low);
-                if (rc < 0)
-                        return rc;
-                if (low >= 0xdc00 && low < 0xe000)
-                        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-                else
-                        r->p = back;
-        }
-        *to = put_utf8(*to, c);
-        return 0;
-}
-
-static int read_escape(struct reader *r, char **to)
-{
-        static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
-        const char *hit;
-
-        if (r->p == r->end)
-                return bad(r, "unfinished string");
-        if (*r->p == 'u') {
-                r->p++;
-                return read_u_escape(r, to);
-        }
-        hit = memchr(from, *r->p, sizeof(from) - 1);
-        if (!hit)
-                return bad(r, "unknown escape in a string");
-        r->p++;
-        *(*to)++ = into[hit - from];
-        return 0;
 }
 
 /* Where the string that starts at @p (behind its quote) ends; NULL when it does not. */
@@ -231,11 +120,17 @@ static const char *string_end(const char *p, const char *end)
         return p < end ? p : NULL;
 }
 
-static int read_string(struct reader *r, struct cg_str *ret)
+static const char *why_no_char(char first)
+{
+        return first == '\\'                 ? "bad escape in a string"
+               : (unsigned char)first < 0x20 ? "control character in a string"
+                                             : "not UTF-8";
+}
+
+static int read_string(struct reader *r, struct cg_slice *ret)
 {
         const char *stop;
         char *to, *out;
-        uint32_t cp;
 
         if (r->p == r->end || *r->p != '"')
                 return bad(r, "a string should stand here");
@@ -248,29 +143,16 @@ static int read_string(struct reader *r, struct cg_str *ret)
         if (!out)
                 return no_memory(r);
         while (r->p < stop) {
-                unsigned char c = (unsigned char)*r->p;
-                size_t n;
+                uint32_t c = 0;
+                size_t n = cg_json_char(r->p, stop, &c);
 
-                if (c == '\\') {
-                        int rc;
-
-                        r->p++;
-                        rc = read_escape(r, &to);
-                        if (rc < 0)
-                                return rc;
-                        continue;
-                }
-                if (c < 0x20)
-                        return bad(r, "control character in a string");
-                n = cg_utf8_next((const unsigned char *)r->p, (size_t)(stop - r->p), &cp);
                 if (!n)
-                        return bad(r, "not UTF-8");
-                memcpy(to, r->p, n);
-                to += n;
+                        return bad(r, why_no_char(*r->p));
+                to += cg_utf8_put(c, to); /* lone surrogates take three bytes and survive */
                 r->p += n;
         }
         r->p = stop + 1;
-        *ret = (struct cg_str){ out, (size_t)(to - out) };
+        *ret = (struct cg_slice){ out, (size_t)(to - out) };
         return 0;
 }
 
@@ -310,7 +192,7 @@ static int read_number(struct reader *r, struct cg_j *j)
                 rc = digits(r);
         }
         j->kind = CG_J_NUMBER;
-        j->text = (struct cg_str){ from, (size_t)(r->p - from) };
+        j->text = (struct cg_slice){ from, (size_t)(r->p - from) };
         return rc;
 }
 
@@ -336,7 +218,7 @@ static int read_word(struct reader *r, struct cg_j *j)
 static int by_key(const void *a, const void *b)
 {
         const struct cg_j *x = *(struct cg_j *const *)a, *y = *(struct cg_j *const *)b;
-        int c = cg_str_cmp(x->key, y->key);
+        int c = cg_slice_cmp(x->key, y->key);
 
         return c ? c : (x->index > y->index) - (x->index < y->index);
 }
@@ -351,7 +233,7 @@ static void drop_duplicates(struct cg_j *o, size_t n)
         size_t kept = 0;
 
         for (size_t i = 0; i < n; i++) {
-                if (i + 1 < n && cg_str_eq(o->sorted[i]->key, o->sorted[i + 1]->key))
+                if (i + 1 < n && cg_slice_eq(o->sorted[i]->key, o->sorted[i + 1]->key))
                         o->sorted[i]->parent = NULL;
                 else
                         o->sorted[kept++] = o->sorted[i];
@@ -390,7 +272,7 @@ static int close_container(struct reader *r, struct cg_j *c)
         return 0;
 }
 
-static struct cg_j *new_value(struct reader *r, struct cg_j *parent, struct cg_str key)
+static struct cg_j *new_value(struct reader *r, struct cg_j *parent, struct cg_slice key)
 {
         struct cg_j *j = cg_arena_alloc(r->arena, sizeof(*j));
 
@@ -409,7 +291,7 @@ static struct cg_j *new_value(struct reader *r, struct cg_j *parent, struct cg_s
         return j;
 }
 
-static int read_key(struct reader *r, struct cg_str *ret)
+static int read_key(struct reader *r, struct cg_slice *ret)
 {
         int rc;
 
@@ -427,7 +309,7 @@ static int read_key(struct reader *r, struct cg_str *ret)
 /*
  * Behind a value: closes what ends here. *cur is the container that goes on, NULL when all is read.
  */
-static int after_value(struct reader *r, struct cg_j **cur, struct cg_str *key)
+static int after_value(struct reader *r, struct cg_j **cur, struct cg_slice *key)
 {
         while (*cur) {
                 char close = (*cur)->kind == CG_J_OBJECT ? '}' : ']';
@@ -451,7 +333,7 @@ static int after_value(struct reader *r, struct cg_j **cur, struct cg_str *key)
 }
 
 /* Opens a container. *empty: it is closed already. */
-static int open_container(struct reader *r, struct cg_j *j, struct cg_str *key, bool *empty)
+static int open_container(struct reader *r, struct cg_j *j, struct cg_slice *key, bool *empty)
 {
         char close = *r->p == '{' ? '}' : ']';
 
@@ -469,7 +351,7 @@ static int open_container(struct reader *r, struct cg_j *j, struct cg_str *key, 
 }
 
 /* One value without what it holds. *open: it is a container that goes on. */
-static int read_head(struct reader *r, struct cg_j *j, struct cg_str *key, bool *open)
+static int read_head(struct reader *r, struct cg_j *j, struct cg_slice *key, bool *open)
 {
         bool empty = true;
         int rc;
@@ -501,7 +383,7 @@ int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, 
                 .start = text, .p = text, .end = text + len, .arena = a, .max_depth = depth, .err = err
         };
         struct cg_j *root = NULL, *cur = NULL, *j;
-        struct cg_str key = { 0 };
+        struct cg_slice key = { 0 };
         bool open;
         int rc;
 
@@ -530,13 +412,13 @@ int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, 
         return 0;
 }
 
-struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key)
+struct cg_j *cg_j_get(const struct cg_j *o, struct cg_slice key)
 {
         size_t lo = 0, hi = cg_j_is(o, CG_J_OBJECT) ? o->n : 0;
 
         while (lo < hi) {
                 size_t mid = lo + (hi - lo) / 2;
-                int c = cg_str_cmp(key, o->sorted[mid]->key);
+                int c = cg_slice_cmp(key, o->sorted[mid]->key);
 
                 if (!c)
                         return o->sorted[mid];
@@ -550,14 +432,14 @@ struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key)
 
 struct cg_j *cg_j_getz(const struct cg_j *o, const char *key)
 {
-        return cg_j_get(o, cg_str_of(key));
+        return cg_j_get(o, cg_slice_of(key));
 }
 
-struct cg_str cg_j_string(const struct cg_j *o, const char *key)
+struct cg_slice cg_j_string(const struct cg_j *o, const char *key)
 {
         const struct cg_j *m = cg_j_getz(o, key);
 
-        return cg_j_is(m, CG_J_STRING) ? m->text : CG_STR("");
+        return cg_j_is(m, CG_J_STRING) ? m->text : CG_SLICE("");
 }
 
 /* ------------------------------------------------------------------ splitting */
@@ -601,7 +483,7 @@ static int skip_value(struct reader *r)
  * Steps to the next member of the object that @r is in; *key is its raw text. 1: there is none
  * (more).
  */
-static int next_member(struct reader *r, bool first, struct cg_str *key)
+static int next_member(struct reader *r, bool first, struct cg_slice *key)
 {
         const char *stop;
 
@@ -621,7 +503,7 @@ static int next_member(struct reader *r, bool first, struct cg_str *key)
         stop = string_end(r->p + 1, r->end);
         if (!stop)
                 return bad(r, "unfinished string");
-        *key = (struct cg_str){ r->p + 1, (size_t)(stop - r->p - 1) };
+        *key = (struct cg_slice){ r->p + 1, (size_t)(stop - r->p - 1) };
         r->p = stop + 1;
         skip_space(r);
         if (r->p == r->end || *r->p != ':')
@@ -632,15 +514,16 @@ static int next_member(struct reader *r, bool first, struct cg_str *key)
 }
 
 /*
- * The value of member @name of the object at @r (last one wins); its s is NULL when there is none.
+ * The value of the member @name of the object at @r, the last one where there are several; its p
+ * is NULL when there is none.
  */
-static int find_member(struct reader *r, const char *name, struct cg_str *ret)
+static int find_member(struct reader *r, const char *name, struct cg_slice *ret)
 {
-        struct cg_str key = { 0 };
+        struct cg_slice key = { 0 };
         bool first = true;
         int rc;
 
-        *ret = (struct cg_str){ 0 };
+        *ret = (struct cg_slice){ 0 };
         r->p++;
         while ((rc = next_member(r, first, &key)) == 0) {
                 const char *from = r->p;
@@ -649,15 +532,15 @@ static int find_member(struct reader *r, const char *name, struct cg_str *ret)
                 rc = skip_value(r);
                 if (rc < 0)
                         return rc;
-                if (cg_str_is(key, name))
-                        *ret = (struct cg_str){ from, (size_t)(r->p - from) };
+                if (cg_slice_is(key, name))
+                        *ret = (struct cg_slice){ from, (size_t)(r->p - from) };
         }
         return rc < 0 ? rc : 0;
 }
 
-static int split_items(struct reader *r, struct cg_str **ret, size_t *n)
+static int split_items(struct reader *r, struct cg_slice **ret, size_t *n)
 {
-        cg_auto_free struct cg_str *items = NULL;
+        cg_auto_free struct cg_slice *items = NULL;
         size_t count = 0, room = 0;
         int rc;
 
@@ -670,7 +553,7 @@ static int split_items(struct reader *r, struct cg_str **ret, size_t *n)
                         return cg_fail(r->err, CG_E_LIMIT, "the list has more than %u tools",
                                        CG_GEN_MAX_TOOLS);
                 if (count == room) {
-                        struct cg_str *more;
+                        struct cg_slice *more;
 
                         room = room ? room * 2 : 64;
                         more = reallocarray(items, room, sizeof(*items));
@@ -681,7 +564,7 @@ static int split_items(struct reader *r, struct cg_str **ret, size_t *n)
                 rc = skip_value(r);
                 if (rc < 0)
                         return rc;
-                items[count++] = (struct cg_str){ from, (size_t)(r->p - from) };
+                items[count++] = (struct cg_slice){ from, (size_t)(r->p - from) };
                 skip_space(r);
                 if (r->p < r->end && *r->p == ',') {
                         r->p++;
@@ -701,25 +584,25 @@ static int split_items(struct reader *r, struct cg_str **ret, size_t *n)
 }
 
 /* {"tools": [...]} and {"result": {"tools": [...]}}: *list is the array's text. */
-static int find_list(struct reader *r, struct cg_str *list)
+static int find_list(struct reader *r, struct cg_slice *list)
 {
         struct reader in = *r;
-        struct cg_str result;
+        struct cg_slice result;
         int rc = find_member(r, "tools", list);
 
-        if (rc < 0 || list->s)
+        if (rc < 0 || list->p)
                 return rc;
         rc = find_member(&in, "result", &result);
-        if (rc < 0 || !result.s || *result.s != '{')
+        if (rc < 0 || !result.p || *result.p != '{')
                 return rc;
-        in.p = result.s;
+        in.p = result.p;
         return find_member(&in, "tools", list);
 }
 
-int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n, struct cg_err *err)
+int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *n, struct cg_err *err)
 {
         struct reader r = { .start = text, .p = text, .end = text + len, .err = err };
-        struct cg_str list;
+        struct cg_slice list;
         int rc;
 
         if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
@@ -729,12 +612,12 @@ int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n,
                 rc = find_list(&r, &list);
                 if (rc < 0)
                         return rc;
-                if (!list.s || *list.s != '[')
+                if (!list.p || *list.p != '[')
                         return cg_fail(err, CG_E_PARSE, "no \"tools\" array in the tool list");
                 skip_space(&r);
                 if (r.p < r.end)
                         return bad(&r, "text behind the end");
-                r.p = list.s;
+                r.p = list.p;
                 return split_items(&r, ret, n);
         }
         if (r.p == r.end || *r.p != '[')
@@ -749,16 +632,16 @@ int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n,
         return bad(&r, "text behind the end");
 }
 
-struct cg_str cg_split_name(struct cg_str element)
+struct cg_slice cg_split_name(struct cg_slice element)
 {
-        struct reader r = { .start = element.s, .p = element.s, .end = element.s + element.n };
-        struct cg_str v = { 0 };
+        struct reader r = { .start = element.p, .p = element.p, .end = element.p + element.len };
+        struct cg_slice v = { 0 };
 
-        if (!element.n || *element.s != '{')
-                return CG_STR("");
+        if (!element.len || *element.p != '{')
+                return CG_SLICE("");
         /* An error later in the element does not take back what was found before it. */
         find_member(&r, "name", &v);
-        if (v.n < 2 || *v.s != '"')
-                return CG_STR("");
-        return (struct cg_str){ v.s + 1, v.n - 2 };
+        if (v.len < 2 || *v.p != '"')
+                return CG_SLICE("");
+        return (struct cg_slice){ v.p + 1, v.len - 2 };
 }

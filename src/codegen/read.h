@@ -12,20 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/slice.h"
 #include "base/util.h"
-
-/* Bytes with a length: strings here may hold NUL. */
-struct cg_str {
-        const char *s;
-        size_t n;
-};
-
-#define CG_STR(lit) ((struct cg_str){ (lit), sizeof(lit) - 1 })
-
-struct cg_str cg_str_of(const char *s);
-bool cg_str_eq(struct cg_str a, struct cg_str b);
-bool cg_str_is(struct cg_str a, const char *b);
-int cg_str_cmp(struct cg_str a, struct cg_str b);
 
 /*
  * Memory that is freed as a whole. Allocation failure is remembered: pointers are NULL from then
@@ -37,10 +25,9 @@ struct cg_arena {
         bool failed;
 };
 
-void cg_arena_init(struct cg_arena *a);
 void cg_arena_fini(struct cg_arena *a);
 void *cg_arena_alloc(struct cg_arena *a, size_t size); /* zeroed; NULL when out of memory */
-struct cg_str cg_arena_copy(struct cg_arena *a, const char *s, size_t n);
+struct cg_slice cg_arena_copy(struct cg_arena *a, const char *s, size_t n);
 #define cg_auto_arena CG_CLEANUP(cg_arena_fini)
 
 enum cg_j_kind { CG_J_NULL, CG_J_FALSE, CG_J_TRUE, CG_J_NUMBER, CG_J_STRING, CG_J_ARRAY, CG_J_OBJECT };
@@ -51,8 +38,8 @@ struct cg_j {
         /*
          * string: decoded, UTF-8 where lone surrogates take three bytes; number: as it was written
          */
-        struct cg_str text;
-        struct cg_str key; /* member of an object: its key, decoded */
+        struct cg_slice text;
+        struct cg_slice key; /* member of an object: its key, decoded */
         struct cg_j *parent;
         struct cg_j *next;
         /* members (last of equal keys wins, the others are gone) or items */
@@ -77,25 +64,25 @@ int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, 
               struct cg_err *err);
 
 /* Member of an object; NULL when absent or @o is no object (or NULL). */
-struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key);
+struct cg_j *cg_j_get(const struct cg_j *o, struct cg_slice key);
 struct cg_j *cg_j_getz(const struct cg_j *o, const char *key);
 static inline bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind) /* false for NULL */
 {
         return j && j->kind == kind;
 }
 /* The member's text when it is a string that is not empty, else an empty one. */
-struct cg_str cg_j_string(const struct cg_j *o, const char *key);
+struct cg_slice cg_j_string(const struct cg_j *o, const char *key);
 
 /*
  * Finds the elements of the tool list by brackets and quotes alone, so that an element that is no
  * JSON costs only itself. *ret: caller frees; points into @text.
  */
-int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n, struct cg_err *err);
+int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *n, struct cg_err *err);
 
 /*
  * The raw "name" member of an element that could not be read, without its quotes; empty when there
  * is none.
  */
-struct cg_str cg_split_name(struct cg_str element);
+struct cg_slice cg_split_name(struct cg_slice element);
 
 #endif

@@ -42,9 +42,9 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
         }
         w->text = cg_arena_copy(r->arena, text, (size_t)n);
         free(text);
-        if (status == CG_GEN_REJECTED && !r->reason.n)
+        if (status == CG_GEN_REJECTED && !r->reason.len)
                 r->reason = w->text;
-        w->pointer = at ? cg_schema_pointer(r->arena, r->def, at) : CG_STR("");
+        w->pointer = at ? cg_schema_pointer(r->arena, r->def, at) : CG_SLICE("");
         *r->last = w;
         r->last = &w->next;
 }
@@ -64,17 +64,17 @@ static void put_token(struct cg_out *o, const struct cg_j *at)
                 cg_putf(o, "%zu", at->index);
                 return;
         }
-        for (size_t i = 0; i < at->key.n && o->buf.len <= MAX_POINTER; i++) {
-                char c = at->key.s[i];
+        for (size_t i = 0; i < at->key.len && o->buf.len <= MAX_POINTER; i++) {
+                char c = at->key.p[i];
 
                 if (c == '~' || c == '/')
                         cg_put(o, c == '~' ? "~0" : "~1");
                 else
-                        cg_puts(o, (struct cg_str){ &c, 1 });
+                        cg_puts(o, (struct cg_slice){ &c, 1 });
         }
 }
 
-struct cg_str cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
+struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
 {
         const struct cg_j *path[CG_GEN_MAX_DATA_DEPTH];
         cg_auto_out struct cg_out o;
@@ -96,7 +96,7 @@ bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)
 
         for (; at != root && at->parent; at = at->parent) {
                 /* every character may need an escape; an index has 8 digits at most */
-                bytes += 2 * at->key.n + 10;
+                bytes += 2 * at->key.len + 10;
                 if (++depth > CG_GEN_MAX_DATA_DEPTH - 20 || bytes > MAX_POINTER)
                         return false;
         }
@@ -108,15 +108,15 @@ bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)
 void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct cg_gen_report *report)
 {
         static const char *const old[] = { "draft-07", "draft-06", "draft-04", "draft-03" };
-        struct cg_str dialect = cg_j_string(root, "$schema");
+        struct cg_slice dialect = cg_j_string(root, "$schema");
 
         *s = (struct cg_schema){ .root = root, .output = output, .report = report };
         for (size_t i = 0; i < CG_ARRAY_LEN(old); i++)
-                if (memmem(dialect.s, dialect.n, old[i], strlen(old[i])))
+                if (memmem(dialect.p, dialect.len, old[i], strlen(old[i])))
                         s->draft7 = true;
 }
 
-struct cg_str cg_schema_ref_of(const struct cg_j *at)
+struct cg_slice cg_schema_ref_of(const struct cg_j *at)
 {
         return cg_j_string(at, "$ref");
 }
@@ -127,7 +127,7 @@ static bool is_data(const struct cg_j *at)
         static const char *const keywords[] = { "const", "default", "enum", "examples" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keywords); i++)
-                if (cg_str_is(at->key, keywords[i]))
+                if (cg_slice_is(at->key, keywords[i]))
                         return true;
         return false;
 }
@@ -152,29 +152,29 @@ static void collect_anchors(struct cg_schema *s)
                 return;
         for (struct cg_j *j = s->root; j && s->n_anchors < CG_GEN_MAX_ANCHORS; j = walk(s->root, j))
                 if (j->kind == CG_J_STRING && j->parent && j->parent->kind == CG_J_OBJECT &&
-                    (cg_str_is(j->key, "$anchor") || cg_str_is(j->key, "$dynamicAnchor") ||
-                     cg_str_is(j->key, "$id") || cg_str_is(j->key, "id")))
+                    (cg_slice_is(j->key, "$anchor") || cg_slice_is(j->key, "$dynamicAnchor") ||
+                     cg_slice_is(j->key, "$id") || cg_slice_is(j->key, "id")))
                         s->anchors[s->n_anchors++] = j;
 }
 
 /* The schema whose $anchor (@id false) or $id is @name. */
-static struct cg_j *find_anchor(struct cg_schema *s, struct cg_str name, bool id)
+static struct cg_j *find_anchor(struct cg_schema *s, struct cg_slice name, bool id)
 {
         if (!s->anchors_known)
                 collect_anchors(s);
         for (size_t i = 0; i < s->n_anchors; i++) {
                 struct cg_j *j = s->anchors[i];
-                struct cg_str v = j->text;
-                bool is_id = cg_str_is(j->key, "$id") || cg_str_is(j->key, "id");
+                struct cg_slice v = j->text;
+                bool is_id = cg_slice_is(j->key, "$id") || cg_slice_is(j->key, "id");
 
-                if (is_id && !id && v.n && *v.s == '#') { /* draft-07's way to write an anchor */
-                        v.s++;
-                        v.n--;
+                if (is_id && !id && v.len && *v.p == '#') { /* draft-07's way to write an anchor */
+                        v.p++;
+                        v.len--;
                         is_id = false;
-                } else if (is_id && v.n && v.s[v.n - 1] == '#') {
-                        v.n--;
+                } else if (is_id && v.len && v.p[v.len - 1] == '#') {
+                        v.len--;
                 }
-                if (is_id == id && cg_str_eq(v, name))
+                if (is_id == id && cg_slice_eq(v, name))
                         return j->parent;
         }
         return NULL;
@@ -186,18 +186,18 @@ static int hex_digit(char c)
 }
 
 /* Decodes one token of a pointer in place of a URI: %xx, then ~1 and ~0. */
-static struct cg_str decode_token(struct cg_arena *a, struct cg_str token)
+static struct cg_slice decode_token(struct cg_arena *a, struct cg_slice token)
 {
-        char *to = cg_arena_alloc(a, token.n + 1);
+        char *to = cg_arena_alloc(a, token.len + 1);
         size_t n = 0, m = 0;
 
         if (!to)
-                return CG_STR("");
-        for (size_t i = 0; i < token.n; i++) {
-                char c = token.s[i];
+                return CG_SLICE("");
+        for (size_t i = 0; i < token.len; i++) {
+                char c = token.p[i];
 
-                int high = c == '%' && i + 2 < token.n ? hex_digit(token.s[i + 1]) : -1;
-                int low = high >= 0 ? hex_digit(token.s[i + 2]) : -1;
+                int high = c == '%' && i + 2 < token.len ? hex_digit(token.p[i + 1]) : -1;
+                int low = high >= 0 ? hex_digit(token.p[i + 2]) : -1;
 
                 if (low >= 0) {
                         c = (char)(high * 16 + low);
@@ -212,34 +212,34 @@ static struct cg_str decode_token(struct cg_arena *a, struct cg_str token)
                         c = to[++i] == '0' ? '~' : '/';
                 to[m++] = c;
         }
-        return (struct cg_str){ to, m };
+        return (struct cg_slice){ to, m };
 }
 
-static struct cg_j *item(struct cg_j *array, struct cg_str token)
+static struct cg_j *item(struct cg_j *array, struct cg_slice token)
 {
         size_t i = 0;
         struct cg_j *j = array->first;
 
-        if (!token.n || token.n > 7)
+        if (!token.len || token.len > 7)
                 return NULL;
-        for (size_t k = 0; k < token.n; k++) {
-                if (token.s[k] < '0' || token.s[k] > '9')
+        for (size_t k = 0; k < token.len; k++) {
+                if (token.p[k] < '0' || token.p[k] > '9')
                         return NULL;
-                i = i * 10 + (size_t)(token.s[k] - '0');
+                i = i * 10 + (size_t)(token.p[k] - '0');
         }
         while (j && i--)
                 j = j->next;
         return j;
 }
 
-static struct cg_j *by_pointer(struct cg_schema *s, struct cg_j *from, struct cg_str pointer)
+static struct cg_j *by_pointer(struct cg_schema *s, struct cg_j *from, struct cg_slice pointer)
 {
-        while (pointer.n && from) {
-                struct cg_str token, rest = { pointer.s + 1, pointer.n - 1 };
-                const char *slash = memchr(rest.s, '/', rest.n);
+        while (pointer.len && from) {
+                struct cg_slice token, rest = { pointer.p + 1, pointer.len - 1 };
+                const char *slash = memchr(rest.p, '/', rest.len);
 
-                token = (struct cg_str){ rest.s, slash ? (size_t)(slash - rest.s) : rest.n };
-                pointer = (struct cg_str){ rest.s + token.n, rest.n - token.n };
+                token = (struct cg_slice){ rest.p, slash ? (size_t)(slash - rest.p) : rest.len };
+                pointer = (struct cg_slice){ rest.p + token.len, rest.len - token.len };
                 token = decode_token(s->report->arena, token);
                 if (from->kind == CG_J_ARRAY)
                         from = item(from, token);
@@ -249,16 +249,16 @@ static struct cg_j *by_pointer(struct cg_schema *s, struct cg_j *from, struct cg
         return from;
 }
 
-enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **ret)
+enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_slice ref, struct cg_j **ret)
 {
-        const char *hash = memchr(ref.s, '#', ref.n);
-        struct cg_str base = { ref.s, hash ? (size_t)(hash - ref.s) : ref.n };
-        struct cg_str part = hash ? (struct cg_str){ hash + 1, ref.n - base.n - 1 } : CG_STR("");
-        struct cg_j *from = base.n ? find_anchor(s, base, true) : s->root;
+        const char *hash = memchr(ref.p, '#', ref.len);
+        struct cg_slice base = { ref.p, hash ? (size_t)(hash - ref.p) : ref.len };
+        struct cg_slice part = hash ? (struct cg_slice){ hash + 1, ref.len - base.len - 1 } : CG_SLICE("");
+        struct cg_j *from = base.len ? find_anchor(s, base, true) : s->root;
 
         if (!from)
                 return CG_REF_EXTERNAL;
-        if (!part.n || *part.s == '/')
+        if (!part.len || *part.p == '/')
                 from = by_pointer(s, from, part);
         else
                 from = find_anchor(s, decode_token(s->report->arena, part), false);
@@ -271,9 +271,9 @@ enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **
 struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at)
 {
         for (unsigned hop = 0; hop < CG_GEN_MAX_REF_HOPS; hop++) {
-                struct cg_str ref = cg_schema_ref_of(at);
+                struct cg_slice ref = cg_schema_ref_of(at);
 
-                if (!ref.n)
+                if (!ref.len)
                         return at;
                 if (cg_schema_ref(s, ref, &at) != CG_REF_OK)
                         return NULL;

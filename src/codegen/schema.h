@@ -8,7 +8,7 @@ enum cg_gen_status { CG_GEN_FULL, CG_GEN_DEGRADED, CG_GEN_REJECTED };
 
 struct cg_gen_warning {
         struct cg_gen_warning *next;
-        struct cg_str pointer, text;
+        struct cg_slice pointer, text;
 };
 
 /* What the report says about a tool. Lives in the arena of the tool. */
@@ -17,7 +17,7 @@ struct cg_gen_report {
         enum cg_gen_status status;
         struct cg_gen_warning *first, **last;
         size_t n;
-        struct cg_str reason;   /* of the first rejection */
+        struct cg_slice reason; /* of the first rejection */
         const struct cg_j *def; /* the definition: pointers start there; may be NULL */
 };
 
@@ -43,7 +43,7 @@ struct cg_schema {
 void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct cg_gen_report *report);
 
 /* JSON pointer to @at from @root; cut, with "..." behind it, when it is very long. */
-struct cg_str cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at);
+struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at);
 /*
  * Whether @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut.
  */
@@ -52,7 +52,7 @@ bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at);
 enum cg_ref { CG_REF_OK, CG_REF_DANGLING, CG_REF_EXTERNAL };
 
 /* One step: the schema that @ref names. *ret only with CG_REF_OK. */
-enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **ret);
+enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_slice ref, struct cg_j **ret);
 
 /*
  * Follows $ref as long as there is one that counts alone; NULL at a loop, a dead end or after too
@@ -61,6 +61,6 @@ enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **
 struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at);
 
 /* The string of a keyword $ref, empty when there is none. */
-struct cg_str cg_schema_ref_of(const struct cg_j *at);
+struct cg_slice cg_schema_ref_of(const struct cg_j *at);
 
 #endif

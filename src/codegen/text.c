@@ -30,29 +30,29 @@ int cg_out_check(const struct cg_out *o, struct cg_err *err)
         return o->rc;
 }
 
-struct cg_str cg_out_str(const struct cg_out *o)
+struct cg_slice cg_out_str(const struct cg_out *o)
 {
-        return o->buf.data ? (struct cg_str){ o->buf.data, o->buf.len } : CG_STR("");
+        return o->buf.data ? (struct cg_slice){ o->buf.data, o->buf.len } : CG_SLICE("");
 }
 
-struct cg_str cg_out_copy(const struct cg_out *o, struct cg_arena *a)
+struct cg_slice cg_out_copy(const struct cg_out *o, struct cg_arena *a)
 {
         if (o->rc < 0) {
                 a->failed = true;
-                return CG_STR("");
+                return CG_SLICE("");
         }
         return cg_arena_copy(a, o->buf.data, o->buf.len);
 }
 
-void cg_puts(struct cg_out *o, struct cg_str s)
+void cg_puts(struct cg_out *o, struct cg_slice s)
 {
         if (o->rc == 0)
-                o->rc = cg_buf_add(&o->buf, s.s, s.n, &o->err);
+                o->rc = cg_buf_add(&o->buf, s.p, s.len, &o->err);
 }
 
 void cg_put(struct cg_out *o, const char *s)
 {
-        cg_puts(o, cg_str_of(s));
+        cg_puts(o, cg_slice_of(s));
 }
 
 void cg_putf(struct cg_out *o, const char *fmt, ...)
@@ -69,46 +69,46 @@ void cg_putf(struct cg_out *o, const char *fmt, ...)
                         o->rc = cg_fail(&o->err, CG_E_NOMEM, "text");
                 return;
         }
-        cg_puts(o, (struct cg_str){ text, (size_t)n });
+        cg_puts(o, (struct cg_slice){ text, (size_t)n });
         free(text);
 }
 
 /* ------------------------------------------------------------------ characters */
 
-uint32_t cg_next_char(struct cg_str *s)
+uint32_t cg_next_char(struct cg_slice *s)
 {
-        const unsigned char *p = (const unsigned char *)s->s;
+        const unsigned char *p = (const unsigned char *)s->p;
         size_t n = p[0] < 0xc0 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
         uint32_t c = p[0];
 
-        if (n > s->n)
-                n = s->n;
+        if (n > s->len)
+                n = s->len;
         if (n > 1)
                 c &= 0x7fu >> n;
         for (size_t i = 1; i < n; i++)
                 c = c << 6 | (p[i] & 63);
-        s->s += n;
-        s->n -= n;
+        s->p += n;
+        s->len -= n;
         return c;
 }
 
-size_t cg_count_chars(struct cg_str s)
+size_t cg_count_chars(struct cg_slice s)
 {
         size_t n = 0;
 
-        for (size_t i = 0; i < s.n; i++)
-                n += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+        for (size_t i = 0; i < s.len; i++)
+                n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
         return n;
 }
 
-struct cg_str cg_cut_chars(struct cg_str s, size_t max, bool *cut)
+struct cg_slice cg_cut_chars(struct cg_slice s, size_t max, bool *cut)
 {
-        struct cg_str rest = s;
+        struct cg_slice rest = s;
 
-        while (rest.n && max--)
+        while (rest.len && max--)
                 cg_next_char(&rest);
-        *cut = rest.n > 0;
-        return (struct cg_str){ s.s, s.n - rest.n };
+        *cut = rest.len > 0;
+        return (struct cg_slice){ s.p, s.len - rest.len };
 }
 
 static bool space(char c)
@@ -116,14 +116,14 @@ static bool space(char c)
         return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-struct cg_str cg_trim(struct cg_str s)
+struct cg_slice cg_trim(struct cg_slice s)
 {
-        while (s.n && space(s.s[0])) {
-                s.s++;
-                s.n--;
+        while (s.len && space(s.p[0])) {
+                s.p++;
+                s.len--;
         }
-        while (s.n && space(s.s[s.n - 1]))
-                s.n--;
+        while (s.len && space(s.p[s.len - 1]))
+                s.len--;
         return s;
 }
 
@@ -161,26 +161,26 @@ static void put_escape(struct cg_out *o, const char *backslash, uint32_t c)
 /* ------------------------------------------------------------------ Python */
 
 /* Length of the run at the start of @s that needs no escape in either kind of literal. */
-static size_t plain(struct cg_str s)
+static size_t plain(struct cg_slice s)
 {
         size_t n = 0;
 
-        while (n < s.n && s.s[n] >= 0x20 && s.s[n] < 0x7f && s.s[n] != '"' && s.s[n] != '\\')
+        while (n < s.len && s.p[n] >= 0x20 && s.p[n] < 0x7f && s.p[n] != '"' && s.p[n] != '\\')
                 n++;
         return n;
 }
 
-static bool put_plain(struct cg_out *o, struct cg_str *s)
+static bool put_plain(struct cg_out *o, struct cg_slice *s)
 {
         size_t n = plain(*s);
 
-        cg_puts(o, (struct cg_str){ s->s, n });
-        s->s += n;
-        s->n -= n;
-        return s->n > 0;
+        cg_puts(o, (struct cg_slice){ s->p, n });
+        s->p += n;
+        s->len -= n;
+        return s->len > 0;
 }
 
-void cg_put_str(struct cg_out *o, struct cg_str s)
+void cg_put_str(struct cg_out *o, struct cg_slice s)
 {
         cg_put(o, "\"");
         while (put_plain(o, &s)) {
@@ -199,16 +199,16 @@ void cg_put_str(struct cg_out *o, struct cg_str s)
 }
 
 /* A line end in a docstring. Empty lines get no white space. */
-static void put_line_end(struct cg_out *o, unsigned indent, struct cg_str rest)
+static void put_line_end(struct cg_out *o, unsigned indent, struct cg_slice rest)
 {
         cg_put(o, "\n");
-        if (rest.n && *rest.s != '\n' && *rest.s != '\r')
+        if (rest.len && *rest.p != '\n' && *rest.p != '\r')
                 cg_putf(o, "%*s", (int)indent, "");
 }
 
-static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned indent, struct cg_str *rest)
+static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned indent, struct cg_slice *rest)
 {
-        if (c == '\r' && rest->n && *rest->s == '\n')
+        if (c == '\r' && rest->len && *rest->p == '\n')
                 c = cg_next_char(rest);
         if (c == '\n')
                 put_line_end(o, indent, *rest);
@@ -218,21 +218,21 @@ static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned ind
                 cg_put(o, "\\\\");
         /* alone it cannot end the docstring; beside another one or at its ends it could */
         else if (c == '"')
-                cg_put(o, before == '"' || !rest->n || *rest->s == '"' ? "\\\"" : "\"");
+                cg_put(o, before == '"' || !rest->len || *rest->p == '"' ? "\\\"" : "\"");
         else if (hidden(c))
                 put_escape(o, "\\\\", c);
         else
                 put_escape(o, "\\", c);
 }
 
-void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
+void cg_put_doc(struct cg_out *o, struct cg_slice s, unsigned indent, size_t max)
 {
         size_t all = cg_count_chars(s);
         char before = '"';
         bool cut;
 
         /* An indent would move the tab stops: help() expands tabs before it removes the indent. */
-        if (s.n && memchr(s.s, '\t', s.n))
+        if (s.len && memchr(s.p, '\t', s.len))
                 indent = 0;
         s = cg_cut_chars(s, max, &cut);
         cg_put(o, "\"\"\"");
@@ -240,10 +240,10 @@ void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
                 size_t n = plain(s);
 
                 if (n)
-                        before = s.s[n - 1];
+                        before = s.p[n - 1];
                 if (!put_plain(o, &s))
                         break;
-                n = (unsigned char)*s.s;
+                n = (unsigned char)*s.p;
                 put_doc_char(o, cg_next_char(&s), before, indent, &s);
                 before = (char)n;
         }
@@ -252,20 +252,20 @@ void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
         cg_put(o, "\"\"\"");
 }
 
-void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max)
+void cg_put_folded(struct cg_out *o, struct cg_slice s, size_t max)
 {
         bool cut, gap = false;
 
         s = cg_cut_chars(cg_trim(s), max, &cut);
-        for (size_t i = 0; i < s.n; i++) {
-                if (space(s.s[i])) {
+        for (size_t i = 0; i < s.len; i++) {
+                if (space(s.p[i])) {
                         gap = true;
                         continue;
                 }
                 if (gap)
                         cg_put(o, " ");
                 gap = false;
-                cg_puts(o, (struct cg_str){ s.s + i, 1 });
+                cg_puts(o, (struct cg_slice){ s.p + i, 1 });
         }
         if (cut)
                 cg_put(o, "...");
@@ -273,7 +273,7 @@ void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max)
 
 /* ------------------------------------------------------------------ JSON */
 
-static void put_json_str(struct cg_out *o, struct cg_str s, bool encodable)
+static void put_json_str(struct cg_out *o, struct cg_slice s, bool encodable)
 {
         cg_put(o, "\"");
         while (put_plain(o, &s)) {
@@ -294,24 +294,24 @@ static void put_json_str(struct cg_out *o, struct cg_str s, bool encodable)
         cg_put(o, "\"");
 }
 
-void cg_put_json_str(struct cg_out *o, struct cg_str s)
+void cg_put_json_str(struct cg_out *o, struct cg_slice s)
 {
         put_json_str(o, s, false);
 }
 
-void cg_put_json_text(struct cg_out *o, struct cg_str s)
+void cg_put_json_text(struct cg_out *o, struct cg_slice s)
 {
         put_json_str(o, s, true);
 }
 
-static void put_json_number(struct cg_out *o, struct cg_str n)
+static void put_json_number(struct cg_out *o, struct cg_slice n)
 {
         /*
          * Python refuses integers of more than 4300 digits, and with them the whole file; such a
          * number acts as infinite.
          */
-        if (n.n > CG_GEN_MAX_NUMBER)
-                cg_put(o, n.s[0] == '-' ? "-1e999" : "1e999");
+        if (n.len > CG_GEN_MAX_NUMBER)
+                cg_put(o, n.p[0] == '-' ? "-1e999" : "1e999");
         else
                 cg_puts(o, n);
 }

@@ -7,16 +7,16 @@
 
 /* ------------------------------------------------------------------ what the definition says */
 
-struct cg_str cg_tool_description(const struct cg_tool *t)
+struct cg_slice cg_tool_description(const struct cg_tool *t)
 {
         return cg_trim(cg_j_string(t->def, "description"));
 }
 
-struct cg_str cg_tool_title(const struct cg_tool *t)
+struct cg_slice cg_tool_title(const struct cg_tool *t)
 {
-        struct cg_str s = cg_trim(cg_j_string(t->def, "title"));
+        struct cg_slice s = cg_trim(cg_j_string(t->def, "title"));
 
-        return s.n ? s : cg_trim(cg_j_string(cg_j_getz(t->def, "annotations"), "title"));
+        return s.len ? s : cg_trim(cg_j_string(cg_j_getz(t->def, "annotations"), "title"));
 }
 
 /* Only real booleans count: "false" is not true. */
@@ -67,7 +67,7 @@ static int prepare_input(struct cg_tool *t)
                 cg_gen_warn(&t->report, CG_GEN_REJECTED, in, "inputSchema is not an object");
                 return -1;
         }
-        if (cg_j_is(type, CG_J_STRING) && !cg_str_is(type->text, "object"))
+        if (cg_j_is(type, CG_J_STRING) && !cg_slice_is(type->text, "object"))
                 cg_gen_warn(&t->report, CG_GEN_DEGRADED, type,
                             "arguments are always an object: none can fit this schema");
         cg_schema_init(&t->in, in, false, &t->report);
@@ -83,23 +83,23 @@ static struct cg_j *wrapped_result(const struct cg_j *out)
 {
         const struct cg_j *props = cg_j_getz(out, "properties"), *required = cg_j_getz(out, "required");
         struct cg_j *result = cg_j_getz(props, "result");
-        struct cg_str title = cg_j_string(out, "title");
+        struct cg_slice title = cg_j_string(out, "title");
 
         if (!result || props->n != 1)
                 return NULL;
         if (cg_j_is(cg_j_getz(out, "x-fastmcp-wrap-result"), CG_J_TRUE))
                 return result;
         if (!cg_j_is(required, CG_J_ARRAY) || required->n != 1 || required->first->kind != CG_J_STRING ||
-            !cg_str_is(required->first->text, "result"))
+            !cg_slice_is(required->first->text, "result"))
                 return NULL;
-        return title.n > 6 && !memcmp(title.s + title.n - 6, "Output", 6) ? result : NULL;
+        return title.len > 6 && !memcmp(title.p + title.len - 6, "Output", 6) ? result : NULL;
 }
 
 static void prepare_output(struct cg_tool *t)
 {
         struct cg_j *out = cg_j_getz(t->def, "outputSchema"), *inner;
 
-        t->returns = CG_STR("Text");
+        t->returns = CG_SLICE("Text");
         if (!out || out->kind == CG_J_NULL)
                 return;
         if (out->kind != CG_J_OBJECT) {
@@ -109,7 +109,7 @@ static void prepare_output(struct cg_tool *t)
         cg_schema_init(&t->out, out, true, &t->report);
         inner = wrapped_result(out);
         if (inner)
-                t->unwrap = CG_STR("result");
+                t->unwrap = CG_SLICE("result");
         cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
 }
 
@@ -121,7 +121,7 @@ static void check_names(struct cg_tool *t)
 {
         for (struct cg_class *c = t->types.first; c; c = c->next)
                 for (size_t i = 0; i < c->n_fields; i++)
-                        if (!c->fields[i].name.n)
+                        if (!c->fields[i].name.len)
                                 cg_gen_warn(
                                         &t->report, CG_GEN_DEGRADED, c->fields[i].schema,
                                         "no Python name could be found for this property: give it by its own name");
@@ -150,7 +150,7 @@ static const struct cg_j *described_by(const struct cg_class *c, const struct cg
         const struct cg_j *branches = cg_j_getz(at, "anyOf"), *only = NULL;
 
         for (struct cg_j *x = cg_j_is(branches, CG_J_ARRAY) ? branches->first : NULL; x; x = x->next) {
-                if (cg_str_is(cg_j_string(x, "type"), "null"))
+                if (cg_slice_is(cg_j_string(x, "type"), "null"))
                         continue;
                 if (only)
                         return at;
@@ -164,8 +164,8 @@ static const struct cg_j *described_by(const struct cg_class *c, const struct cg
 /* A number as it is written; numbers nobody reads (2^53-1, 10^400) are left out. */
 static bool shown(const struct cg_j *n)
 {
-        return cg_j_is(n, CG_J_NUMBER) && n->text.n <= 24 && !cg_str_is(n->text, "9007199254740991") &&
-               !cg_str_is(n->text, "-9007199254740991");
+        return cg_j_is(n, CG_J_NUMBER) && n->text.len <= 24 && !cg_slice_is(n->text, "9007199254740991") &&
+               !cg_slice_is(n->text, "-9007199254740991");
 }
 
 static void begin_note(struct cg_out *o, bool *any)
@@ -197,34 +197,34 @@ static void note_range(struct cg_out *o, const struct cg_j *at, const char *min,
                        const char *of, bool *any)
 {
         const struct cg_j *lo = cg_j_getz(at, min), *hi = cg_j_getz(at, max);
-        bool low = shown(lo) && !cg_str_is(lo->text, "0"), high = shown(hi);
+        bool low = shown(lo) && !cg_slice_is(lo->text, "0"), high = shown(hi);
 
         if (!low && !high)
                 return;
         begin_note(o, any);
-        if (low && high && cg_str_eq(lo->text, hi->text)) {
+        if (low && high && cg_slice_eq(lo->text, hi->text)) {
                 cg_puts(o, lo->text);
         } else {
                 cg_put(o, low && high ? "" : low ? "at least " : "at most ");
-                cg_puts(o, low ? lo->text : CG_STR(""));
+                cg_puts(o, low ? lo->text : CG_SLICE(""));
                 cg_put(o, low && high ? " to " : "");
-                cg_puts(o, high ? hi->text : CG_STR(""));
+                cg_puts(o, high ? hi->text : CG_SLICE(""));
         }
         cg_put(o, of);
 }
 
 static void note_text(struct cg_out *o, const struct cg_j *at, bool *any)
 {
-        struct cg_str format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
-        bool plain = format.n && format.n <= 20;
+        struct cg_slice format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
+        bool plain = format.len && format.len <= 20;
 
-        for (size_t i = 0; i < format.n && plain; i++)
-                plain = strchr("abcdefghijklmnopqrstuvwxyz0123456789-", format.s[i]) && format.s[i];
+        for (size_t i = 0; i < format.len && plain; i++)
+                plain = strchr("abcdefghijklmnopqrstuvwxyz0123456789-", format.p[i]) && format.p[i];
         if (plain) {
                 begin_note(o, any);
                 cg_puts(o, format);
         }
-        if (pattern.n && pattern.n <= 80) {
+        if (pattern.len && pattern.len <= 80) {
                 begin_note(o, any);
                 cg_put(o, "pattern ");
                 cg_puts(o, pattern);
@@ -288,17 +288,17 @@ static void note_default(struct cg_out *o, const struct cg_j *place, const struc
 static void put_field_doc(struct cg_out *o, const struct cg_class *c, const struct cg_field *f)
 {
         const struct cg_j *at = described_by(c, f);
-        struct cg_str d = cg_trim(cg_j_string(f->schema, "description"));
+        struct cg_slice d = cg_trim(cg_j_string(f->schema, "description"));
         cg_auto_out struct cg_out text;
         bool any = false, cut;
 
         cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
-        if (!d.n)
+        if (!d.len)
                 d = cg_trim(cg_j_string(at, "description"));
         cg_puts(&text, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
         if (cut)
                 cg_put(&text, "...");
-        if (d.n)
+        if (d.len)
                 cg_put(&text, " ");
         note_enum(&text, at, &any);
         note_numbers(&text, at, &any);
@@ -309,7 +309,7 @@ static void put_field_doc(struct cg_out *o, const struct cg_class *c, const stru
         if (any)
                 cg_put(&text, ")");
         d = cg_trim(cg_out_str(&text));
-        if (!d.n || text.rc < 0)
+        if (!d.len || text.rc < 0)
                 return;
         cg_put(o, "    ");
         cg_put_doc(o, d, 4, 4 * CG_GEN_MAX_FIELD_DOC);
@@ -320,12 +320,13 @@ static void put_field_doc(struct cg_out *o, const struct cg_class *c, const stru
 
 static void put_class(struct cg_out *o, const struct cg_class *c)
 {
-        struct cg_str d = c->at == c->schema->root ? CG_STR("") : cg_trim(cg_j_string(c->at, "description"));
+        struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
+                                                     : cg_trim(cg_j_string(c->at, "description"));
 
         cg_put(o, "\n\nclass ");
         cg_puts(o, c->name);
         cg_put(o, "(Model):\n");
-        if (d.n) {
+        if (d.len) {
                 cg_put(o, "    ");
                 cg_put_doc(o, d, 4, CG_GEN_MAX_FIELD_DOC);
                 cg_put(o, "\n");
@@ -333,7 +334,7 @@ static void put_class(struct cg_out *o, const struct cg_class *c)
         for (size_t i = 0; i < c->n_fields; i++) {
                 const struct cg_field *f = &c->fields[i];
 
-                if (!f->name.n)
+                if (!f->name.len)
                         continue;
                 cg_put(o, "    ");
                 cg_puts(o, f->name);
@@ -363,15 +364,15 @@ static void put_classes(struct cg_tool *t, struct cg_out *o, bool output)
                 put_class(o, root);
 }
 
-static bool contains(struct cg_str s, const char *what)
+static bool contains(struct cg_slice s, const char *what)
 {
-        return memmem(s.s, s.n, what, strlen(what));
+        return memmem(s.p, s.len, what, strlen(what));
 }
 
 static void put_imports(struct cg_tool *t, struct cg_out *o)
 {
         bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal["), unset = false;
-        bool text = cg_str_is(t->returns, "Text");
+        bool text = cg_slice_is(t->returns, "Text");
 
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
                 for (size_t i = 0; i < c->n_fields; i++) {
@@ -393,13 +394,13 @@ static void put_imports(struct cg_tool *t, struct cg_out *o)
 static void put_header(struct cg_tool *t, struct cg_out *o)
 {
         cg_auto_out struct cg_out text;
-        struct cg_str title = cg_tool_title(t);
+        struct cg_slice title = cg_tool_title(t);
 
         cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
         cg_put_folded(&text, t->server, CG_GEN_MAX_SUMMARY);
         cg_put(&text, " / ");
         cg_put_folded(&text, t->name, CG_GEN_MAX_SUMMARY);
-        if (title.n) {
+        if (title.len) {
                 cg_put(&text, ": ");
                 cg_put_folded(&text, title, CG_GEN_MAX_SUMMARY);
         }
@@ -413,12 +414,12 @@ static void put_header(struct cg_tool *t, struct cg_out *o)
 
 static void put_functions(struct cg_tool *t, struct cg_out *o)
 {
-        struct cg_str d = cg_tool_description(t);
+        struct cg_slice d = cg_tool_description(t);
 
-        if (!d.n)
+        if (!d.len)
                 d = cg_tool_title(t);
-        if (!d.n)
-                d = CG_STR("The server gives no description.");
+        if (!d.len)
+                d = CG_SLICE("The server gives no description.");
         cg_put(o, "\n\ndef run(params: Params | None = None, /, **fields) -> ");
         cg_puts(o, t->returns);
         cg_put(o, ":\n    ");
@@ -445,13 +446,13 @@ void cg_tool_put_module(struct cg_tool *t, struct cg_out *o)
 
 /* ------------------------------------------------------------------ the catalogue */
 
-static struct cg_str first_sentence(struct cg_str s)
+static struct cg_slice first_sentence(struct cg_slice s)
 {
-        for (size_t i = 0; i < s.n; i++) {
-                if (s.s[i] == '\n' || s.s[i] == '\r')
-                        return (struct cg_str){ s.s, i };
-                if (s.s[i] == '.' && i + 1 < s.n && (s.s[i + 1] == ' ' || s.s[i + 1] == '\n'))
-                        return (struct cg_str){ s.s, i + 1 };
+        for (size_t i = 0; i < s.len; i++) {
+                if (s.p[i] == '\n' || s.p[i] == '\r')
+                        return (struct cg_slice){ s.p, i };
+                if (s.p[i] == '.' && i + 1 < s.len && (s.p[i + 1] == ' ' || s.p[i + 1] == '\n'))
+                        return (struct cg_slice){ s.p, i + 1 };
         }
         return s;
 }
@@ -463,7 +464,7 @@ void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o)
 
         cg_put(o, "(");
         for (size_t i = 0; i < params->n_fields; i++) {
-                if (!params->fields[i].name.n)
+                if (!params->fields[i].name.len)
                         continue;
                 cg_put(o, shown_fields ? ", " : "");
                 if (shown_fields++ == 16) {
@@ -479,13 +480,13 @@ void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o)
 
 void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o)
 {
-        struct cg_str s = first_sentence(cg_tool_description(t));
+        struct cg_slice s = first_sentence(cg_tool_description(t));
 
         cg_puts(o, t->module);
         cg_tool_put_signature(t, o);
-        if (!s.n)
+        if (!s.len)
                 s = cg_tool_title(t);
-        if (s.n) {
+        if (s.len) {
                 cg_put(o, ": ");
                 cg_put_folded(o, s, CG_GEN_MAX_SUMMARY);
         }

@@ -10,15 +10,15 @@ struct cg_tool {
         struct cg_arena *arena;
         struct cg_gen_report report;
         struct cg_j *def;
-        struct cg_str server; /* as registered */
-        struct cg_str name;   /* as the server lists it */
-        struct cg_str module;
+        struct cg_slice server; /* as registered */
+        struct cg_slice name;   /* as the server lists it */
+        struct cg_slice module;
         struct cg_schema in, out; /* out.root is NULL without an output schema */
         struct cg_types types;
-        struct cg_str returns;      /* annotation of run() */
-        struct cg_str returns_spec; /* classes in it */
+        struct cg_slice returns;      /* annotation of run() */
+        struct cg_slice returns_spec; /* classes in it */
         /* property of the result that run() returns alone; empty: none */
-        struct cg_str unwrap;
+        struct cg_slice unwrap;
         const char *hints[3];
         size_t n_hints;
 };
@@ -40,7 +40,7 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_out *o);
 
 /* (fields) -> type */
 void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o);
-struct cg_str cg_tool_title(const struct cg_tool *t);
-struct cg_str cg_tool_description(const struct cg_tool *t);
+struct cg_slice cg_tool_title(const struct cg_tool *t);
+struct cg_slice cg_tool_description(const struct cg_tool *t);
 
 #endif

@@ -16,7 +16,7 @@ struct place {
         struct cg_schema *schema;
         unsigned class_depth;
         unsigned depth;
-        struct cg_str hint;
+        struct cg_slice hint;
         bool named; /* the hint is the name of a definition: better than a title */
 };
 
@@ -24,7 +24,7 @@ static struct cg_type type_of(struct cg_types *t, struct place p, struct cg_j *a
 
 /* ------------------------------------------------------------------ annotations */
 
-static struct cg_type single(struct cg_str text, struct cg_str spec)
+static struct cg_type single(struct cg_slice text, struct cg_slice spec)
 {
         struct cg_type r = { .n = 1 };
 
@@ -35,12 +35,12 @@ static struct cg_type single(struct cg_str text, struct cg_str spec)
 
 static struct cg_type plain(const char *text)
 {
-        return single(cg_str_of(text), CG_STR(""));
+        return single(cg_slice_of(text), CG_SLICE(""));
 }
 
 static bool is_any(const struct cg_type *y)
 {
-        return y->n == 1 && cg_str_is(y->part[0].text, "Any");
+        return y->n == 1 && cg_slice_is(y->part[0].text, "Any");
 }
 
 /* y |= more. False when the union is too wide. */
@@ -53,7 +53,7 @@ static bool unite(struct cg_type *y, const struct cg_type *more)
         for (size_t i = 0; i < more->n; i++) {
                 size_t k = 0;
 
-                while (k < y->n && !cg_str_eq(y->part[k].text, more->part[i].text))
+                while (k < y->n && !cg_slice_eq(y->part[k].text, more->part[i].text))
                         k++;
                 if (k < y->n)
                         continue;
@@ -64,7 +64,7 @@ static bool unite(struct cg_type *y, const struct cg_type *more)
         return true;
 }
 
-static struct cg_str join_text(struct cg_types *t, const struct cg_type *y)
+static struct cg_slice join_text(struct cg_types *t, const struct cg_type *y)
 {
         cg_auto_out struct cg_out o;
 
@@ -78,14 +78,14 @@ static struct cg_str join_text(struct cg_types *t, const struct cg_type *y)
 }
 
 /* *several: more than one alternative, so that it needs parentheses in a list. */
-static struct cg_str join_spec(struct cg_types *t, const struct cg_type *y, bool *several)
+static struct cg_slice join_spec(struct cg_types *t, const struct cg_type *y, bool *several)
 {
         cg_auto_out struct cg_out o;
         size_t n = 0;
 
         cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         for (size_t i = 0; i < y->n; i++) {
-                if (!y->part[i].spec.n)
+                if (!y->part[i].spec.len)
                         continue;
                 if (n++)
                         cg_put(&o, "|");
@@ -100,8 +100,8 @@ static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j
                            char mark, const struct cg_type *y)
 {
         cg_auto_out struct cg_out text, spec;
-        struct cg_str inner = join_text(t, y);
-        struct cg_str inner_spec;
+        struct cg_slice inner = join_text(t, y);
+        struct cg_slice inner_spec;
         bool several;
 
         cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
@@ -110,14 +110,14 @@ static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j
         /*
          * Literals have a ceiling of their own; what is long without them is nested beyond reading.
          */
-        if (inner.n > CG_GEN_MAX_ANNOTATION + CG_GEN_MAX_LITERAL_BYTES) {
+        if (inner.len > CG_GEN_MAX_ANNOTATION + CG_GEN_MAX_LITERAL_BYTES) {
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "the annotation would be too long: typed as Any");
                 return plain("Any");
         }
         cg_putf(&text, "%s", before);
         cg_puts(&text, inner);
         cg_put(&text, "]");
-        if (inner_spec.n) {
+        if (inner_spec.len) {
                 cg_putf(&spec, several ? "%c(" : "%c", mark);
                 cg_puts(&spec, inner_spec);
                 cg_put(&spec, several ? ")" : "");
@@ -129,9 +129,9 @@ static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j
 
 static bool is_integer(const struct cg_j *j)
 {
-        return j->kind == CG_J_NUMBER && j->text.n <= 18 && !memchr(j->text.s, '.', j->text.n) &&
-               !memchr(j->text.s, 'e', j->text.n) && !memchr(j->text.s, 'E', j->text.n) &&
-               !cg_str_is(j->text, "-0");
+        return j->kind == CG_J_NUMBER && j->text.len <= 18 && !memchr(j->text.p, '.', j->text.len) &&
+               !memchr(j->text.p, 'e', j->text.len) && !memchr(j->text.p, 'E', j->text.len) &&
+               !cg_slice_is(j->text, "-0");
 }
 
 bool cg_put_scalar(struct cg_out *o, const struct cg_j *j)
@@ -159,22 +159,22 @@ bool cg_put_scalar(struct cg_out *o, const struct cg_j *j)
         }
 }
 
-static bool kind_is(const struct cg_j *v, struct cg_str type)
+static bool kind_is(const struct cg_j *v, struct cg_slice type)
 {
         switch (v->kind) {
         case CG_J_NULL:
-                return cg_str_is(type, "null");
+                return cg_slice_is(type, "null");
         case CG_J_FALSE:
         case CG_J_TRUE:
-                return cg_str_is(type, "boolean");
+                return cg_slice_is(type, "boolean");
         case CG_J_STRING:
-                return cg_str_is(type, "string");
+                return cg_slice_is(type, "string");
         case CG_J_ARRAY:
-                return cg_str_is(type, "array");
+                return cg_slice_is(type, "array");
         case CG_J_OBJECT:
-                return cg_str_is(type, "object");
+                return cg_slice_is(type, "object");
         default:
-                return cg_str_is(type, "number") || cg_str_is(type, "integer");
+                return cg_slice_is(type, "number") || cg_slice_is(type, "integer");
         }
 }
 
@@ -198,7 +198,7 @@ bool cg_enum_is_long(const struct cg_j *values)
         size_t bytes = 0;
 
         for (const struct cg_j *v = values->first; v; v = v->next)
-                bytes += v->text.n + 4;
+                bytes += v->text.len + 4;
         return values->n > CG_GEN_MAX_LITERAL || bytes > CG_GEN_MAX_LITERAL_BYTES;
 }
 
@@ -216,7 +216,7 @@ static struct cg_type loose_type(const struct cg_j *values)
 }
 
 /* Appends one value to a Literal unless it is there; @seen are the texts so far. */
-static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j *v, struct cg_str *seen,
+static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j *v, struct cg_slice *seen,
                         size_t *n)
 {
         cg_auto_out struct cg_out one;
@@ -225,7 +225,7 @@ static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j 
         if (!cg_put_scalar(&one, v))
                 return false;
         for (size_t i = 0; i < *n; i++)
-                if (cg_str_eq(seen[i], cg_out_str(&one)))
+                if (cg_slice_eq(seen[i], cg_out_str(&one)))
                         return true;
         seen[*n] = cg_out_copy(&one, t->arena);
         cg_put(o, *n ? ", " : "");
@@ -235,7 +235,7 @@ static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j 
 
 static struct cg_type enum_type(struct cg_types *t, const struct cg_j *at, const struct cg_j *values)
 {
-        struct cg_str seen[CG_GEN_MAX_LITERAL];
+        struct cg_slice seen[CG_GEN_MAX_LITERAL];
         cg_auto_out struct cg_out o;
         size_t n = 0;
 
@@ -255,7 +255,7 @@ static struct cg_type enum_type(struct cg_types *t, const struct cg_j *at, const
                         return loose_type(values);
         }
         cg_put(&o, "]");
-        return n ? single(cg_out_copy(&o, t->arena), CG_STR("")) : plain("Any");
+        return n ? single(cg_out_copy(&o, t->arena), CG_SLICE("")) : plain("Any");
 }
 
 static struct cg_type const_type(struct cg_types *t, const struct cg_j *v)
@@ -264,14 +264,14 @@ static struct cg_type const_type(struct cg_types *t, const struct cg_j *v)
 
         cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         cg_put(&o, "Literal[");
-        if (v->text.n > CG_GEN_MAX_LITERAL_BYTES)
+        if (v->text.len > CG_GEN_MAX_LITERAL_BYTES)
                 return plain("str");
         if (!cg_put_scalar(&o, v))
                 return plain(v->kind == CG_J_OBJECT  ? "dict[str, Any]"
                              : v->kind == CG_J_ARRAY ? "list[Any]"
                                                      : "float");
         cg_put(&o, "]");
-        return single(cg_out_copy(&o, t->arena), CG_STR(""));
+        return single(cg_out_copy(&o, t->arena), CG_SLICE(""));
 }
 
 /*
@@ -311,19 +311,19 @@ static bool only_object(const struct cg_j *at)
 
         if (cg_j_is(type, CG_J_ARRAY) && type->n == 1)
                 type = type->first;
-        return !type || (type->kind == CG_J_STRING && cg_str_is(type->text, "object"));
+        return !type || (type->kind == CG_J_STRING && cg_slice_is(type->text, "object"));
 }
 
-static struct cg_str unique_class_name(struct cg_types *t, struct cg_str hint)
+static struct cg_slice unique_class_name(struct cg_types *t, struct cg_slice hint)
 {
-        struct cg_str base = cg_class_base(t->arena, hint), name = base;
+        struct cg_slice base = cg_class_base(t->arena, hint), name = base;
 
         for (unsigned i = 2;; i++) {
                 struct cg_class *c = t->first;
                 cg_auto_out struct cg_out o;
 
                 cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
-                while (c && !cg_str_eq(c->name, name))
+                while (c && !cg_slice_eq(c->name, name))
                         c = c->next;
                 if (!c || t->arena->failed)
                         return name;
@@ -333,7 +333,7 @@ static struct cg_str unique_class_name(struct cg_types *t, struct cg_str hint)
         }
 }
 
-static struct cg_class *add_class(struct cg_types *t, struct place p, struct cg_j *at, struct cg_str name)
+static struct cg_class *add_class(struct cg_types *t, struct place p, struct cg_j *at, struct cg_slice name)
 {
         struct cg_class *c = cg_arena_alloc(t->arena, sizeof(*c));
 
@@ -347,11 +347,11 @@ static struct cg_class *add_class(struct cg_types *t, struct place p, struct cg_
         return c;
 }
 
-static struct cg_str class_hint(struct place p, const struct cg_j *at)
+static struct cg_slice class_hint(struct place p, const struct cg_j *at)
 {
-        struct cg_str title = cg_j_string(at, "title");
+        struct cg_slice title = cg_j_string(at, "title");
 
-        return !p.named && title.n && cg_count_chars(title) <= 30 ? title : p.hint;
+        return !p.named && title.len && cg_count_chars(title) <= 30 ? title : p.hint;
 }
 
 static struct cg_type class_type(struct cg_types *t, struct place p, struct cg_j *at)
@@ -371,17 +371,17 @@ static struct cg_type class_type(struct cg_types *t, struct place p, struct cg_j
 /* ------------------------------------------------------------------ types of schemas */
 
 /* "edits" holds things called "edit". */
-static struct cg_str singular(struct cg_types *t, struct cg_str s)
+static struct cg_slice singular(struct cg_types *t, struct cg_slice s)
 {
         cg_auto_out struct cg_out o;
 
         cg_out_init(&o, CG_GEN_MAX_TOOL_TEXT);
-        if (s.n > 4 && !memcmp(s.s + s.n - 3, "ies", 3)) {
-                cg_puts(&o, (struct cg_str){ s.s, s.n - 3 });
+        if (s.len > 4 && !memcmp(s.p + s.len - 3, "ies", 3)) {
+                cg_puts(&o, (struct cg_slice){ s.p, s.len - 3 });
                 cg_put(&o, "y");
-        } else if (s.n > 2 && s.s[s.n - 1] == 's' && s.s[s.n - 2] != 's') {
-                return (struct cg_str){ s.s, s.n - 1 };
-        } else if (s.n > 200) {
+        } else if (s.len > 2 && s.p[s.len - 1] == 's' && s.p[s.len - 2] != 's') {
+                return (struct cg_slice){ s.p, s.len - 1 };
+        } else if (s.len > 200) {
                 return s;
         } else {
                 cg_puts(&o, s);
@@ -390,13 +390,13 @@ static struct cg_str singular(struct cg_types *t, struct cg_str s)
         return cg_out_copy(&o, t->arena);
 }
 
-static struct cg_str last_token(struct cg_str ref)
+static struct cg_slice last_token(struct cg_slice ref)
 {
-        size_t n = ref.n;
+        size_t n = ref.len;
 
-        while (n && ref.s[n - 1] != '/' && ref.s[n - 1] != '#')
+        while (n && ref.p[n - 1] != '/' && ref.p[n - 1] != '#')
                 n--;
-        return (struct cg_str){ ref.s + n, ref.n - n };
+        return (struct cg_slice){ ref.p + n, ref.len - n };
 }
 
 static struct cg_type array_type(struct cg_types *t, struct place p, struct cg_j *at)
@@ -438,11 +438,11 @@ static struct cg_type simple_type(struct cg_types *t, struct place p, struct cg_
 
         if (type->kind == CG_J_STRING) {
                 for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
-                        if (cg_str_is(type->text, names[i][0]))
+                        if (cg_slice_is(type->text, names[i][0]))
                                 return plain(names[i][1]);
-                if (cg_str_is(type->text, "array"))
+                if (cg_slice_is(type->text, "array"))
                         return array_type(t, p, at);
-                if (cg_str_is(type->text, "object"))
+                if (cg_slice_is(type->text, "object"))
                         return object_type(t, p, at);
         }
         cg_gen_warn(t->report, CG_GEN_DEGRADED, type, "not a type of JSON Schema: ignored");
@@ -505,7 +505,7 @@ static struct cg_type all_of_type(struct cg_types *t, struct place p, const stru
  * A definition is typed once, however often it is named: so the work stays linear, and a loop ends
  * in Any.
  */
-static struct cg_type ref_type(struct cg_types *t, struct place p, struct cg_j *at, struct cg_str ref)
+static struct cg_type ref_type(struct cg_types *t, struct place p, struct cg_j *at, struct cg_slice ref)
 {
         struct cg_j *to = cg_schema_follow(p.schema, at);
         struct cg_type *memo;
@@ -525,7 +525,7 @@ static struct cg_type ref_type(struct cg_types *t, struct place p, struct cg_j *
         *memo = plain("Any");
         to->note_type = memo;
         p.hint = last_token(ref);
-        p.named = p.hint.n > 0;
+        p.named = p.hint.len > 0;
         p.depth++;
         *memo = type_of(t, p, to);
         return *memo;
@@ -540,7 +540,7 @@ static const struct cg_j *branches_of(const struct cg_j *at, const char *keyword
 
 static struct cg_type type_of(struct cg_types *t, struct place p, struct cg_j *at)
 {
-        struct cg_str ref = cg_schema_ref_of(at);
+        struct cg_slice ref = cg_schema_ref_of(at);
         const struct cg_j *x, *type;
 
         if (at->kind != CG_J_OBJECT)
@@ -549,7 +549,7 @@ static struct cg_type type_of(struct cg_types *t, struct place p, struct cg_j *a
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "nested too deep: typed as Any");
                 return plain("Any");
         }
-        if (ref.n && (p.schema->draft7 || !has_properties(at)))
+        if (ref.len && (p.schema->draft7 || !has_properties(at)))
                 return ref_type(t, p, at, ref);
         x = cg_j_getz(at, "enum");
         if (cg_j_is(x, CG_J_ARRAY))
@@ -582,14 +582,14 @@ static const struct cg_j *own_properties(const struct cg_class *c)
         return cg_j_is(p, CG_J_OBJECT) ? p : NULL;
 }
 
-static struct cg_field *find_field(struct cg_class *c, struct cg_str wire)
+static struct cg_field *find_field(struct cg_class *c, struct cg_slice wire)
 {
         const struct cg_j *own = cg_j_get(own_properties(c), wire);
 
         if (own)
                 return own->note_field ? &c->fields[own->note_field - 1] : NULL;
         for (size_t i = c->n_fields; i && c->fields[i - 1].elsewhere; i--)
-                if (cg_str_eq(c->fields[i - 1].wire, wire))
+                if (cg_slice_eq(c->fields[i - 1].wire, wire))
                         return &c->fields[i - 1];
         return NULL;
 }
@@ -613,7 +613,7 @@ static bool grow(struct cg_types *t, struct cg_class *c)
 }
 
 /* Own properties come first, those from elsewhere behind them. */
-static struct cg_field *add_field(struct cg_types *t, struct cg_class *c, struct cg_str wire,
+static struct cg_field *add_field(struct cg_types *t, struct cg_class *c, struct cg_slice wire,
                                   struct cg_j *schema, bool own)
 {
         const struct cg_j *props = own_properties(c);
@@ -671,17 +671,17 @@ static void collect(struct cg_types *t, struct cg_class *c, struct cg_j *at, uns
 {
         static const char *const many[] = { "allOf", "anyOf", "oneOf", "dependentSchemas" };
         static const char *const one[] = { "if", "then", "else" };
-        struct cg_str ref = cg_schema_ref_of(at);
+        struct cg_slice ref = cg_schema_ref_of(at);
         struct cg_j *to;
 
         if (at->kind != CG_J_OBJECT || at->note_visit == t->visit || depth > CG_GEN_MAX_MERGE_DEPTH)
                 return;
         at->note_visit = t->visit;
-        if (!ref.n || !c->schema->draft7)
+        if (!ref.len || !c->schema->draft7)
                 collect_properties(t, c, at);
-        if (ref.n && cg_schema_ref(c->schema, ref, &to) == CG_REF_OK)
+        if (ref.len && cg_schema_ref(c->schema, ref, &to) == CG_REF_OK)
                 collect(t, c, to, depth + 1);
-        if (ref.n && c->schema->draft7)
+        if (ref.len && c->schema->draft7)
                 return;
         for (size_t i = 0; i < CG_ARRAY_LEN(many); i++)
                 collect_branches(t, c, at, many[i], depth);
@@ -692,7 +692,7 @@ static void collect(struct cg_types *t, struct cg_class *c, struct cg_j *at, uns
         }
 }
 
-static void require(struct cg_types *t, struct cg_class *c, struct cg_str wire)
+static void require(struct cg_types *t, struct cg_class *c, struct cg_slice wire)
 {
         struct cg_field *f = find_field(c, wire);
 
@@ -702,10 +702,10 @@ static void require(struct cg_types *t, struct cg_class *c, struct cg_str wire)
                 f->required = true;
 }
 
-static bool lists(const struct cg_j *required, struct cg_str name)
+static bool lists(const struct cg_j *required, struct cg_slice name)
 {
         for (const struct cg_j *x = cg_j_is(required, CG_J_ARRAY) ? required->first : NULL; x; x = x->next)
-                if (x->kind == CG_J_STRING && cg_str_eq(x->text, name))
+                if (x->kind == CG_J_STRING && cg_slice_eq(x->text, name))
                         return true;
         return false;
 }
@@ -743,15 +743,15 @@ static void require_common(struct cg_types *t, struct cg_class *c, const struct 
 static void collect_required(struct cg_types *t, struct cg_class *c, struct cg_j *at, unsigned depth)
 {
         const struct cg_j *list = cg_j_getz(at, "required"), *all = cg_j_getz(at, "allOf");
-        struct cg_str ref = cg_schema_ref_of(at);
+        struct cg_slice ref = cg_schema_ref_of(at);
         struct cg_j *to;
 
         if (at->kind != CG_J_OBJECT || at->note_visit == t->visit || depth > CG_GEN_MAX_MERGE_DEPTH)
                 return;
         at->note_visit = t->visit;
-        if (ref.n && cg_schema_ref(c->schema, ref, &to) == CG_REF_OK)
+        if (ref.len && cg_schema_ref(c->schema, ref, &to) == CG_REF_OK)
                 collect_required(t, c, to, depth + 1);
-        if (ref.n && c->schema->draft7)
+        if (ref.len && c->schema->draft7)
                 return;
         if (list && list->kind != CG_J_ARRAY)
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, list, "\"required\" is not a list: ignored");
@@ -825,20 +825,20 @@ void cg_types_params(struct cg_types *t, struct cg_schema *s)
 {
         struct place p = { .schema = s };
 
-        fill_from(t, add_class(t, p, s->root, CG_STR("Params")));
+        fill_from(t, add_class(t, p, s->root, CG_SLICE("Params")));
 }
 
-void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, struct cg_str *annotation,
-                     struct cg_str *spec)
+void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, struct cg_slice *annotation,
+                     struct cg_slice *spec)
 {
         const struct cg_j *items = cg_j_getz(at, "items");
-        struct place p = { .schema = s, .hint = items ? CG_STR("items") : CG_STR("item") };
+        struct place p = { .schema = s, .hint = items ? CG_SLICE("items") : CG_SLICE("item") };
         struct cg_class **from = t->last;
         struct cg_type y;
         bool several;
 
         if (at == s->root && only_object(at) && has_fields(s, at, 0)) {
-                struct cg_class *c = add_class(t, p, at, CG_STR("Result"));
+                struct cg_class *c = add_class(t, p, at, CG_SLICE("Result"));
 
                 y = c ? single(c->name, c->name) : plain("Any");
         } else {
@@ -851,10 +851,10 @@ void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, s
 
 static int by_str(const void *x, const void *y)
 {
-        return cg_str_cmp(*(const struct cg_str *)x, *(const struct cg_str *)y);
+        return cg_slice_cmp(*(const struct cg_slice *)x, *(const struct cg_slice *)y);
 }
 
-static void name_fields(struct cg_types *t, struct cg_class *c, const struct cg_str *classes,
+static void name_fields(struct cg_types *t, struct cg_class *c, const struct cg_slice *classes,
                         size_t n_classes)
 {
         struct cg_name *names = cg_arena_alloc(t->arena, (c->n_fields + 1) * sizeof(*names));
@@ -870,7 +870,7 @@ static void name_fields(struct cg_types *t, struct cg_class *c, const struct cg_
 
 void cg_types_name_fields(struct cg_types *t)
 {
-        struct cg_str *classes = cg_arena_alloc(t->arena, (t->n + 1) * sizeof(*classes));
+        struct cg_slice *classes = cg_arena_alloc(t->arena, (t->n + 1) * sizeof(*classes));
         size_t n = 0;
 
         if (!classes)

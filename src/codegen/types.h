@@ -16,22 +16,22 @@
 struct cg_type {
         size_t n;
         struct {
-                struct cg_str text, spec;
+                struct cg_slice text, spec;
         } part[12]; /* CG_GEN_MAX_UNION */
 };
 
 struct cg_field {
-        struct cg_str wire;  /* original name */
-        struct cg_str name;  /* Python name */
-        struct cg_j *schema; /* NULL: required, but not described */
+        struct cg_slice wire; /* original name */
+        struct cg_slice name; /* Python name */
+        struct cg_j *schema;  /* NULL: required, but not described */
         bool required;
         bool elsewhere; /* not in the object's own "properties" */
-        struct cg_str annotation, spec;
+        struct cg_slice annotation, spec;
 };
 
 struct cg_class {
         struct cg_class *next;
-        struct cg_str name;
+        struct cg_slice name;
         struct cg_schema *schema;
         struct cg_j *at;
         unsigned depth;
@@ -53,8 +53,8 @@ void cg_types_init(struct cg_types *t, struct cg_gen_report *report);
 /* Makes the classes for the arguments: "Params" and what it needs. @s->root is an object. */
 void cg_types_params(struct cg_types *t, struct cg_schema *s);
 /* Makes the classes for the result at @at in @s; *annotation and *spec say what run() returns. */
-void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, struct cg_str *annotation,
-                     struct cg_str *spec);
+void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, struct cg_slice *annotation,
+                     struct cg_slice *spec);
 /* Gives all fields their Python names. After the classes, whose names fields must not take. */
 void cg_types_name_fields(struct cg_types *t);
 

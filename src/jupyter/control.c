@@ -19,7 +19,7 @@ static void wait_for_session(struct front *f, struct jreq *r)
 }
 
 /* For libraries in the kernel: get_parent("control"). */
-static void remember_header(struct front *f, struct cg_jspan header)
+static void remember_header(struct front *f, struct cg_slice header)
 {
         char *p = header.len <= MAX_HEADER ? malloc(header.len + 1) : NULL;
 
@@ -27,7 +27,7 @@ static void remember_header(struct front *f, struct cg_jspan header)
                 return;
         memcpy(p, header.p, header.len);
         free((char *)(uintptr_t)f->control_header.p);
-        f->control_header = (struct cg_jspan){ p, header.len };
+        f->control_header = (struct cg_slice){ p, header.len };
 }
 
 static void handle(struct front *f, struct jreq *r)

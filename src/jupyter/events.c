@@ -74,10 +74,10 @@ static void relay(struct front *f, struct cg_origin *o, const char *type, struct
 static const char *comm_type(const struct cg_event *e)
 {
         static const char *const types[] = { "comm_msg", "comm_open", "comm_close" };
-        struct cg_jspan text, v;
+        struct cg_slice text, v;
 
         text.p = cg_event_json(e, &text.len);
-        for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_jspan_member(text, "msg_type", &v, NULL) == 0; i++)
+        for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_json_find(text, "msg_type", &v); i++)
                 if (v.len == strlen(types[i]) + 2 && memcmp(v.p + 1, types[i], v.len - 2) == 0)
                         return types[i];
         return NULL;
@@ -86,19 +86,18 @@ static const char *comm_type(const struct cg_event *e)
 /* Takes @e. */
 static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
 {
-        struct cg_jspan text, buffers[CG_JMSG_MAX_BUFFERS];
+        struct cg_slice text, buffers[CG_JMSG_MAX_BUFFERS];
         struct cg_jout out = {
                 .type = comm_type(e), .release = event_release, .owner = e, .buffers = buffers
         };
 
         text.p = cg_event_json(e, &text.len);
-        if (!out.type || cg_jspan_member(text, "content", &out.content, NULL) < 0 ||
-            out.content.p[0] != '{') {
+        if (!out.type || !cg_json_find(text, "content", &out.content) || out.content.p[0] != '{') {
                 cg_log(&f->o->log, CG_LOG_WARN, "the kernel sent a comm message that is none");
                 cg_event_free(e);
                 return;
         }
-        if (cg_jspan_member(text, "metadata", &out.metadata, NULL) < 0 || out.metadata.p[0] != '{')
+        if (!cg_json_find(text, "metadata", &out.metadata) || out.metadata.p[0] != '{')
                 out.metadata.len = 0;
         out.n_buffers = cg_event_n_buffers(e);
         if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
@@ -127,13 +126,13 @@ static bool is_in_traceback(const struct cg_event *e)
 
 /* ------------------------------------------------------------------ cells */
 
-static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_jspan code, int64_t count)
+static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_slice code, int64_t count)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
 
         if (cg_buf_adds(&b, "{\"code\":", NULL) == 0 && cg_buf_add(&b, code.p, code.len, NULL) == 0 &&
             cg_buf_addf(&b, NULL, ",\"execution_count\":%" PRId64 "}", count) == 0)
-                cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_jspan){ b.data, b.len });
+                cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_slice){ b.data, b.len });
 }
 
 /*
@@ -154,7 +153,7 @@ static void foreign_input(struct front *f, const struct cg_event *e)
                      "\",\"msg_type\":\"execute_request\",\"username\":\"host\","
                      "\"session\":\"%s-host\",\"date\":\"%s\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}",
                      f->me.session, cg_event_cell(e), ++f->me.count, f->me.session, date);
-        o = cg_origin_new(cg_event_cell(e), (struct cg_jspan){ header, (size_t)n });
+        o = cg_origin_new(cg_event_cell(e), (struct cg_slice){ header, (size_t)n });
         if (!o)
                 return;
         o->foreign = true;
@@ -162,7 +161,7 @@ static void foreign_input(struct front *f, const struct cg_event *e)
         cg_iopub_status(&f->iopub, o, "busy");
         text = cg_event_text(e, &len);
         if (cg_json_quote_utf8(&code, text, len, NULL) == 0)
-                send_execute_input(f, o, (struct cg_jspan){ code.data, code.len },
+                send_execute_input(f, o, (struct cg_slice){ code.data, code.len },
                                    cg_event_execution_count(e));
 }
 
@@ -235,13 +234,12 @@ static void fresh_kernel(struct front *f)
 }
 
 /* A cell of an unknown subshell: as with ipykernel, only the reply reports that. */
-static bool no_subshell(struct cg_jspan json)
+static bool no_subshell(struct cg_slice json)
 {
         static const char name[] = "\"UnknownSubshellError\"";
-        struct cg_jspan v;
+        struct cg_slice v;
 
-        return cg_jspan_member(json, "ename", &v, NULL) == 0 && v.len == sizeof(name) - 1 &&
-               memcmp(v.p, name, v.len) == 0;
+        return cg_json_find(json, "ename", &v) && v.len == sizeof(name) - 1 && memcmp(v.p, name, v.len) == 0;
 }
 
 static void result(struct front *f, struct cg_event *e)
@@ -249,7 +247,7 @@ static void result(struct front *f, struct cg_event *e)
         struct jreq *r = request_of(f, e);
         enum cg_status st = cg_event_status(e);
         const char *text = cg_event_text(e, NULL), *ename = ename_of(st);
-        struct cg_jspan json, v;
+        struct cg_slice json, v;
         struct shell_queue *q;
         bool replaced;
 
@@ -276,8 +274,7 @@ static void result(struct front *f, struct cg_event *e)
                 cg_jreq_show_error(f, r->origin, ename, text);
         cg_jreq_cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
         /* Without an ename from the kernel it did not react to the interrupt and was replaced. */
-        replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) &&
-                   cg_jspan_member(json, "ename", &v, NULL) < 0;
+        replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) && !cg_json_find(json, "ename", &v);
         f->death_reported = f->death_reported || st == CG_STATUS_KERNEL_DIED;
         if (st == CG_STATUS_KERNEL_DIED)
                 cg_control_forget(f);
@@ -291,7 +288,7 @@ static void result(struct front *f, struct cg_event *e)
 /* Takes @e. */
 static void reply(struct front *f, struct cg_event *e)
 {
-        struct cg_jspan buffers[CG_JMSG_MAX_BUFFERS];
+        struct cg_slice buffers[CG_JMSG_MAX_BUFFERS];
         struct cg_jout out = {
                 .release = event_release, .owner = e, .buffers = buffers, .n_buffers = cg_event_n_buffers(e)
         };
@@ -336,11 +333,10 @@ static void session_closed(struct front *f, const struct cg_event *e)
 /* The payload has a page, or the text of the next cell. */
 static bool has_payload(const struct cg_event *e)
 {
-        struct cg_jspan json, v;
+        struct cg_slice json, v;
 
         json.p = cg_event_json(e, &json.len);
-        return !cg_jspan_is_empty(json) && cg_jspan_member(json, "payload", &v, NULL) == 0 &&
-               memchr(v.p, '{', v.len);
+        return !cg_json_is_empty(json) && cg_json_find(json, "payload", &v) && memchr(v.p, '{', v.len);
 }
 
 /* Events that show text of the kernel's code to a person. For questions see stdin.c. */
@@ -356,7 +352,7 @@ static bool shows_something(const struct cg_event *e)
 
 static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)
 {
-        struct cg_jspan json;
+        struct cg_slice json;
 
         if (!r || !r->input_held)
                 return;

@@ -60,7 +60,7 @@ struct jreq {
         bool error_shown;     /* an `error` was published */
         int64_t input_held;   /* the count of its execute_input, which is held back; 0: it is not */
         bool stays;           /* a comm message that is not offered again */
-        struct cg_jspan code; /* as JSON text */
+        struct cg_slice code; /* as JSON text */
         char started[64];
 };
 
@@ -79,7 +79,7 @@ struct question {
         struct question *next;
         struct jreq *req;
         struct cg_event *call; /* about a tool call or a connection; NULL: input() */
-        struct cg_jspan id;    /* the client's identity; owned */
+        struct cg_slice id;    /* the client's identity; owned */
         char *content;         /* of the input_request */
         bool sent;
         /* of a call or connection: */
@@ -94,7 +94,7 @@ struct question {
 struct asked {
         struct asked *next;
         struct question *q; /* NULL: it was cancelled */
-        struct cg_jspan id; /* owned */
+        struct cg_slice id; /* owned */
         char msg_id[CG_JMSG_ID];
 };
 
@@ -135,7 +135,7 @@ struct front {
         char *control_shell;
         uint64_t control_making;        /* the request that makes it; 0: none */
         struct jreq *control_held;      /* the cell that waits for it */
-        struct cg_jspan control_header; /* of the last request on the control channel; owned */
+        struct cg_slice control_header; /* of the last request on the control channel; owned */
         struct jreq *in_flight;         /* given to the kernel */
         struct jreq *early;             /* control requests that came before the session was open */
         size_t waiting, waiting_bytes;
@@ -155,8 +155,6 @@ struct front {
         unsigned rejected;
         struct cg_err end_err; /* why it ended, where that is a failure */
 };
-
-#define SPAN(s) ((struct cg_jspan){ (s), strlen(s) })
 
 /* Ends the loop after this turn. */
 static inline void cg_front_stop(struct front *f)
@@ -191,11 +189,11 @@ void cg_stdin_free(struct front *f);
 
 /* reply.c */
 /* Sends the reply; cg_jreq_finish() follows. */
-void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content);
+void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_slice content);
 void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out);
 void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue);
 /* The execute_reply; @json: the kernel's own reply, whose members are added unread. */
-void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
+void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_slice json,
                         const char *ename, const char *evalue);
 /* Publishes an `error` of ours. */
 void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue);

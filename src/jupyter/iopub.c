@@ -20,14 +20,14 @@
 #define FREE_ERRORS  16u
 /* The budget of comm messages, as a multiple of that of output. */
 #define COMM_FACTOR 16u
-#define NO_ORIGIN   ((struct cg_jspan){ "", 0 })
+#define NO_ORIGIN   ((struct cg_slice){ "", 0 })
 
 /* Prefixes of the topics that every client gets. */
 static const char *const families[] = { "kernel.", "stream.", "display_data", "comm-" };
 
 /* ------------------------------------------------------------------ origins */
 
-struct cg_origin *cg_origin_new(uint64_t number, struct cg_jspan header)
+struct cg_origin *cg_origin_new(uint64_t number, struct cg_slice header)
 {
         struct cg_origin *o = calloc(1, sizeof(*o));
         char *copy = malloc(header.len + 1);
@@ -61,7 +61,7 @@ struct cg_origin *cg_origin_unref(struct cg_origin *o)
 
 /* ------------------------------------------------------------------ sending */
 
-static void send_out(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out, struct cg_jspan topic)
+static void send_out(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out, struct cg_slice topic)
 {
         struct cg_err err;
 
@@ -74,19 +74,19 @@ static void send_out(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *o
 }
 
 /* The topics are those that ipykernel uses. */
-static struct cg_jspan topic_of(const struct cg_iopub *io, const char *type, char *buf, size_t size)
+static struct cg_slice topic_of(const struct cg_iopub *io, const char *type, char *buf, size_t size)
 {
         int n;
 
         if (strcmp(type, "display_data") == 0)
-                return CG_JSPAN("display_data");
+                return CG_SLICE("display_data");
         if (strncmp(type, "comm_", 5) == 0)
-                return CG_JSPAN("comm-");
+                return CG_SLICE("comm-");
         n = snprintf(buf, size, "kernel.%s.%s", io->me->session, type);
-        return (struct cg_jspan){ buf, n > 0 && (size_t)n < size ? (size_t)n : 0 };
+        return (struct cg_slice){ buf, n > 0 && (size_t)n < size ? (size_t)n : 0 };
 }
 
-void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_jspan content)
+void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_slice content)
 {
         struct cg_jout out = { .type = type, .content = content };
         char topic[128];
@@ -100,7 +100,7 @@ void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state
         char content[64];
         int n = snprintf(content, sizeof(content), "{\"execution_state\":\"%s\"}", state);
 
-        cg_iopub_send(io, o, "status", (struct cg_jspan){ content, (size_t)n });
+        cg_iopub_send(io, o, "status", (struct cg_slice){ content, (size_t)n });
 }
 
 /* ------------------------------------------------------------------ the budget */
@@ -182,9 +182,9 @@ void cg_iopub_flush(struct cg_iopub *io)
         io->has_pending = false;
         io->flushed_ms = uv_now(io->z.zl->loop);
         if (cg_buf_adds(&io->pending, "\"}", &err) == 0 && (out.owner = cg_buf_steal(&io->pending, &len))) {
-                out.content = (struct cg_jspan){ out.owner, len };
+                out.content = (struct cg_slice){ out.owner, len };
                 send_out(io, io->pending_of, &out,
-                         io->pending_err ? CG_JSPAN("stream.stderr") : CG_JSPAN("stream.stdout"));
+                         io->pending_err ? CG_SLICE("stream.stderr") : CG_SLICE("stream.stdout"));
         }
         cg_buf_consume(&io->pending, io->pending.len);
         io->pending_of = cg_origin_unref(io->pending_of);
@@ -256,8 +256,8 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
         if (cg_buf_adds(&content, "{\"subscription\":", NULL) < 0 ||
             cg_json_quote_utf8(&content, subscription, len, NULL) < 0 || cg_buf_adds(&content, "}", NULL) < 0)
                 return;
-        out.content = (struct cg_jspan){ content.data, content.len };
-        send_out(io, NULL, &out, (struct cg_jspan){ topic, topic_len });
+        out.content = (struct cg_slice){ content.data, content.len };
+        send_out(io, NULL, &out, (struct cg_slice){ topic, topic_len });
 }
 
 /*

@@ -15,14 +15,14 @@ struct cg_origin {
         unsigned refs;
         uint64_t number;        /* of the cell or request in the session; 0 while it has none */
         bool foreign;           /* another client of the session caused it */
-        struct cg_jspan header; /* owned */
+        struct cg_slice header; /* owned */
         size_t output;          /* bytes of streams and displays so far */
         size_t comms;           /* of comm messages */
         unsigned errors;
         bool notified; /* of dropped output */
 };
 
-struct cg_origin *cg_origin_new(uint64_t number, struct cg_jspan header);
+struct cg_origin *cg_origin_new(uint64_t number, struct cg_slice header);
 struct cg_origin *cg_origin_ref(struct cg_origin *o);
 struct cg_origin *cg_origin_unref(struct cg_origin *o);
 
@@ -54,7 +54,7 @@ void cg_iopub_close(struct cg_iopub *io);
 
 /* The origin may be NULL. */
 void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state);
-void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_jspan content);
+void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_slice content);
 /* Counted against the origin's budget. */
 void cg_iopub_stream(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len);
 /* Text of ours on standard error, never left out. */

@@ -94,7 +94,7 @@ void cg_jsign_fini(struct cg_jsign *s)
         sodium_memzero(s, sizeof(*s));
 }
 
-static void digest(const struct cg_jsign *s, const struct cg_jspan parts[4], unsigned char out[DIGEST])
+static void digest(const struct cg_jsign *s, const struct cg_slice parts[4], unsigned char out[DIGEST])
 {
         struct hmac_sha256_ctx st = s->keyed;
 
@@ -103,7 +103,7 @@ static void digest(const struct cg_jsign *s, const struct cg_jspan parts[4], uns
         hmac_sha256_digest(&st, DIGEST, out);
 }
 
-void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], char hex[CG_JSIGN_HEX + 1])
+void cg_jsign_make(const struct cg_jsign *s, const struct cg_slice parts[4], char hex[CG_JSIGN_HEX + 1])
 {
         unsigned char d[DIGEST];
 
@@ -114,7 +114,7 @@ void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], cha
         sodium_bin2hex(hex, CG_JSIGN_HEX + 1, d, sizeof(d));
 }
 
-int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4],
+int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
                    struct cg_err *err)
 {
         char hex[CG_JSIGN_HEX + 1];
@@ -137,7 +137,7 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct c
 
 /* ------------------------------------------------------------------ parsing */
 
-static size_t find_delimiter(const struct cg_jspan *frames, size_t n)
+static size_t find_delimiter(const struct cg_slice *frames, size_t n)
 {
         size_t i;
 
@@ -148,7 +148,7 @@ static size_t find_delimiter(const struct cg_jspan *frames, size_t n)
         return n;
 }
 
-static int check_sizes(const struct cg_jspan *frames, size_t n, struct cg_err *err)
+static int check_sizes(const struct cg_slice *frames, size_t n, struct cg_err *err)
 {
         size_t sum = 0;
 
@@ -176,7 +176,7 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
         if (m->header.len > CG_JMSG_MAX_HEADER)
                 return cg_fail(err, CG_E_LIMIT, "the header has more than %zu bytes", CG_JMSG_MAX_HEADER);
         /* jansson's own recursion is bounded by this check before it. */
-        r = cg_json_check_object(m->header.p, m->header.len, CG_JMSG_MAX_DEPTH, err);
+        r = cg_json_check_object(m->header.p, m->header.len, CG_JSON_DEPTH, err);
         if (r == 0)
                 r = load_header(m, err);
         if (r == 0)
@@ -195,16 +195,16 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
 
 static int check_grammar(const struct cg_jparsed *m, struct cg_err *err)
 {
-        const struct cg_jspan parts[] = { m->parent, m->metadata, m->content };
+        const struct cg_slice parts[] = { m->parent, m->metadata, m->content };
         static const char *const names[] = { "parent header", "metadata", "content" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(parts); i++)
-                if (cg_json_check_object(parts[i].p, parts[i].len, CG_JMSG_MAX_DEPTH, err) < 0)
+                if (cg_json_check_object(parts[i].p, parts[i].len, CG_JSON_DEPTH, err) < 0)
                         return cg_err_prefix(err, "%s", names[i]);
         return 0;
 }
 
-int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret,
+int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, struct cg_jparsed *ret,
                   struct cg_err *err)
 {
         struct cg_jparsed m = { 0 };
@@ -288,11 +288,11 @@ static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, st
         return r;
 }
 
-struct cg_jspan cg_jmsg_frame(const struct cg_jmsg *m, size_t i)
+struct cg_slice cg_jmsg_frame(const struct cg_jmsg *m, size_t i)
 {
         zmq_msg_t *f = &m->frames[i];
 
-        return (struct cg_jspan){ zmq_msg_data(f), zmq_msg_size(f) };
+        return (struct cg_slice){ zmq_msg_data(f), zmq_msg_size(f) };
 }
 
 /* Keeps no more room than the message has frames. */
@@ -310,7 +310,7 @@ static int shrink(struct cg_jmsg *m, const zmq_msg_t *from, struct cg_err *err)
 
 static int parse_frames(struct cg_jmsg *m, struct cg_jsign *s, struct cg_err *err)
 {
-        struct cg_jspan spans[CG_JMSG_MAX_FRAMES];
+        struct cg_slice spans[CG_JMSG_MAX_FRAMES];
 
         for (size_t i = 0; i < m->n_frames; i++)
                 spans[i] = cg_jmsg_frame(m, i);
@@ -361,72 +361,6 @@ struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m)
         free(m->frames);
         free(m);
         return NULL;
-}
-
-/* ------------------------------------------------------------------ members of objects */
-
-static size_t skip_space(struct cg_jspan t, size_t i)
-{
-        while (i < t.len && (t.p[i] == ' ' || t.p[i] == '\t' || t.p[i] == '\n' || t.p[i] == '\r'))
-                i++;
-        return i;
-}
-
-/* The value at @i, without the white space before it; *end: behind it. */
-static int value_at(struct cg_jspan t, size_t i, struct cg_jspan *ret, size_t *end, struct cg_err *err)
-{
-        size_t n, start = skip_space(t, i);
-        int r = cg_json_skip(t.p + start, t.len - start, CG_JMSG_MAX_DEPTH, &n, err);
-
-        if (r < 0)
-                return r;
-        *ret = (struct cg_jspan){ t.p + start, n };
-        *end = skip_space(t, start + n);
-        return 0;
-}
-
-/*
- * Keys of the protocol have no escapes, so a key that is spelled with some is not the one that is
- * looked for.
- */
-static bool is_key(struct cg_jspan key, const char *want)
-{
-        size_t n = strlen(want);
-
-        return key.len == n + 2 && memcmp(key.p + 1, want, n) == 0;
-}
-
-int cg_jspan_member(struct cg_jspan text, const char *key, struct cg_jspan *ret, struct cg_err *err)
-{
-        size_t i = skip_space(text, 0);
-        struct cg_jspan k, v;
-
-        if (i >= text.len || text.p[i] != '{')
-                return cg_fail(err, CG_E_PARSE, "not a JSON object");
-        i = skip_space(text, i + 1);
-        while (i < text.len && text.p[i] == '"') {
-                if (value_at(text, i, &k, &i, err) < 0)
-                        return CG_E_PARSE;
-                if (i >= text.len || text.p[i] != ':')
-                        return cg_fail(err, CG_E_PARSE, "':' expected");
-                if (value_at(text, i + 1, &v, &i, err) < 0)
-                        return CG_E_PARSE;
-                if (is_key(k, key)) {
-                        *ret = v;
-                        return 0;
-                }
-                if (i >= text.len || text.p[i] != ',')
-                        break;
-                i = skip_space(text, i + 1);
-        }
-        return cg_fail(err, CG_E_NOTFOUND, "no member \"%s\"", key);
-}
-
-bool cg_jspan_is_empty(struct cg_jspan object)
-{
-        size_t i = skip_space(object, 0);
-
-        return object.len == 0 || (object.p[i] == '{' && object.p[skip_space(object, i + 1)] == '}');
 }
 
 /* ------------------------------------------------------------------ who we are */
@@ -540,7 +474,7 @@ static void frame_done(void *data, void *hint)
         shared_unref(hint);
 }
 
-static int send_frame(void *sock, struct cg_jspan f, bool more, struct shared *shared, struct cg_err *err)
+static int send_frame(void *sock, struct cg_slice f, bool more, struct shared *shared, struct cg_err *err)
 {
         int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
         zmq_msg_t m;
@@ -563,7 +497,7 @@ static int send_frame(void *sock, struct cg_jspan f, bool more, struct shared *s
         return 0;
 }
 
-static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_jspan parts[4],
+static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_slice parts[4],
                     struct shared *shared, struct cg_err *err)
 {
         int r = 0;
@@ -571,9 +505,9 @@ static int send_all(void *sock, const struct cg_jout *out, const char *hex, cons
         for (size_t i = 0; i < out->n_ids && r == 0; i++)
                 r = send_frame(sock, out->ids[i], true, NULL, err);
         if (r == 0)
-                r = send_frame(sock, CG_JSPAN(DELIMITER), true, NULL, err);
+                r = send_frame(sock, CG_SLICE(DELIMITER), true, NULL, err);
         if (r == 0)
-                r = send_frame(sock, (struct cg_jspan){ hex, strlen(hex) }, true, NULL, err);
+                r = send_frame(sock, (struct cg_slice){ hex, strlen(hex) }, true, NULL, err);
         for (size_t i = 0; i < 4 && r == 0; i++)
                 r = send_frame(sock, parts[i], i < 3 || out->n_buffers, i == 3 ? shared : NULL, err);
         for (size_t i = 0; i < out->n_buffers && r == 0; i++)
@@ -600,16 +534,16 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
 {
         char header[512], mid[CG_JMSG_ID], hex[CG_JSIGN_HEX + 1];
         struct shared *shared = shared_new(out);
-        struct cg_jspan parts[4];
+        struct cg_slice parts[4];
         size_t n;
         int r;
 
         make_id(id, mid);
         n = make_header(id, out->type, mid, header, sizeof(header));
-        parts[0] = (struct cg_jspan){ header, n };
-        parts[1] = out->parent.len ? out->parent : CG_JSPAN("{}");
-        parts[2] = out->metadata.len ? out->metadata : CG_JSPAN("{}");
-        parts[3] = out->content.len ? out->content : CG_JSPAN("{}");
+        parts[0] = (struct cg_slice){ header, n };
+        parts[1] = out->parent.len ? out->parent : CG_SLICE("{}");
+        parts[2] = out->metadata.len ? out->metadata : CG_SLICE("{}");
+        parts[3] = out->content.len ? out->content : CG_SLICE("{}");
         cg_jsign_make(s, parts, hex);
         if (!n)
                 r = cg_fail(err, CG_E_LIMIT, "message type \"%.60s\" is too long", out->type);

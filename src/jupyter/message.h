@@ -14,6 +14,7 @@
 #include <zmq.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json_text.h"
 #include "jupyter/peers.h"
 
 #define CG_JUPYTER_PROTOCOL "5.5"
@@ -25,15 +26,8 @@
 /* All frames together. A notebook's widget state may have some MB. */
 #define CG_JMSG_MAX_BYTES  ((size_t)64 << 20)
 #define CG_JMSG_MAX_HEADER ((size_t)64 << 10)
-#define CG_JMSG_MAX_DEPTH  200
 /* Messages whose repetition is noticed. */
 #define CG_JMSG_REPLAY 65536u
-
-struct cg_jspan {
-        const char *p;
-        size_t len;
-};
-#define CG_JSPAN(s) ((struct cg_jspan){ (s), sizeof(s) - 1 })
 
 /* ------------------------------------------------------------------ signatures */
 
@@ -54,9 +48,9 @@ void cg_jsign_fini(struct cg_jsign *s);
  * Signature over header, parent header, metadata and content, in hexadecimal; "" where nothing is
  * signed.
  */
-void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], char hex[CG_JSIGN_HEX + 1]);
+void cg_jsign_make(const struct cg_jsign *s, const struct cg_slice parts[4], char hex[CG_JSIGN_HEX + 1]);
 /* 0 when @signature is right and was not seen before; it is remembered then. CG_E_PROTO. */
-int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4],
+int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
                    struct cg_err *err);
 
 /* ------------------------------------------------------------------ what comes in */
@@ -64,7 +58,7 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct c
 /* An accepted message; all spans point into its frames. */
 struct cg_jparsed {
         size_t n_ids;
-        struct cg_jspan header, parent, metadata, content;
+        struct cg_slice header, parent, metadata, content;
         size_t first_buffer, n_buffers;   /* frames */
         json_t *fields;                   /* the header */
         const char *type, *id, *subshell; /* in it; subshell is NULL where the header has none */
@@ -75,7 +69,7 @@ struct cg_jparsed {
  * depth and header. 0; CG_E_PROTO, CG_E_LIMIT or CG_E_PARSE with the reason, and nothing to free.
  * Else: cg_jparsed_fini().
  */
-int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret,
+int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, struct cg_jparsed *ret,
                   struct cg_err *err);
 void cg_jparsed_fini(struct cg_jparsed *m);
 
@@ -93,12 +87,7 @@ struct cg_jmsg {
 int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
                  struct cg_err *err);
 struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m);
-struct cg_jspan cg_jmsg_frame(const struct cg_jmsg *m, size_t i);
-
-/* The value of a member of the object @text, as it stands there; CG_E_NOTFOUND, CG_E_PARSE. */
-int cg_jspan_member(struct cg_jspan text, const char *key, struct cg_jspan *ret, struct cg_err *err);
-/* Is it {} ? */
-bool cg_jspan_is_empty(struct cg_jspan object);
+struct cg_slice cg_jmsg_frame(const struct cg_jmsg *m, size_t i);
 
 /* ------------------------------------------------------------------ what goes out */
 
@@ -116,12 +105,12 @@ void cg_jidentity_init(struct cg_jidentity *id);
 
 struct cg_jout {
         const char *type;
-        const struct cg_jspan *ids; /* identities, or one topic */
+        const struct cg_slice *ids; /* identities, or one topic */
         size_t n_ids;
-        struct cg_jspan parent;   /* header of the request, byte for byte; empty for none */
-        struct cg_jspan metadata; /* empty: {} */
-        struct cg_jspan content;
-        const struct cg_jspan *buffers;
+        struct cg_slice parent;   /* header of the request, byte for byte; empty for none */
+        struct cg_slice metadata; /* empty: {} */
+        struct cg_slice content;
+        const struct cg_slice *buffers;
         size_t n_buffers;
         /*
          * The content and the buffers are sent without copying: release(owner) is called once,

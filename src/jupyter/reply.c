@@ -29,12 +29,12 @@ void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename,
 
         if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
             cg_buf_adds(&b, "}", NULL) == 0)
-                cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
+                cg_iopub_send(&f->iopub, o, "error", (struct cg_slice){ b.data, b.len });
 }
 
 void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out)
 {
-        struct cg_jspan ids[CG_JMSG_MAX_IDS];
+        struct cg_slice ids[CG_JMSG_MAX_IDS];
         struct cg_err err;
 
         if (!r->spec->reply) {
@@ -54,7 +54,7 @@ void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out)
         cg_zsock_touch(&f->z[r->channel]);
 }
 
-void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content)
+void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_slice content)
 {
         struct cg_jout out = { .content = content };
 
@@ -70,30 +70,30 @@ void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char
         if (r->spec->kind == KIND_EXECUTE) {
                 if (!r->silent)
                         cg_jreq_show_error(f, r->origin, ename, evalue);
-                cg_jreq_cell_reply(f, r, false, f->count, CG_JSPAN("{}"), ename, evalue);
+                cg_jreq_cell_reply(f, r, false, f->count, CG_SLICE("{}"), ename, evalue);
                 return;
         }
         if (r->spec->kind == KIND_INFO)
                 info = cg_info_error(ename, evalue, &len);
         if (info) {
-                cg_jreq_reply(f, r, (struct cg_jspan){ info, len });
+                cg_jreq_reply(f, r, (struct cg_slice){ info, len });
                 return;
         }
         if (cg_buf_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
             cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
             cg_buf_adds(&b, ",\"traceback\":[]}", NULL) == 0)
-                cg_jreq_reply(f, r, (struct cg_jspan){ b.data, b.len });
+                cg_jreq_reply(f, r, (struct cg_slice){ b.data, b.len });
 }
 
-static bool has(struct cg_jspan json, const char *key)
+static bool has(struct cg_slice json, const char *key)
 {
-        struct cg_jspan v;
+        struct cg_slice v;
 
-        return cg_jspan_member(json, key, &v, NULL) == 0;
+        return cg_json_find(json, key, &v);
 }
 
 /* The members that clients expect and the kernel's reply does not have. */
-static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const char *ename, const char *evalue)
+static int add_missing(struct cg_buf *b, struct cg_slice json, bool ok, const char *ename, const char *evalue)
 {
         int r = 0;
 
@@ -106,7 +106,7 @@ static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const ch
         return r;
 }
 
-void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
+void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_slice json,
                         const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
@@ -114,7 +114,7 @@ void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count,
         char metadata[200];
         int n = 0;
 
-        if (!cg_jspan_is_empty(json)) {
+        if (!cg_json_is_empty(json)) {
                 const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
 
                 n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
@@ -129,14 +129,14 @@ void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count,
                 snprintf(metadata, sizeof(metadata),
                          "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
                          r->started, f->me.session, ok ? "ok" : "error");
-                out.content = (struct cg_jspan){ all.data, all.len };
-                out.metadata = SPAN(metadata);
+                out.content = (struct cg_slice){ all.data, all.len };
+                out.metadata = cg_slice_of(metadata);
                 cg_jreq_reply_relay(f, r, &out);
         }
         if (n < 0)
                 cg_jreq_reply(
                         f, r,
-                        CG_JSPAN(
+                        CG_SLICE(
                                 "{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
                                 "\"traceback\":[],\"execution_count\":0}"));
 }

@@ -26,9 +26,9 @@ static void mark_in_flight(struct front *f, struct jreq *r, struct shell_queue *
         f->in_flight = r;
 }
 
-static int add_extra(struct cg_buf *b, const char *name, struct cg_jspan value, struct cg_err *err)
+static int add_extra(struct cg_buf *b, const char *name, struct cg_slice value, struct cg_err *err)
 {
-        if (cg_jspan_is_empty(value))
+        if (cg_json_is_empty(value))
                 return 0;
         return cg_buf_addf(b, err, ",\"%s\":", name) | cg_buf_add(b, value.p, value.len, err);
 }
@@ -39,14 +39,14 @@ static int add_extra(struct cg_buf *b, const char *name, struct cg_jspan value, 
  */
 static int add_to_content(const struct jreq *r, struct cg_buf *b, struct cg_err *err)
 {
-        struct cg_jspan content = r->msg->m.content, metadata = r->msg->m.metadata;
+        struct cg_slice content = r->msg->m.content, metadata = r->msg->m.metadata;
         const char *open = memchr(content.p, '{', content.len);
         size_t left = content.len - (size_t)(open + 1 - content.p);
         int n = cg_buf_adds(b, "{\"header\":", err) |
                 cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
 
         n |= add_extra(b, "metadata", metadata, err);
-        if (!cg_jspan_is_empty(content))
+        if (!cg_json_is_empty(content))
                 n |= cg_buf_adds(b, ",", err);
         n |= cg_buf_add(b, open + 1, left, err);
         return n < 0 ? CG_E_NOMEM : 0;
@@ -63,17 +63,17 @@ static int send_request(struct front *f, struct jreq *r, struct shell_queue *que
                                         .buffers = buffers,
                                         .n_buffers = r->msg->m.n_buffers,
                                         .offer = offer };
-        struct cg_jspan content = r->msg->m.content;
+        struct cg_slice content = r->msg->m.content;
 
         for (size_t i = 0; i < r->msg->m.n_buffers; i++) {
-                struct cg_jspan b = cg_jmsg_frame(r->msg, r->msg->m.first_buffer + i);
+                struct cg_slice b = cg_jmsg_frame(r->msg, r->msg->m.first_buffer + i);
 
                 buffers[i] = (struct cg_buffer){ b.p, b.len };
         }
         if (r->spec->kind == KIND_COMM) {
                 if (add_to_content(r, &changed, err) < 0)
                         return CG_E_NOMEM;
-                content = (struct cg_jspan){ changed.data, changed.len };
+                content = (struct cg_slice){ changed.data, changed.len };
         }
         return cg_session_request(f->session, r->spec->type, content.p, content.len, &o, number, err);
 }
@@ -103,13 +103,13 @@ struct cell_args {
         const char *code;
         size_t code_len;
         bool store_history;
-        struct cg_jspan expressions;
+        struct cg_slice expressions;
         struct cg_buf extra;
 };
 
 static int parse_cell(struct jreq *r, struct cell_args *a, struct cg_err *err)
 {
-        struct cg_jspan content = r->msg->m.content;
+        struct cg_slice content = r->msg->m.content;
         json_error_t e;
         json_t *code;
 
@@ -130,8 +130,9 @@ static int parse_cell(struct jreq *r, struct cell_args *a, struct cg_err *err)
         if (json_object_get(a->content, "user_expressions") &&
             !json_is_object(json_object_get(a->content, "user_expressions")))
                 return cg_fail(err, CG_E_INVAL, "\"user_expressions\" must be an object");
-        (void)cg_jspan_member(content, "user_expressions", &a->expressions, NULL);
-        return cg_jspan_member(content, "code", &r->code, err);
+        if (cg_json_member(content, "user_expressions", &a->expressions, err) < 0)
+                return CG_E_INVAL;
+        return cg_json_member(content, "code", &r->code, err);
 }
 
 /*
@@ -185,7 +186,7 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
 static void make_control_shell(struct front *f, struct jreq *r)
 {
         struct cg_request_options o = { .size = sizeof(o) };
-        struct cg_jspan content = CG_JSPAN("{\"hidden\":true}");
+        struct cg_slice content = CG_SLICE("{\"hidden\":true}");
         struct cg_err err;
 
         if (cg_session_request(f->session, "create_subshell_request", content.p, content.len, &o,
@@ -231,7 +232,7 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
                 cg_jreq_begin(f, r);
                 snprintf(content, sizeof(content), "{\"status\":\"aborted\",\"execution_count\":%" PRId64 "}",
                          f->count);
-                cg_jreq_reply(f, r, SPAN(content));
+                cg_jreq_reply(f, r, cg_slice_of(content));
                 cg_jreq_finish(f, r);
                 return;
         }
@@ -364,7 +365,7 @@ static void queue_offer(struct front *f, struct shell_queue *q)
 bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e)
 {
         struct shell_queue *q = &f->main;
-        struct cg_jspan text, status;
+        struct cg_slice text, status;
 
         if (q->offered != r)
                 for (q = f->subshells; q && q->offered != r; q = q->next)
@@ -374,7 +375,7 @@ bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event
         q->offered = NULL;
         text.p = cg_event_json(e, &text.len);
         r->stays = cg_event_status(e) != CG_STATUS_OK;
-        if (r->stays || (cg_jspan_member(text, "status", &status, NULL) == 0 && status.len == 7 &&
+        if (r->stays || (cg_json_find(text, "status", &status) && status.len == 7 &&
                          memcmp(status.p, "\"later\"", 7) == 0)) {
                 r->origin->number = 0;
                 return true;

@@ -26,19 +26,19 @@
 
 /* ------------------------------------------------------------------ questions */
 
-static bool same_id(struct cg_jspan a, struct cg_jspan b)
+static bool same_id(struct cg_slice a, struct cg_slice b)
 {
         return a.len == b.len && memcmp(a.p, b.p, a.len) == 0;
 }
 
-static bool copy_id(struct cg_jspan id, struct cg_jspan *ret)
+static bool copy_id(struct cg_slice id, struct cg_slice *ret)
 {
         char *p = malloc(id.len + 1);
 
         if (!p)
                 return false;
         memcpy(p, id.p, id.len);
-        *ret = (struct cg_jspan){ p, id.len };
+        *ret = (struct cg_slice){ p, id.len };
         return true;
 }
 
@@ -161,7 +161,7 @@ static void send_question(struct front *f, struct question *q)
                 f->kernel_wrote = true; /* the prompt of input() */
         }
         a = q->content ? add_asked(f, q) : NULL;
-        out.content = SPAN(q->content ? q->content : "");
+        out.content = cg_slice_of(q->content ? q->content : "");
         cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
         if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
                 cg_log(&f->o->log, CG_LOG_ERROR, "input_request could not be sent: %s", err.msg);
@@ -169,7 +169,7 @@ static void send_question(struct front *f, struct question *q)
 }
 
 /* The open question of a client; there is at most one. */
-static struct question *open_question(struct front *f, struct cg_jspan id)
+static struct question *open_question(struct front *f, struct cg_slice id)
 {
         struct question *q = f->questions;
 
@@ -460,7 +460,7 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
  * the user has no other chance to answer. About a call the client is asked again: an old "y" must
  * not allow it.
  */
-static void stale_answer(struct front *f, struct cg_jspan id, const char *value, size_t len)
+static void stale_answer(struct front *f, struct cg_slice id, const char *value, size_t len)
 {
         struct question *q = open_question(f, id);
 
@@ -474,7 +474,7 @@ static void stale_answer(struct front *f, struct cg_jspan id, const char *value,
  * The oldest unanswered question of this client, or the one that the answer names. Only the client
  * that was asked may answer.
  */
-static struct asked *find_asked(struct front *f, struct cg_jspan id, const char *msg_id)
+static struct asked *find_asked(struct front *f, struct cg_slice id, const char *msg_id)
 {
         struct asked *a = f->asked;
 
@@ -503,7 +503,7 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         const json_t *value = json_object_get(content, "value");
         const char *text = json_string_value(value);
         size_t len = json_string_length(value);
-        struct cg_jspan id = cg_jmsg_frame(msg, 0);
+        struct cg_slice id = cg_jmsg_frame(msg, 0);
         struct asked *a = find_asked(f, id, names);
         struct question *q = a ? a->q : NULL;
 

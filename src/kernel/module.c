@@ -7,8 +7,8 @@
 
 #include "kernel/module_int.h"
 
+#include "base/base64.h"
 #include "base/buf.h"
-#include "kernel/base64.h"
 #include "kernel/crash.h"
 #include "kernel/explain.h"
 #include "kernel/procs.h"

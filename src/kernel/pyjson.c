@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "base/base64.h"
 #include "base/text.h"
-#include "kernel/base64.h"
 
 /* Characters of non-ASCII text converted at a time, and most bytes of each. */
 #define PIECE 4096

@@ -34,7 +34,7 @@ static uint64_t memory_of(pid_t pid)
         uint64_t bytes = 0;
 
         snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
-        if (cg_procs_text(path, text, sizeof(text)))
+        if (cg_proc_read_text(path, text, sizeof(text)))
                 kilobytes(text, "Pss", &bytes);
         return bytes;
 }
@@ -52,8 +52,8 @@ static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms
         for (size_t i = 0; i < n; i++) {
                 if (!list[i].ours)
                         continue;
-                ticks += list[i].ticks;
-                memory += memory_of(list[i].pid);
+                ticks += list[i].stat.ticks;
+                memory += memory_of(list[i].stat.pid);
         }
         if (seconds > 0 && ticks >= last->own_ticks)
                 cpu = (double)(ticks - last->own_ticks) / (double)sysconf(_SC_CLK_TCK) / seconds * 100;
@@ -69,7 +69,7 @@ static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *
         uint64_t busy, d_busy, d_all;
         char text[1024];
 
-        if (!cg_procs_text("/proc/stat", text, sizeof(text)) ||
+        if (!cg_proc_read_text("/proc/stat", text, sizeof(text)) ||
             sscanf(text,
                    "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
                    " %" SCNu64,
@@ -99,7 +99,7 @@ static int add_host_memory(struct cg_buf *b, struct cg_err *err)
         char text[8192];
         int r;
 
-        if (!cg_procs_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
+        if (!cg_proc_read_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
             !total || !kilobytes(text, "MemAvailable", &available))
                 return 0;
         r = cg_buf_addf(

@@ -1,102 +1,44 @@
 /* What a kernel may send as a tool call's arguments. Linked into the tool server. */
 #include "mcp/args.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/json.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "mcp/limits.h"
 
 /*
- * One pass over text that is known to be valid. The names of all open objects lie in one array of
- * hashes, the innermost last; two different names with one hash would only refuse a call that was
- * made for that.
+ * State of one pass over valid text. The hashes of the names of all open objects are in one array,
+ * the innermost last. A collision of two names only refuses a call that was built for it.
  */
 struct names {
         uint64_t *hashes;
         size_t n, cap;
-        size_t first[CG_MCP_MAX_ARGS_DEPTH + 1]; /* of each open container */
+        size_t first[CG_MCP_MAX_ARGS_DEPTH + 1]; /* index of the first name of each open container */
         unsigned depth;
 };
 
-static uint64_t hash_byte(uint64_t h, unsigned char c)
+/*
+ * Hash (FNV-1a) of the name that the string at @p spells; *after: what follows its closing quote.
+ * @p is the first byte after the opening quote.
+ */
+static uint64_t hash_name(const char *p, const char *end, const char **after)
 {
-        return (h ^ c) * 0x100000001b3u;
-}
+        uint64_t h = 0xcbf29ce484222325u;
+        uint32_t c = 0;
+        size_t n;
 
-/* UTF-8, and for half a pair what UTF-8 would make of it. */
-static uint64_t hash_code_point(uint64_t h, uint32_t c)
-{
-        if (c < 0x80)
-                return hash_byte(h, (unsigned char)c);
-        if (c < 0x800) {
-                h = hash_byte(h, (unsigned char)(0xc0 | c >> 6));
-        } else {
-                if (c < 0x10000) {
-                        h = hash_byte(h, (unsigned char)(0xe0 | c >> 12));
-                } else {
-                        h = hash_byte(h, (unsigned char)(0xf0 | c >> 18));
-                        h = hash_byte(h, (unsigned char)(0x80 | (c >> 12 & 0x3f)));
-                }
-                h = hash_byte(h, (unsigned char)(0x80 | (c >> 6 & 0x3f)));
+        while ((n = cg_json_char(p, end, &c)) > 0) {
+                char utf8[4];
+                size_t size = cg_utf8_put(c, utf8);
+
+                for (size_t i = 0; i < size; i++)
+                        h = (h ^ (unsigned char)utf8[i]) * 0x100000001b3u;
+                p += n;
         }
-        return hash_byte(h, (unsigned char)(0x80 | (c & 0x3f)));
-}
-
-static uint32_t hex4(const char *p)
-{
-        uint32_t v = 0;
-
-        for (int i = 0; i < 4; i++) {
-                char c = p[i];
-
-                v = v << 4 | (uint32_t)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
-        }
-        return v;
-}
-
-/* @p is behind the backslash; returns what follows the escape. */
-static const char *read_escape(const char *p, uint32_t *c)
-{
-        static const char letters[] = "bfnrt", values[] = "\b\f\n\r\t";
-        const char *found;
-
-        if (*p != 'u') {
-                found = strchr(letters, *p);
-                *c = (unsigned char)(found ? values[found - letters] : *p);
-                return p + 1;
-        }
-        *c = hex4(p + 1);
-        p += 5;
-        if (*c >= 0xd800 && *c < 0xdc00 && p[0] == '\\' && p[1] == 'u') {
-                uint32_t low = hex4(p + 2);
-
-                if (low >= 0xdc00 && low < 0xe000) {
-                        *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
-                        p += 6;
-                }
-        }
-        return p;
-}
-
-/* @p is behind the opening quote; returns what follows the closing one. */
-static const char *read_string(const char *p, uint64_t *ret)
-{
-        uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-
-        while (*p != '"') {
-                uint32_t c;
-
-                if (*p != '\\') {
-                        h = hash_byte(h, (unsigned char)*p++);
-                        continue;
-                }
-                p = read_escape(p + 1, &c);
-                h = hash_code_point(h, c);
-        }
-        *ret = h;
-        return p + 1;
+        *after = p + 1;
+        return h;
 }
 
 static int add_name(struct names *s, uint64_t hash, struct cg_err *err)
@@ -121,7 +63,7 @@ static int compare(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* An object is complete: are its names different? */
+/* Checks the names of an object at its end. */
 static int close_container(struct names *s, struct cg_err *err)
 {
         size_t first = s->first[s->depth];
@@ -157,7 +99,7 @@ static int check_names(struct names *s, const char *p, const char *end, struct c
                         p++;
                         break;
                 case '"':
-                        p = read_string(p + 1, &hash);
+                        hash = hash_name(p + 1, end, &p);
                         while (*p == ' ' || *p == '\t')
                                 p++;
                         /* In valid text a string before a colon is a name, and nothing else is. */

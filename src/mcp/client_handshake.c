@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "config.h"
 
-/* Oldest first: the newest is offered, each is accepted. */
+/* Oldest first. The newest is offered, all are accepted. */
 static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" };
 #define NEWEST versions[CG_ARRAY_LEN(versions) - 1]
 
@@ -37,7 +37,7 @@ static bool version_known(const char *version)
 
 static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, struct cg_err *err)
 {
-        struct cg_span version = CG_SPAN_NONE, caps = CG_SPAN_NONE, tools = CG_SPAN_NONE;
+        struct cg_slice version = CG_SLICE_NONE, caps = CG_SLICE_NONE, tools = CG_SLICE_NONE;
         cg_auto_free char *text = NULL;
         char why[600];
 
@@ -45,10 +45,10 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
                 cg_mcp_error_text(m->error, why, sizeof(why));
                 return cg_fail(err, CG_E_PROTO, "it answered initialize with an error: %s", why);
         }
-        if (cg_span_member(m->result, "protocolVersion", &version, err) < 0 ||
-            cg_span_member(m->result, "capabilities", &caps, err) < 0)
+        if (cg_json_member(m->result, "protocolVersion", &version, err) < 0 ||
+            cg_json_member(m->result, "capabilities", &caps, err) < 0)
                 return cg_err_prefix(err, "its answer to initialize is broken");
-        if (cg_span_string(version, &text, NULL) < 0)
+        if (cg_json_strdup(version, &text, NULL) < 0)
                 return cg_fail(err, CG_E_PROTO, "its answer to initialize has no protocolVersion");
         if (!version_known(text)) {
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
@@ -58,7 +58,7 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
                                "it speaks version \"%s\" of the protocol; %s to %s are known here",
                                shown.data ? shown.data : "", versions[0], NEWEST);
         }
-        c->has_tools = caps.p && cg_span_member(caps, "tools", &tools, NULL) == 0 && tools.p;
+        c->has_tools = caps.p && cg_json_member(caps, "tools", &tools, NULL) == 0 && tools.p;
         cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, text);
         return 0;
 }
@@ -74,8 +74,8 @@ static struct cg_mcp_req *first_waiting(const struct cg_mcp_client *c)
 }
 
 /*
- * Sends what came before it was ready; of lists the first. Sending sets the id, also when it fails,
- * so this comes to an end.
+ * Sends the requests that waited for the handshake, and the first of the lists. Sending sets the id
+ * even when it fails, so the loop terminates.
  */
 static void flush_reqs(struct cg_mcp_client *c)
 {

@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "mcp/limits.h"
 
-static uint64_t hash_bytes(struct cg_span s)
+static uint64_t hash_bytes(struct cg_slice s)
 {
         uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
 
@@ -15,9 +15,9 @@ static uint64_t hash_bytes(struct cg_span s)
         return h;
 }
 
-static int remember_name(struct cg_mcp_req *q, struct cg_span tool, struct cg_err *err)
+static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)
 {
-        struct cg_span name = CG_SPAN_NONE;
+        struct cg_slice name = CG_SLICE_NONE;
         char *text;
 
         if (q->n_names == q->cap_names) {
@@ -30,10 +30,10 @@ static int remember_name(struct cg_mcp_req *q, struct cg_span tool, struct cg_er
                 q->cap_names = cap;
         }
         /*
-         * A name that is no text, or too long, cannot be called; the generator says so to whoever
-         * reads its report.
+         * A tool whose name is not text, or too long, cannot be called; the generator's report says
+         * so.
          */
-        if (cg_span_member(tool, "name", &name, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
+        if (cg_json_member(tool, "name", &name, NULL) < 0 || cg_json_strdup(name, &text, NULL) < 0)
                 return 0;
         if (strlen(text) > CG_MAX_NAME) {
                 free(text);
@@ -43,7 +43,7 @@ static int remember_name(struct cg_mcp_req *q, struct cg_span tool, struct cg_er
         return 0;
 }
 
-static int add_tool(struct cg_mcp_req *q, struct cg_span tool, struct cg_err *err)
+static int add_tool(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)
 {
         int r;
 
@@ -57,25 +57,22 @@ static int add_tool(struct cg_mcp_req *q, struct cg_span tool, struct cg_err *er
         return r < 0 ? r : remember_name(q, tool, err);
 }
 
-static int add_page(struct cg_mcp_req *q, struct cg_span tools, struct cg_err *err)
+static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
 {
-        struct cg_span tool;
-        struct cg_walk w;
-        int r = cg_walk_init(&w, tools, '[', err);
+        struct cg_slice tool;
+        struct cg_json_walk w;
+        int r = cg_json_walk_init(&w, tools, '[', err);
 
         while (r == 0) {
-                r = cg_walk_next(&w, NULL, &tool, err);
+                r = cg_json_walk_next(&w, NULL, &tool, err);
                 if (r == 0)
                         r = add_tool(q, tool, err);
         }
         return r < 0 ? r : 0;
 }
 
-/*
- * Whether the next page may be asked for: a server whose cursors turn in a circle would keep us for
- * ever.
- */
-static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err)
+/* Checks whether the next page may be requested: cursors that repeat would never end. */
+static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
         uint64_t h = hash_bytes(cursor), *p;
 
@@ -100,9 +97,8 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_e
 }
 
 /*
- * One list is for all who waited when it came, unless the tools have changed since it was asked
- * for. So calls of unknown names, of which a kernel may make as many as it likes, have the server
- * send its list once, and we keep one.
+ * Answers all list requests that waited for this list, unless the tools have changed since it was
+ * requested. A kernel can call any number of unknown names: they cost one list.
  */
 static void share(struct cg_mcp_client *c, const struct cg_buf *tools, uint64_t last)
 {
@@ -136,22 +132,22 @@ static void list_done(struct cg_mcp_req *q)
         cg_mcp_next_list(c);
 }
 
-/* CG_WALK_END: that was the last page. */
+/* CG_JSON_END: that was the last page. */
 static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
 {
-        struct cg_span tools = CG_SPAN_NONE, cursor = CG_SPAN_NONE;
-        int r = cg_span_member(m->result, "tools", &tools, err);
+        struct cg_slice tools = CG_SLICE_NONE, cursor = CG_SLICE_NONE;
+        int r = cg_json_member(m->result, "tools", &tools, err);
 
         if (r == 0)
-                r = cg_span_member(m->result, "nextCursor", &cursor, err);
+                r = cg_json_member(m->result, "nextCursor", &cursor, err);
         if (r == 0 && !tools.p)
                 r = cg_fail(err, CG_E_PROTO, "the result has no \"tools\"");
         if (r == 0)
                 r = add_page(q, tools, err);
         if (r < 0)
                 return cg_err_prefix(err, "tools/list");
-        if (!cursor.p || cg_span_is(cursor, "null"))
-                return CG_WALK_END;
+        if (!cursor.p || cg_slice_is(cursor, "null"))
+                return CG_JSON_END;
         r = check_cursor(q, cursor, err);
         if (r == 0)
                 r = cg_mcp_send_list(q, cursor, err);
@@ -179,6 +175,6 @@ void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
         r = read_page(q, m, &err);
         if (r < 0)
                 cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
-        else if (r == CG_WALK_END)
+        else if (r == CG_JSON_END)
                 list_done(q);
 }

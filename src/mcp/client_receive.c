@@ -9,24 +9,9 @@
 
 /* ---- answers */
 
-void cg_mcp_error_text(struct cg_span error, char *buf, size_t size)
-{
-        cg_auto_buf struct cg_buf shown = { .max = 8 * size };
-        struct cg_span message = CG_SPAN_NONE;
-        cg_auto_free char *text = NULL;
-
-        if (cg_span_member(error, "message", &message, NULL) < 0 || !message.p ||
-            cg_span_string(message, &text, NULL) < 0)
-                text = strndup(error.p, error.len > 500 ? 500 : error.len);
-        /* One line: it becomes part of messages that begin with our mark. */
-        if (text)
-                cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
-        snprintf(buf, size, "%s", shown.data ? shown.data : "");
-}
-
 static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
 {
-        struct cg_span s = m->kind == CG_RPC_ERROR ? m->error : m->result;
+        struct cg_slice s = m->kind == CG_RPC_ERROR ? m->error : m->result;
 
         if (s.p[0] != '{')
                 cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
@@ -35,7 +20,7 @@ static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
                 cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, s.p, s.len);
 }
 
-/* The one request that is under way; NULL where there are none or several. */
+/* The request in flight when there is exactly one, else NULL. */
 static struct cg_mcp_req *only_req(const struct cg_mcp_client *c)
 {
         struct cg_mcp_req *found = NULL;
@@ -50,7 +35,7 @@ static struct cg_mcp_req *only_req(const struct cg_mcp_client *c)
         return found;
 }
 
-/* "I could not read that", about whatever it was. */
+/* An error without an id: the server could not read a request. */
 static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_mcp_req *q = only_req(c);
@@ -64,8 +49,8 @@ static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
 }
 
 /*
- * An answer with an id that no request ever had: whoever waits for its own would wait for ever. A
- * number that was given is the late answer to a request that was given up, or a second one.
+ * An answer with an id that no request ever had would leave the request in flight waiting for ever.
+ * A number that was used is the late answer to a cancelled request, or a second answer.
  */
 static void on_unknown_id(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
@@ -123,7 +108,7 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (cg_stdio_unread(c->child) > CG_MCP_MAX_ANSWERS) {
                 cg_stdio_log_line(c->child, CG_LOG_WARN,
                                   "request that is not answered, because it reads no answers",
-                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
                 return;
         }
         if (strcmp(m->method, "ping") == 0) {
@@ -136,7 +121,7 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                 r = cg_mcp_send(c, &b, &err);
         if (r < 0)
                 cg_stdio_log_line(c->child, CG_LOG_WARN, "request that cannot be answered",
-                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
 }
 
 static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
@@ -151,11 +136,11 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                 c->stale = true;
         } else {
                 cg_stdio_log_line(c->child, CG_LOG_DEBUG, "notification",
-                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
         }
 }
 
-static void on_message(struct cg_mcp_client *c, struct cg_span text)
+static void on_message(struct cg_mcp_client *c, struct cg_slice text)
 {
         struct cg_rpc m;
         struct cg_err err;
@@ -189,15 +174,15 @@ static void on_message(struct cg_mcp_client *c, struct cg_span text)
 }
 
 /* A batch: revision 2025-03-26 has them, no other. */
-static void on_batch(struct cg_mcp_client *c, struct cg_span text)
+static void on_batch(struct cg_mcp_client *c, struct cg_slice text)
 {
         const struct cg_stdio *child = c->child;
-        struct cg_span one;
-        struct cg_walk w;
-        int r = cg_walk_init(&w, text, '[', NULL);
+        struct cg_slice one;
+        struct cg_json_walk w;
+        int r = cg_json_walk_init(&w, text, '[', NULL);
 
         while (r == 0) {
-                r = cg_walk_next(&w, NULL, &one, NULL);
+                r = cg_json_walk_next(&w, NULL, &one, NULL);
                 if (r == 0)
                         on_message(c, one);
                 if (c->child != child)
@@ -208,11 +193,11 @@ static void on_batch(struct cg_mcp_client *c, struct cg_span text)
                                   "line on standard output that is not JSON-RPC is skipped", text);
 }
 
-void cg_mcp_on_line(void *data, struct cg_span line)
+void cg_mcp_on_line(void *data, struct cg_slice line)
 {
         struct cg_mcp_client *c = data;
 
-        line = cg_span_trim(line);
+        line = cg_json_trim(line);
         if (!line.len)
                 return;
         if (line.p[0] == '[')
@@ -221,10 +206,7 @@ void cg_mcp_on_line(void *data, struct cg_span line)
                 on_message(c, line);
 }
 
-/*
- * What was in it is not known, so nobody can tell whose answer it was: all that wait for one are
- * told.
- */
+/* The request that the line answered is unknown: all requests in flight fail. */
 void cg_mcp_on_too_long(void *data, const char *why)
 {
         struct cg_mcp_client *c = data;

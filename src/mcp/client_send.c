@@ -60,7 +60,7 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         return r < 0 ? r : cg_mcp_send(q->c, &b, err);
 }
 
-int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err)
+int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b;
         int r;
@@ -84,7 +84,7 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
 
         if (q->kind == LIST)
                 q->c->stale = false; /* what is announced from here on is about a later list */
-        r = q->kind == CALL ? send_call(q, err) : cg_mcp_send_list(q, CG_SPAN_NONE, err);
+        r = q->kind == CALL ? send_call(q, err) : cg_mcp_send_list(q, CG_SLICE_NONE, err);
         /* Its standard input is closed: ended() is on its way with the better reason. */
         return r == CG_E_CLOSED ? 0 : r;
 }

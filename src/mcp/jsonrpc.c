@@ -5,178 +5,33 @@
 #include "base/json.h"
 #include "mcp/limits.h"
 
-bool cg_span_is(struct cg_span s, const char *text)
-{
-        size_t n = strlen(text);
-
-        return s.p && s.len == n && memcmp(s.p, text, n) == 0;
-}
-
-static bool is_space(char c)
-{
-        return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-struct cg_span cg_span_trim(struct cg_span s)
-{
-        while (s.len && is_space(s.p[0])) {
-                s.p++;
-                s.len--;
-        }
-        while (s.len && is_space(s.p[s.len - 1]))
-                s.len--;
-        return s;
-}
-
-/* ---- walking */
-
-static void skip_space(struct cg_walk *w)
-{
-        while (w->p < w->end && is_space(*w->p))
-                w->p++;
-}
-
-static int walk_fail(const struct cg_walk *w, const char *why, struct cg_err *err)
-{
-        return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(w->p - w->start), why);
-}
-
-int cg_walk_init(struct cg_walk *w, struct cg_span text, char open, struct cg_err *err)
-{
-        if (!text.p)
-                return cg_fail(err, CG_E_PARSE, "no JSON %s", open == '{' ? "object" : "array");
-        *w = (struct cg_walk){ .p = text.p,
-                               .start = text.p,
-                               .end = text.p + text.len,
-                               .close = open == '{' ? '}' : ']',
-                               .first = true };
-        skip_space(w);
-        if (w->p == w->end || *w->p != open)
-                return walk_fail(w, open == '{' ? "an object is expected" : "an array is expected", err);
-        w->p++;
-        return 0;
-}
-
-/* One value, without the space around it. */
-static int take_value(struct cg_walk *w, struct cg_span *ret, struct cg_err *err)
-{
-        size_t n;
-        int r;
-
-        skip_space(w);
-        r = cg_json_skip(w->p, (size_t)(w->end - w->p), CG_MCP_MAX_DEPTH, &n, err);
-        if (r < 0) {
-                cg_err_prefix(err, "in the value at byte %zu", (size_t)(w->p - w->start));
-                return r;
-        }
-        *ret = (struct cg_span){ .p = w->p, .len = n };
-        w->p += n;
-        return 0;
-}
-
-static int take_key(struct cg_walk *w, struct cg_span *ret, struct cg_err *err)
-{
-        skip_space(w);
-        if (w->p == w->end || *w->p != '"')
-                return walk_fail(w, "a member's name must be a string", err);
-        if (take_value(w, ret, err) < 0)
-                return CG_E_PARSE;
-        ret->p++;
-        ret->len -= 2;
-        skip_space(w);
-        if (w->p == w->end || *w->p != ':')
-                return walk_fail(w, "':' expected", err);
-        w->p++;
-        return 0;
-}
-
-int cg_walk_next(struct cg_walk *w, struct cg_span *key, struct cg_span *value, struct cg_err *err)
-{
-        skip_space(w);
-        if (w->p < w->end && *w->p == w->close) {
-                w->p++;
-                skip_space(w);
-                return w->p == w->end ? CG_WALK_END : walk_fail(w, "text after the end", err);
-        }
-        if (!w->first) {
-                if (w->p == w->end || *w->p != ',')
-                        return walk_fail(w, w->close == '}' ? "',' or '}' expected" : "',' or ']' expected",
-                                         err);
-                w->p++;
-        }
-        w->first = false;
-        if (w->close == '}') {
-                int r = take_key(w, key, err);
-
-                if (r < 0)
-                        return r;
-        } else if (key) {
-                *key = CG_SPAN_NONE;
-        }
-        return take_value(w, value, err);
-}
-
-int cg_span_member(struct cg_span text, const char *key, struct cg_span *ret, struct cg_err *err)
-{
-        struct cg_span k = CG_SPAN_NONE, v = CG_SPAN_NONE, found = CG_SPAN_NONE;
-        struct cg_walk w;
-        int r = cg_walk_init(&w, text, '{', err);
-
-        while (r == 0) {
-                r = cg_walk_next(&w, &k, &v, err);
-                if (r != 0 || !cg_span_is(k, key))
-                        continue;
-                if (found.p)
-                        return cg_fail(err, CG_E_PARSE, "member \"%s\" stands there twice", key);
-                found = v;
-        }
-        if (r < 0)
-                return r;
-        *ret = found;
-        return 0;
-}
-
-int cg_span_string(struct cg_span s, char **ret, struct cg_err *err)
-{
-        cg_auto_json json_t *j = NULL;
-        json_error_t e;
-
-        if (!s.len || s.p[0] != '"')
-                return cg_fail(err, CG_E_PARSE, "a string is expected");
-        j = json_loadb(s.p, s.len, JSON_DECODE_ANY, &e);
-        if (!json_is_string(j))
-                return cg_fail(err, CG_E_PARSE, "string that is no text: %s", e.text);
-        *ret = strdup(json_string_value(j));
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "string");
-}
-
 /* ---- messages */
 
 /* The top level, found in one pass. */
 struct top {
-        struct cg_span jsonrpc, id, method, params, result, error;
+        struct cg_slice jsonrpc, id, method, params, result, error;
 };
 
-static struct cg_span *top_slot(struct top *t, struct cg_span key)
+static struct cg_slice *top_slot(struct top *t, struct cg_slice key)
 {
         const struct {
                 const char *key;
-                struct cg_span *slot;
+                struct cg_slice *slot;
         } slots[] = {
                 { "jsonrpc", &t->jsonrpc }, { "id", &t->id },         { "method", &t->method },
                 { "params", &t->params },   { "result", &t->result }, { "error", &t->error },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(slots); i++)
-                if (cg_span_is(key, slots[i].key))
+                if (cg_slice_is(key, slots[i].key))
                         return slots[i].slot;
         return NULL;
 }
 
-static bool seen_before(const struct cg_span *keys, size_t n, struct cg_span key)
+static bool seen_before(const struct cg_slice *keys, size_t n, struct cg_slice key)
 {
         for (size_t i = 0; i < n; i++)
-                if (keys[i].len == key.len && memcmp(keys[i].p, key.p, key.len) == 0)
+                if (cg_slice_eq(keys[i], key))
                         return true;
         return false;
 }
@@ -185,7 +40,7 @@ static bool seen_before(const struct cg_span *keys, size_t n, struct cg_span key
  * Whoever reads a member with another library than we do must read the same one: so no name twice,
  * and no second spelling of a name ("\u0069d").
  */
-static int check_top_key(const struct cg_span *keys, size_t n, struct cg_span key, struct cg_err *err)
+static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice key, struct cg_err *err)
 {
         if (n == CG_MCP_MAX_MEMBERS)
                 return cg_fail(err, CG_E_PROTO, "message of more than %u members", CG_MCP_MAX_MEMBERS);
@@ -201,17 +56,17 @@ static int check_top_key(const struct cg_span *keys, size_t n, struct cg_span ke
  * Goes on to the end even when a rule is broken: text that is not JSON at all is CG_E_PARSE,
  * whatever came first.
  */
-static int find_top(struct cg_span text, struct top *t, struct cg_err *err)
+static int find_top(struct cg_slice text, struct top *t, struct cg_err *err)
 {
-        struct cg_span keys[CG_MCP_MAX_MEMBERS], key = CG_SPAN_NONE, value = CG_SPAN_NONE, *slot;
-        struct cg_walk w;
+        struct cg_slice keys[CG_MCP_MAX_MEMBERS], key = CG_SLICE_NONE, value = CG_SLICE_NONE, *slot;
+        struct cg_json_walk w;
         struct cg_err other;
         size_t n = 0;
         int r, bad = 0;
 
-        r = cg_walk_init(&w, text, '{', err);
+        r = cg_json_walk_init(&w, text, '{', err);
         while (r == 0) {
-                r = cg_walk_next(&w, &key, &value, bad ? &other : err);
+                r = cg_json_walk_next(&w, &key, &value, bad ? &other : err);
                 if (r != 0 || bad)
                         continue;
                 bad = check_top_key(keys, n, key, err);
@@ -227,12 +82,12 @@ static int find_top(struct cg_span text, struct top *t, struct cg_err *err)
         return r < 0 ? r : bad;
 }
 
-static bool span_null(struct cg_span s)
+static bool span_null(struct cg_slice s)
 {
-        return !s.p || cg_span_is(s, "null");
+        return !s.p || cg_slice_is(s, "null");
 }
 
-static int parse_id(struct cg_span s, struct cg_rpc *m, struct cg_err *err)
+static int parse_id(struct cg_slice s, struct cg_rpc *m, struct cg_err *err)
 {
         size_t i;
 
@@ -254,11 +109,11 @@ static int parse_id(struct cg_span s, struct cg_rpc *m, struct cg_err *err)
         return 0;
 }
 
-static int parse_method(struct cg_span s, struct cg_rpc *m, struct cg_err *err)
+static int parse_method(struct cg_slice s, struct cg_rpc *m, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
 
-        if (cg_span_string(s, &text, NULL) < 0 || strlen(text) >= sizeof(m->method))
+        if (cg_json_strdup(s, &text, NULL) < 0 || strlen(text) >= sizeof(m->method))
                 return cg_fail(err, CG_E_PROTO, "method is not a short string");
         memcpy(m->method, text, strlen(text) + 1);
         return 0;
@@ -285,18 +140,18 @@ static int classify(const struct top *t, struct cg_rpc *m, struct cg_err *err)
         if (has_result && !m->id.p)
                 return cg_fail(err, CG_E_PROTO, "result without an id");
         m->kind = has_result ? CG_RPC_RESULT : CG_RPC_ERROR;
-        m->result = has_result ? t->result : CG_SPAN_NONE;
-        m->error = has_error ? t->error : CG_SPAN_NONE;
+        m->result = has_result ? t->result : CG_SLICE_NONE;
+        m->error = has_error ? t->error : CG_SLICE_NONE;
         return 0;
 }
 
-int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err)
+int cg_rpc_parse(struct cg_slice text, struct cg_rpc *ret, struct cg_err *err)
 {
         struct cg_rpc m = { .kind = CG_RPC_REQUEST };
-        struct top t = { .id = CG_SPAN_NONE };
+        struct top t = { .id = CG_SLICE_NONE };
         int r = find_top(text, &t, err);
 
-        if (r == 0 && !cg_span_is(t.jsonrpc, "\"2.0\""))
+        if (r == 0 && !cg_slice_is(t.jsonrpc, "\"2.0\""))
                 r = cg_fail(err, CG_E_PROTO, "no \"jsonrpc\": \"2.0\"");
         if (r == 0)
                 r = parse_id(t.id, &m, err);
@@ -307,10 +162,10 @@ int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err)
         return r;
 }
 
-uint64_t cg_rpc_broken_answer(struct cg_span text)
+uint64_t cg_rpc_broken_answer(struct cg_slice text)
 {
         struct cg_rpc m = { .kind = CG_RPC_REQUEST };
-        struct top t = { .id = CG_SPAN_NONE };
+        struct top t = { .id = CG_SLICE_NONE };
 
         if (find_top(text, &t, NULL) < 0 || t.method.p || parse_id(t.id, &m, NULL) < 0 || !m.id_is_number)
                 return 0;
@@ -336,14 +191,15 @@ int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *pa
         return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\n", method);
 }
 
-static int add_answer_head(struct cg_buf *b, struct cg_span id, struct cg_err *err)
+static int add_answer_head(struct cg_buf *b, struct cg_slice id, struct cg_err *err)
 {
         int r = cg_buf_adds(b, "{\"jsonrpc\":\"2.0\",\"id\":", err);
 
         return r < 0 ? r : cg_buf_add(b, id.p ? id.p : "null", id.p ? id.len : 4, err);
 }
 
-int cg_rpc_add_result(struct cg_buf *b, struct cg_span id, const char *result, size_t len, struct cg_err *err)
+int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, size_t len,
+                      struct cg_err *err)
 {
         int r = add_answer_head(b, id, err);
 
@@ -354,7 +210,7 @@ int cg_rpc_add_result(struct cg_buf *b, struct cg_span id, const char *result, s
         return r < 0 ? r : cg_buf_adds(b, "}\n", err);
 }
 
-int cg_rpc_add_error(struct cg_buf *b, struct cg_span id, int code, const char *message, struct cg_err *err)
+int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err)
 {
         int r = add_answer_head(b, id, err);
 
@@ -419,7 +275,7 @@ static int line_too_long(struct cg_lines *l, size_t len, struct cg_err *err)
         return cg_fail(err, CG_E_LIMIT, "line of %zu bytes, at most %zu", len, l->max);
 }
 
-int cg_lines_next(struct cg_lines *l, struct cg_span *ret, struct cg_err *err)
+int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err)
 {
         const char *nl = NULL, *line;
         size_t len;
@@ -435,15 +291,15 @@ int cg_lines_next(struct cg_lines *l, struct cg_span *ret, struct cg_err *err)
                 return line_too_long(l, len, err);
         if (len && line[len - 1] == '\r')
                 len--;
-        *ret = (struct cg_span){ .p = line, .len = len };
+        *ret = (struct cg_slice){ .p = line, .len = len };
         return 0;
 }
 
-int cg_lines_rest(struct cg_lines *l, struct cg_span *ret)
+int cg_lines_rest(struct cg_lines *l, struct cg_slice *ret)
 {
         if (l->skipped || l->buf.len == l->at)
                 return CG_TIMEOUT;
-        *ret = (struct cg_span){ .p = l->buf.data + l->at, .len = l->buf.len - l->at };
+        *ret = (struct cg_slice){ .p = l->buf.data + l->at, .len = l->buf.len - l->at };
         l->at = l->scanned = l->buf.len;
         return 0;
 }

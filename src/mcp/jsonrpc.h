@@ -14,52 +14,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "base/err.h"
-
-/* A range of bytes in somebody else's text; p is NULL when there is none. */
-struct cg_span {
-        const char *p;
-        size_t len;
-};
-
-#define CG_SPAN_NONE ((struct cg_span){ .p = NULL, .len = 0 })
-
-bool cg_span_is(struct cg_span s, const char *text);
-/* Without white space at both ends. */
-struct cg_span cg_span_trim(struct cg_span s);
-
-/* ---- walking over one level of JSON */
-
-struct cg_walk {
-        const char *p, *end, *start;
-        char close;
-        bool first;
-};
-
-#define CG_WALK_END 1 /* no further member or element */
-
-/*
- * Walks over the members of the object, or the elements of the array (@open is '{' or '['), that
- * @text is. Each value is checked as it is passed, and what follows the end must be white space: a
- * walk that got to CG_WALK_END has seen valid JSON.
- */
-int cg_walk_init(struct cg_walk *w, struct cg_span text, char open, struct cg_err *err);
-/*
- * 0; CG_WALK_END; CG_E_PARSE. *key: the name's bytes between the quotes, escapes as they stand
- * (NULL for arrays).
- */
-int cg_walk_next(struct cg_walk *w, struct cg_span *key, struct cg_span *value, struct cg_err *err);
-
-/*
- * Value of the member @key of the object @text, CG_SPAN_NONE when absent. CG_E_PARSE when @text is
- * no valid object or has that member twice.
- */
-int cg_span_member(struct cg_span text, const char *key, struct cg_span *ret, struct cg_err *err);
-
-/*
- * The string that the JSON string @s is (returns; NUL-terminated). CG_E_PARSE: no string, a NUL or
- * half a surrogate pair in it.
- */
-int cg_span_string(struct cg_span s, char **ret, struct cg_err *err);
+#include "base/json_text.h"
 
 /* ---- messages */
 
@@ -67,11 +22,11 @@ enum cg_rpc_kind { CG_RPC_REQUEST, CG_RPC_NOTIFICATION, CG_RPC_RESULT, CG_RPC_ER
 
 struct cg_rpc {
         enum cg_rpc_kind kind;
-        struct cg_span id; /* as it stands: string or integer; CG_SPAN_NONE: absent or null */
+        struct cg_slice id; /* as it stands: string or integer; CG_SLICE_NONE: absent or null */
         bool id_is_number;
         uint64_t id_number; /* where the id is an integer from 0 to 2^53 */
         char method[128];   /* requests and notifications */
-        struct cg_span params, result, error;
+        struct cg_slice params, result, error;
 };
 
 /*
@@ -79,12 +34,12 @@ struct cg_rpc {
  * message: a top-level member twice or with an escape in its name, no "jsonrpc": "2.0", neither
  * method nor result nor error, an id of another type.
  */
-int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err);
+int cg_rpc_parse(struct cg_slice text, struct cg_rpc *ret, struct cg_err *err);
 
 /*
  * The number of the request that a message which cg_rpc_parse() refused seems to answer; 0: none.
  */
-uint64_t cg_rpc_broken_answer(struct cg_span text);
+uint64_t cg_rpc_broken_answer(struct cg_slice text);
 
 /*
  * Each appends one message and its newline. @params and @result are JSON text or NULL (none, {}).
@@ -92,10 +47,10 @@ uint64_t cg_rpc_broken_answer(struct cg_span text);
 int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params,
                        struct cg_err *err);
 int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *params, struct cg_err *err);
-int cg_rpc_add_result(struct cg_buf *b, struct cg_span id, const char *result, size_t len,
+int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, size_t len,
                       struct cg_err *err);
-/* An id of CG_SPAN_NONE becomes null. */
-int cg_rpc_add_error(struct cg_buf *b, struct cg_span id, int code, const char *message, struct cg_err *err);
+/* An id of CG_SLICE_NONE becomes null. */
+int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err);
 
 #define CG_RPC_PARSE_ERROR      (-32700)
 #define CG_RPC_INVALID_REQUEST  (-32600)
@@ -126,8 +81,8 @@ void cg_lines_added(struct cg_lines *l, size_t n);
  * 0: *ret is a line, without its end; CG_TIMEOUT: no whole line is there; CG_E_LIMIT: a line was
  * too long, and is left out.
  */
-int cg_lines_next(struct cg_lines *l, struct cg_span *ret, struct cg_err *err);
+int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err);
 /* After the stream's end: what stands there without a newline. CG_TIMEOUT: nothing. */
-int cg_lines_rest(struct cg_lines *l, struct cg_span *ret);
+int cg_lines_rest(struct cg_lines *l, struct cg_slice *ret);
 
 #endif

@@ -13,8 +13,6 @@
  * is small.
  */
 #define CG_MCP_MAX_LINE ((size_t)CG_MAX_TOOL_RESULT + 4096)
-/* Nesting. The scanner recurses: about 200 bytes of stack a level. */
-#define CG_MCP_MAX_DEPTH 4096u
 /* Members of a JSON-RPC message: it has five, and duplicates are looked for among them. */
 #define CG_MCP_MAX_MEMBERS 32u
 /* An id that is echoed: whatever a sane server counts with. */
@@ -38,9 +36,8 @@
 #define CG_MCP_MAX_TOOLS 20000u
 /* A cursor is opaque, and sent back. */
 #define CG_MCP_MAX_CURSOR ((size_t)64 << 10)
-/* Tools that are compared with a misspelt name, and the longest name: the work is their product. */
+/* Tools that are compared with a misspelt name. */
 #define CG_MCP_MAX_CLOSE_TOOLS 1000u
-#define CG_MCP_MAX_CLOSE_NAME  64u
 
 /* --- arguments from a kernel --- */
 

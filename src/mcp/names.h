@@ -1,4 +1,4 @@
-/* Finding what was meant by a misspelt name. */
+/* Suggestions for misspelt names. */
 #ifndef CG_MCP_NAMES_H
 #define CG_MCP_NAMES_H
 

@@ -13,7 +13,7 @@ static const struct {
         const char *name;
         enum cg_mcpd_revision revision;
 } revisions[] = {
-        /* the first is what is answered to a version that is not here */
+        /* the first is the answer to an unknown version */
         { "2025-11-25", CG_MCPD_2025_11_25 },
         { "2025-06-18", CG_MCPD_2025_06_18 },
         { "2025-03-26", CG_MCPD_2025_03_26 },
@@ -25,7 +25,7 @@ void cg_mcpd_init(struct cg_mcpd *s, const struct cg_mcpd_info *info)
         *s = (struct cg_mcpd){ .info = info };
 }
 
-static int fail(struct cg_buf *out, struct cg_span id, int code, const char *message, struct cg_err *err)
+static int fail(struct cg_buf *out, struct cg_slice id, int code, const char *message, struct cg_err *err)
 {
         return cg_rpc_add_error(out, id, code, message, err);
 }
@@ -44,14 +44,14 @@ static size_t find_revision(const char *name)
  * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows
  * no forms. Before 2025-06-18 there was no such thing, whatever the client says.
  */
-static bool shows_forms(struct cg_span params, enum cg_mcpd_revision revision)
+static bool shows_forms(struct cg_slice params, enum cg_mcpd_revision revision)
 {
-        struct cg_span caps, elicit, form = CG_SPAN_NONE, url = CG_SPAN_NONE;
+        struct cg_slice caps, elicit, form = CG_SLICE_NONE, url = CG_SLICE_NONE;
 
-        if (revision < CG_MCPD_2025_06_18 || cg_span_member(params, "capabilities", &caps, NULL) < 0 ||
-            !caps.p || cg_span_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
+        if (revision < CG_MCPD_2025_06_18 || cg_json_member(params, "capabilities", &caps, NULL) < 0 ||
+            !caps.p || cg_json_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
                 return false;
-        if (cg_span_member(elicit, "form", &form, NULL) < 0 || cg_span_member(elicit, "url", &url, NULL) < 0)
+        if (cg_json_member(elicit, "form", &form, NULL) < 0 || cg_json_member(elicit, "url", &url, NULL) < 0)
                 return false;
         return form.p || !url.p;
 }
@@ -87,11 +87,11 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
         cg_auto_free char *wanted = NULL;
-        struct cg_span version;
+        struct cg_slice version;
         size_t i;
 
-        if (cg_span_member(m->params, "protocolVersion", &version, NULL) < 0 ||
-            cg_span_string(version, &wanted, NULL) < 0)
+        if (cg_json_member(m->params, "protocolVersion", &version, NULL) < 0 ||
+            cg_json_strdup(version, &wanted, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "initialize needs params.protocolVersion, a string", err);
         i = find_revision(wanted);
@@ -107,11 +107,11 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
-        struct cg_span cursor = CG_SPAN_NONE;
+        struct cg_slice cursor = CG_SLICE_NONE;
 
-        if (m->params.p && cg_span_member(m->params, "cursor", &cursor, NULL) < 0)
+        if (m->params.p && cg_json_member(m->params, "cursor", &cursor, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params is no object", err);
-        if (cursor.p && !cg_span_is(cursor, "null"))
+        if (cursor.p && !cg_slice_is(cursor, "null"))
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "there is no such cursor: the list has one page", err);
         if (cg_buf_addf(&result, err, "{\"tools\":%s}", s->info->tools) < 0)
@@ -127,7 +127,7 @@ static const char *find_tool(const struct cg_mcpd_info *info, const char *name)
         return NULL;
 }
 
-static bool is_token(struct cg_span s)
+static bool is_token(struct cg_slice s)
 {
         return s.p && s.len <= CG_MCP_MAX_ID &&
                (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
@@ -137,15 +137,15 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
                    struct cg_err *err)
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_CALL, .id = m->id, .arguments = { "{}", 2 } };
-        struct cg_span name, args, meta, token = CG_SPAN_NONE;
+        struct cg_slice name, args, meta, token = CG_SLICE_NONE;
         cg_auto_free char *text = NULL;
 
-        if (cg_span_member(m->params, "name", &name, NULL) < 0 ||
-            cg_span_member(m->params, "arguments", &args, NULL) < 0 ||
-            cg_span_member(m->params, "_meta", &meta, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
+        if (cg_json_member(m->params, "name", &name, NULL) < 0 ||
+            cg_json_member(m->params, "arguments", &args, NULL) < 0 ||
+            cg_json_member(m->params, "_meta", &meta, NULL) < 0 || cg_json_strdup(name, &text, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "tools/call needs params with the tool's name",
                             err);
-        if (args.p && !cg_span_is(args, "null"))
+        if (args.p && !cg_slice_is(args, "null"))
                 in.arguments = args;
         if (in.arguments.p[0] != '{')
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.arguments must be an object", err);
@@ -158,7 +158,7 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
                         return -1;
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, why.data, err);
         }
-        if (meta.p && cg_span_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
+        if (meta.p && cg_json_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
                 in.progress_token = token;
         return fn(data, &in, err);
 }
@@ -191,12 +191,12 @@ static int do_notification(const struct cg_rpc *m, cg_mcpd_fn fn, void *data, st
         struct cg_mcpd_in in = { .kind = CG_MCPD_CANCEL };
 
         if (strcmp(m->method, "notifications/cancelled") != 0 ||
-            cg_span_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
+            cg_json_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
                 return 0;
         return fn(data, &in, err);
 }
 
-static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                       struct cg_err *err)
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_ANSWER };
@@ -205,9 +205,9 @@ static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out
         int r = cg_rpc_parse(text, &m, &why);
 
         if (r == CG_E_PARSE)
-                return fail(out, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, why.msg, err);
+                return fail(out, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, why.msg, err);
         if (r < 0)
-                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, why.msg, err);
+                return fail(out, CG_SLICE_NONE, CG_RPC_INVALID_REQUEST, why.msg, err);
         if (m.kind == CG_RPC_REQUEST)
                 return do_request(s, &m, out, fn, data, err);
         if (m.kind == CG_RPC_NOTIFICATION)
@@ -219,32 +219,32 @@ static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out
 }
 
 /*
- * Arrays of messages existed in one version only. Each is answered by itself: no client that sends
- * them minds.
+ * Batches existed in one protocol version only. Each message is answered separately, which all
+ * clients accept.
  */
-static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+static int do_batch(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                     struct cg_err *err)
 {
-        struct cg_span value;
-        struct cg_walk w;
+        struct cg_slice value;
+        struct cg_json_walk w;
         struct cg_err why;
-        int r = cg_walk_init(&w, line, '[', &why), handled = 0;
+        int r = cg_json_walk_init(&w, line, '[', &why), handled = 0;
 
         if (s->revision != CG_MCPD_2025_03_26)
-                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST,
+                return fail(out, CG_SLICE_NONE, CG_RPC_INVALID_REQUEST,
                             "batches are not part of this protocol version", err);
         while (r == 0 && handled == 0) {
-                r = cg_walk_next(&w, NULL, &value, &why);
+                r = cg_json_walk_next(&w, NULL, &value, &why);
                 if (r == 0)
                         handled = do_message(s, value, out, fn, data, err);
         }
-        return r < 0 ? fail(out, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, why.msg, err) : handled;
+        return r < 0 ? fail(out, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, why.msg, err) : handled;
 }
 
-int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+int cg_mcpd_line(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                  struct cg_err *err)
 {
-        line = cg_span_trim(line);
+        line = cg_json_trim(line);
         if (!line.len)
                 return 0;
         return line.p[0] == '[' ? do_batch(s, line, out, fn, data, err)
@@ -253,5 +253,5 @@ int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_
 
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err)
 {
-        return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, why, err);
+        return fail(out, CG_SLICE_NONE, CG_RPC_INVALID_REQUEST, why, err);
 }

@@ -42,11 +42,11 @@ enum cg_mcpd_kind {
 /* Spans point into the line. */
 struct cg_mcpd_in {
         enum cg_mcpd_kind kind;
-        struct cg_span id;
-        const char *name;              /* one of info->tool_names */
-        struct cg_span arguments;      /* one JSON object */
-        struct cg_span progress_token; /* as it stands; CG_SPAN_NONE: no progress is wanted */
-        struct cg_span result, error;
+        struct cg_slice id;
+        const char *name;               /* one of info->tool_names */
+        struct cg_slice arguments;      /* one JSON object */
+        struct cg_slice progress_token; /* as it stands; CG_SLICE_NONE: no progress is wanted */
+        struct cg_slice result, error;
 };
 
 /* Returns 0, or negative to end cg_mcpd_line() with that. */
@@ -59,7 +59,7 @@ void cg_mcpd_init(struct cg_mcpd *s, const struct cg_mcpd_info *info);
  * @fn is called for the rest, in order. A line that is no message is answered with an error, and is
  * no failure. Return: 0; negative: out of memory, or what @fn returned.
  */
-int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+int cg_mcpd_line(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                  struct cg_err *err);
 
 /* The answer to a line that was left out because it is too long; @why from cg_lines_next(). */

@@ -15,7 +15,7 @@
 
 #define READ_SIZE    ((size_t)64 << 10)
 #define ERR_LINE_MAX ((size_t)16 << 10)
-/* A longer name of a server does not stand before each line that it wrote. */
+/* Names of servers are cut to this length in front of each logged line. */
 #define NAME_SHOWN 40
 
 enum phase {
@@ -43,7 +43,7 @@ struct cg_stdio {
         enum phase phase;
         bool polled, stray_polled; /* these are handles */
         bool exited, in_broken, out_eof, err_eof;
-        bool silent; /* it never came up for the caller: call nothing back */
+        bool silent; /* its start failed: no callbacks */
         int status;
         /* The last lines on standard error, a ring. */
         char kept[CG_MCP_STDERR_KEPT][CG_MCP_STDERR_KEPT_LEN + 1];
@@ -78,7 +78,7 @@ static bool may_log(struct cg_stdio *s)
 }
 
 /* Foreign text made safe to show, without the definition's secrets. */
-static int render(const struct cg_stdio *s, struct cg_span line, struct cg_buf *b)
+static int render(const struct cg_stdio *s, struct cg_slice line, struct cg_buf *b)
 {
         cg_buf_init(b, 8 * ERR_LINE_MAX);
         if (cg_text_render(b, line.p, line.len < ERR_LINE_MAX ? line.len : ERR_LINE_MAX, 0, NULL) < 0 ||
@@ -89,7 +89,7 @@ static int render(const struct cg_stdio *s, struct cg_span line, struct cg_buf *
         return 0;
 }
 
-void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_span line)
+void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_slice line)
 {
         cg_auto_buf struct cg_buf b;
 
@@ -100,13 +100,13 @@ void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *
                b.len > CG_MCP_LOG_LINE ? "... [cut]" : "");
 }
 
-static void keep_words(struct cg_stdio *s, struct cg_span line)
+static void keep_words(struct cg_stdio *s, struct cg_slice line)
 {
         cg_auto_buf struct cg_buf b;
         size_t n;
 
         cg_buf_init(&b, 0);
-        if (!cg_span_trim(line).len || render(s, line, &b) < 0)
+        if (!cg_json_trim(line).len || render(s, line, &b) < 0)
                 return;
         n = b.len < CG_MCP_STDERR_KEPT_LEN ? b.len : CG_MCP_STDERR_KEPT_LEN;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
@@ -133,11 +133,11 @@ const char *cg_stdio_last_words(struct cg_stdio *s)
 
 static void serve_lines(struct cg_stdio *s)
 {
-        struct cg_span line;
+        struct cg_slice line;
         struct cg_err err;
         int r;
 
-        /* A callback may end it: then the rest of what it said is of no interest. */
+        /* A callback may end the child: the rest of its output is dropped then. */
         while (s->phase == RUNNING) {
                 r = cg_lines_next(&s->lines, &line, &err);
                 if (r == CG_TIMEOUT)
@@ -154,12 +154,12 @@ static void serve_lines(struct cg_stdio *s)
 static void serve_err_lines(struct cg_stdio *s)
 {
         static const char cut[] = "[a line of more than 16 kB]";
-        struct cg_span line;
+        struct cg_slice line;
         int r;
 
         while ((r = cg_lines_next(&s->err_lines, &line, NULL)) != CG_TIMEOUT) {
                 if (r < 0)
-                        line = (struct cg_span){ .p = cut, .len = sizeof(cut) - 1 };
+                        line = (struct cg_slice){ .p = cut, .len = sizeof(cut) - 1 };
                 keep_words(s, line);
                 cg_stdio_log_line(s, CG_LOG_INFO, "stderr", line);
         }
@@ -196,7 +196,7 @@ static void on_out(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
                 return;
         if (n > 0) {
                 cg_lines_added(&s->lines, (size_t)n);
-                /* read, so that it can get rid of it and end; not looked at */
+                /* read and dropped, so that the child is not blocked in a write and can end */
                 if (s->phase != RUNNING) {
                         cg_lines_fini(&s->lines);
                         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
@@ -349,8 +349,8 @@ static void end_strays(struct cg_stdio *s)
 }
 
 /*
- * The leader has exited and is not reaped yet: so its number, which is the group's, belongs to
- * nobody else, and what is left of the group can be killed by it.
+ * The leader has exited and is not reaped: its number, which is the group's, cannot be reused, so
+ * the rest of the group can be killed by it.
  */
 static void finish(struct cg_stdio *s)
 {
@@ -397,7 +397,7 @@ static void tell_ended(struct cg_stdio *s)
         s->cbs.ended(s->data, how);
 }
 
-/* Something has happened: is this the end, or the next step to it? */
+/* Called after every event: takes the next step towards the end of the child. */
 static void go_on(struct cg_stdio *s)
 {
         if (s->phase >= REAPED)
@@ -405,7 +405,7 @@ static void go_on(struct cg_stdio *s)
         if (s->phase == RUNNING && (s->exited || s->out_eof || s->in_broken)) {
                 if (!all_over(s)) {
                         /*
-                         * Exit, its last words and the ends of its pipes come in any order: gather
+                         * Exit, last output and the ends of the pipes arrive in any order: collect
                          * them.
                          */
                         if (!uv_is_active((uv_handle_t *)&s->timer))

@@ -17,7 +17,7 @@ struct cg_stdio;
 
 struct cg_stdio_cbs {
         /* A line of its standard output; valid during the call. */
-        void (*line)(void *data, struct cg_span line);
+        void (*line)(void *data, struct cg_slice line);
         /* A line over the limit was left out. */
         void (*too_long)(void *data, const char *why);
         /*
@@ -49,7 +49,7 @@ size_t cg_stdio_unread(const struct cg_stdio *s);
  */
 void cg_stdio_end(struct cg_stdio *s);
 /* Logs a line that it wrote: rendered safe, cut, without secrets, and not too often. */
-void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_span line);
+void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_slice line);
 /*
  * Its last words on standard error as ": its last output: ..." or "" (borrowed, until the next
  * line).

@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include "base/fd.h"
+#include "base/proc.h"
 
 void cg_strays_init(struct cg_strays *s)
 {
@@ -35,19 +35,9 @@ static bool known(const struct cg_strays *s, pid_t pid)
 
 static pid_t parent_of(pid_t pid)
 {
-        char path[64], text[512], *p;
-        FILE *f;
-        size_t n;
+        struct cg_proc_stat stat;
 
-        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-        f = fopen(path, "re");
-        if (!f)
-                return -1;
-        n = fread(text, 1, sizeof(text) - 1, f);
-        fclose(f);
-        text[n] = '\0';
-        p = strrchr(text, ')'); /* the name before it may contain anything */
-        return p && strlen(p) > 4 ? (pid_t)strtol(p + 4, NULL, 10) : -1;
+        return cg_proc_read_stat(pid, &stat) ? stat.parent : -1;
 }
 
 static void add(struct cg_strays *s, pid_t pid, pid_t parent)
@@ -63,7 +53,8 @@ static void add(struct cg_strays *s, pid_t pid, pid_t parent)
         if (fd < 0)
                 return;
         /*
-         * The number may have passed to somebody else before it was opened: from here on it cannot.
+         * The number may have been reused before pidfd_open(); it cannot be reused while the pidfd
+         * is open.
          */
         e.data.u64 = (uint64_t)pid;
         if (parent_of(pid) != parent || epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {

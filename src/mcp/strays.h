@@ -25,13 +25,13 @@ struct cg_strays {
 void cg_strays_init(struct cg_strays *s);
 void cg_strays_fini(struct cg_strays *s);
 /*
- * Adds the descendants of @root, children first. May be called again: those who were found before
- * stay, whoever their parent is.
+ * Adds the descendants of @root, children first. May be called again: processes found before stay
+ * in the list, whatever their parent is now.
  */
 void cg_strays_gather(struct cg_strays *s, pid_t root);
 /* SIGKILL to each. */
 void cg_strays_kill(struct cg_strays *s);
-/* Forgets those that have ended; whether none is left. */
+/* Removes processes that have ended; returns true when none is left. */
 bool cg_strays_gone(struct cg_strays *s);
 
 #endif

@@ -28,46 +28,14 @@ static void on_end_timer(uv_timer_t *t)
         struct ts *ts = t->data;
         struct ts_session *s = ts->sessions;
 
-        /* Ending one may free it at once, and touches no other. */
+        /* Ending a session may free it at once, and no other. */
         while (s) {
                 struct ts_session *next = s->next;
 
-                ts_session_end(s, false);
+                cg_ts_session_end(s, false);
                 s = next;
         }
-        ts_maybe_stop(ts);
-}
-
-void ts_end(struct ts *ts, int status)
-{
-        if (ts->ending)
-                return;
-        ts->ending = true;
-        ts->exit_status = status;
-        /* Not from inside whatever found that the end has come. */
-        uv_timer_start(&ts->end_timer, on_end_timer, 0, 0);
-}
-
-static void close_if_open(uv_handle_t *h)
-{
-        if (h->data && !uv_is_closing(h))
-                uv_close(h, NULL);
-}
-
-void ts_maybe_stop(struct ts *ts)
-{
-        if (!ts->ending || ts->sessions)
-                return;
-        if (!ts->broker.z.closing) {
-                ts_chan_close(&ts->broker);
-                close_if_open((uv_handle_t *)&ts->lifeline);
-                close_if_open((uv_handle_t *)&ts->sigterm);
-                close_if_open((uv_handle_t *)&ts->sigint);
-                close_if_open((uv_handle_t *)&ts->end_timer);
-                close_if_open((uv_handle_t *)&ts->progress);
-        }
-        if (!ts->n_links)
-                cg_zloop_close(&ts->zloop);
+        cg_ts_maybe_stop(ts);
 }
 
 static void on_broker_closed(struct ts_chan *ch)
@@ -75,7 +43,7 @@ static void on_broker_closed(struct ts_chan *ch)
         struct ts *ts = ch->data;
 
         ts->n_links--;
-        ts_maybe_stop(ts);
+        cg_ts_maybe_stop(ts);
 }
 
 static void on_lifeline(uv_poll_t *h, int status, int events)
@@ -88,33 +56,15 @@ static void on_lifeline(uv_poll_t *h, int status, int events)
                 return;
         uv_poll_stop(h);
         cg_log(&ts->log, CG_LOG_INFO, "the supervisor is gone");
-        ts_end(ts, 0);
+        cg_ts_end(ts, 0);
 }
 
 static void on_signal(uv_signal_t *h, int sig)
 {
-        ts_end(h->data, 0);
+        cg_ts_end(h->data, 0);
 }
 
 /* ---- the broker wire */
-
-int ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err)
-{
-        struct cg_err mine;
-        int r;
-
-        if (ts->broker.z.closing)
-                return cg_fail(err, CG_E_CLOSED, "the tool server is ending");
-        r = ts_chan_send(&ts->broker, out, &mine);
-        if (r == 0)
-                return 0;
-        cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
-        if (err)
-                *err = mine;
-        if (r != CG_E_LIMIT)
-                ts_end(ts, 1);
-        return r;
-}
 
 static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
 {
@@ -128,10 +78,10 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
         cg_buf_init(&b, 4096);
         if (r == 0 && !path)
                 r = cg_fail(&err, CG_E_PROTO, "ATTACH without a path");
-        s = r == 0 ? ts_session_get(ts, m->session, &err) : NULL;
+        s = r == 0 ? cg_ts_session_get(ts, m->session, &err) : NULL;
         if (s) {
-                ts_kernel_detach(s, "another kernel took its place");
-                r = ts_kernel_attach(s, m->id, path, &err);
+                cg_ts_kernel_detach(s, "another kernel took its place");
+                r = cg_ts_kernel_attach(s, m->id, path, &err);
         }
         if (!s || r < 0) {
                 err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */
@@ -142,13 +92,13 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
         }
         out.body = b.data;
         out.body_len = b.len;
-        ts_broker_send(ts, &out, NULL);
+        cg_ts_broker_send(ts, &out, NULL);
 }
 
 static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
-        struct ts_session *s = ts_session_find(ts, m->session);
+        struct ts_session *s = cg_ts_session_find(ts, m->session);
         bool keep;
         int r = cg_json_bool(body, "keep_servers", false, &keep, err);
 
@@ -156,18 +106,18 @@ static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct
                 return r;
         if (s && !keep) {
                 s->detach_id = m->id;
-                ts_session_end(s, true);
+                cg_ts_session_end(s, true);
                 return 0;
         }
         if (s)
-                ts_kernel_detach(s, "the session's kernel has ended");
-        ts_broker_send(ts, &out, NULL);
+                cg_ts_kernel_detach(s, "the session's kernel has ended");
+        cg_ts_broker_send(ts, &out, NULL);
         return 0;
 }
 
 static int on_decision(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
 {
-        struct ts_session *s = ts_session_find(ts, m->session);
+        struct ts_session *s = cg_ts_session_find(ts, m->session);
         const char *reason;
         bool accept;
         int r = cg_json_bool(body, "accept", false, &accept, err);
@@ -175,7 +125,7 @@ static int on_decision(struct ts *ts, const struct cg_msg *m, json_t *body, stru
         if (r == 0)
                 r = cg_json_str(body, "reason", "", &reason, err);
         if (r == 0 && s)
-                ts_call_decide(s, m->id, accept, reason);
+                cg_ts_call_decide(s, m->id, accept, reason);
         return r;
 }
 
@@ -186,10 +136,10 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         int r;
 
         if (m->type == CG_BROKER_SERVERS) {
-                s = ts_session_get(ts, m->session, err);
+                s = cg_ts_session_get(ts, m->session, err);
                 if (!s)
                         return CG_E_NOMEM;
-                ts_session_add(s, m);
+                cg_ts_session_add(s, m);
                 return 0;
         }
         r = cg_msg_json(m, &body, err);
@@ -221,7 +171,7 @@ static void on_broker_in(struct ts_chan *ch)
                 r = on_broker_message(ts, &m, &err);
         if (r < 0) {
                 cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err.msg);
-                ts_end(ts, 1);
+                cg_ts_end(ts, 1);
         }
 }
 
@@ -244,14 +194,14 @@ static int open_broker(struct ts *ts, const char *path, struct cg_err *err)
         ts->broker.data = ts;
         ts->broker.on_in = on_broker_in;
         ts->broker.on_closed = on_broker_closed;
-        r = ts_chan_init(&ts->broker, &ts->zloop, sock, &cg_wire_broker, CG_MCP_MAX_BROKER_QUEUE, err);
+        r = cg_ts_chan_init(&ts->broker, &ts->zloop, sock, &cg_wire_broker, CG_MCP_MAX_BROKER_QUEUE, err);
         if (r < 0)
                 return r;
         ts->n_links++;
-        return ts_broker_send(ts, &ready, err);
+        return cg_ts_broker_send(ts, &ready, err);
 }
 
-/* The handles' data tells which of them exist. */
+/* The data pointer of a handle is set once the handle exists. */
 static int open_handles(struct ts *ts, struct cg_err *err)
 {
         int r = uv_timer_init(&ts->loop, &ts->end_timer);
@@ -325,7 +275,8 @@ int main(int argc, char **argv)
                 { "broker-path", required_argument, NULL, 'b' },
                 { NULL, 0, NULL, 0 },
         };
-        struct ts ts = { .log = { .fd = 2, .level = CG_LOG_WARN, .who = "toolserver" } };
+        struct ts ts = { .log = { .fd = 2, .level = CG_LOG_WARN, .who = "toolserver" },
+                         .on_end = on_end_timer };
         const char *broker_path = NULL;
         struct cg_err err;
         int c;

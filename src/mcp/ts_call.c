@@ -86,7 +86,7 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
         return r;
 }
 
-/* The one answer to a call. What cannot be handed over becomes a failure that can. */
+/* Sends the one answer to a call. A result that cannot be sent becomes a failure that can. */
 static void answer(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len)
 {
         char text[256];
@@ -104,7 +104,7 @@ static void answer(struct ts_kernel *k, uint64_t id, const char *status, const c
                 return;
         cg_log(log_of(k), CG_LOG_ERROR, "session %llx: its kernel reads no results; its connection is closed",
                (unsigned long long)k->session->number);
-        ts_kernel_detach(k->session, "the kernel does not read");
+        cg_ts_kernel_detach(k->session, "the kernel does not read");
 }
 
 /* Ends the call with an answer. The kernel may be detached afterwards. */
@@ -128,7 +128,7 @@ static __attribute__((format(printf, 2, 3))) void fail_call(struct ts_call *call
         end_call(call, "failed", text, strlen(text));
 }
 
-/* Leaves the place it is in: nobody will be heard about it any more. */
+/* Withdraws the call from the state it is in: no answer for it is accepted any more. */
 static void withdraw(struct ts_call *call, const char *why)
 {
         struct ts_session *s = call->kernel->session;
@@ -146,7 +146,7 @@ static void withdraw(struct ts_call *call, const char *why)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL);
 }
 
 /* ---- RUNNING */
@@ -162,7 +162,7 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
 static void run_call(struct ts_call *call)
 {
-        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
         struct cg_err err;
 
         call->place = RUNNING;
@@ -201,7 +201,7 @@ static int send_ask(struct ts_call *call, struct cg_err *err)
                 r = cg_buf_adds(&b, "}", err);
         out.body = b.data;
         out.body_len = b.len;
-        return r < 0 ? r : ts_broker_send(s->ts, &out, err);
+        return r < 0 ? r : cg_ts_broker_send(s->ts, &out, err);
 }
 
 static void ask(struct ts_call *call)
@@ -214,13 +214,13 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-void ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const char *reason)
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
         while (call && !(call->place == ASKING && call->ask == ask_id))
                 call = call->next;
-        if (!call) { /* it crossed with ASK_CLOSED, or it is a second one */
+        if (!call) { /* it crossed with ASK_CLOSED, or is a second decision */
                 cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
@@ -231,7 +231,7 @@ void ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const ch
                 end_call(call, "rejected", reason, strlen(reason));
 }
 
-void ts_calls_replaced(struct ts_session *s, const char *server)
+void cg_ts_calls_replaced(struct ts_session *s, const char *server)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
@@ -265,7 +265,7 @@ static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *clien
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
-        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
 
         call->req = NULL;
         if (outcome != CG_MCP_OK)
@@ -299,7 +299,7 @@ static void fail_no_server(struct ts_call *call)
 
 static void consider(struct ts_call *call)
 {
-        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
         struct cg_err err;
 
         if (!client) {
@@ -310,7 +310,7 @@ static void consider(struct ts_call *call)
                 fail_call(call, "the arguments cannot be sent: %s", err.msg);
                 return;
         }
-        /* Nobody shall be asked about a call that cannot run. */
+        /* The host is not asked about a call that cannot run. */
         if (cg_mcp_client_check(client, &err) < 0) {
                 fail_call(call, "%s", err.msg);
                 return;
@@ -445,7 +445,7 @@ static void report_violation(const struct ts_kernel *k, const char *what)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL);
 }
 
 static void cut_off(struct ts_kernel *k, const struct cg_err *err)
@@ -453,7 +453,7 @@ static void cut_off(struct ts_kernel *k, const struct cg_err *err)
         cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
                (unsigned long long)k->session->number, err->msg);
         report_violation(k, err->msg);
-        ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
+        cg_ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
 }
 
 static void on_message(struct cg_zlink *z, struct cg_msg *m)
@@ -488,10 +488,10 @@ static void on_link_closed(struct cg_zlink *z)
 
         ts->n_links--;
         free(k);
-        ts_maybe_stop(ts);
+        cg_ts_maybe_stop(ts);
 }
 
-int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err)
+int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err)
 {
         struct ts *ts = s->ts;
         struct ts_kernel *k = calloc(1, sizeof(*k));
@@ -524,7 +524,7 @@ int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, st
         return 0;
 }
 
-void ts_kernel_detach(struct ts_session *s, const char *why)
+void cg_ts_kernel_detach(struct ts_session *s, const char *why)
 {
         struct ts_kernel *k = s->kernel;
 

@@ -16,8 +16,8 @@ struct ts_item {
 
 static void on_events(struct cg_zsock *z, int events);
 
-int ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire, size_t max,
-                 struct cg_err *err)
+int cg_ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire,
+                    size_t max, struct cg_err *err)
 {
         int r;
 
@@ -59,7 +59,7 @@ static int enqueue(struct ts_chan *ch, const struct cg_out *out, struct cg_err *
         return 0;
 }
 
-int ts_chan_send(struct ts_chan *ch, const struct cg_out *out, struct cg_err *err)
+int cg_ts_chan_send(struct ts_chan *ch, const struct cg_out *out, struct cg_err *err)
 {
         int r = CG_TIMEOUT;
 
@@ -119,7 +119,7 @@ static void on_zsock_closed(struct cg_zsock *z)
         ch->on_closed(ch);
 }
 
-void ts_chan_close(struct ts_chan *ch)
+void cg_ts_chan_close(struct ts_chan *ch)
 {
         while (ch->first)
                 drop_first(ch);

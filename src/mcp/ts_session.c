@@ -40,24 +40,16 @@ struct ts_adding {
         size_t n, n_waiting;
         uv_work_t work; /* the wrappers' */
         bool working;
-        bool dropped; /* not wanted any more: freed when the work is done */
+        bool dropped; /* dropped: freed when the worker thread is done */
         struct cg_err why;
         struct ts_new items[];
 };
 
 /* ---- sessions */
 
-struct ts_session *ts_session_find(struct ts *ts, uint64_t number)
+struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err)
 {
-        for (struct ts_session *s = ts->sessions; s; s = s->next)
-                if (s->number == number && !s->ending)
-                        return s;
-        return NULL;
-}
-
-struct ts_session *ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err)
-{
-        struct ts_session *s = ts_session_find(ts, number);
+        struct ts_session *s = cg_ts_session_find(ts, number);
 
         if (s)
                 return s;
@@ -81,7 +73,7 @@ static void finish_if_over(struct ts_session *s)
         if (!s->ending || s->n_clients)
                 return;
         if (s->tell_detached)
-                ts_broker_send(ts, &out, NULL);
+                cg_ts_broker_send(ts, &out, NULL);
         for (struct ts_session **p = &ts->sessions; *p; p = &(*p)->next) {
                 if (*p == s) {
                         *p = s->next;
@@ -89,7 +81,7 @@ static void finish_if_over(struct ts_session *s)
                 }
         }
         free(s);
-        ts_maybe_stop(ts);
+        cg_ts_maybe_stop(ts);
 }
 
 static void on_client_gone(void *data)
@@ -98,14 +90,6 @@ static void on_client_gone(void *data)
 
         s->n_clients--;
         finish_if_over(s);
-}
-
-struct cg_mcp_client *ts_session_client(const struct ts_session *s, const char *server)
-{
-        for (const struct ts_server *v = s->servers; v; v = v->next)
-                if (strcmp(cg_mcp_client_name(v->client), server) == 0)
-                        return v->client;
-        return NULL;
 }
 
 /* ---- the answer to SERVERS */
@@ -155,7 +139,7 @@ static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *w
         out.body_len = b.len;
         cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s",
                (unsigned long long)s->number, why->msg);
-        ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL);
 }
 
 /* None of them is added. */
@@ -200,7 +184,7 @@ static int send_report(struct ts_adding *a, struct cg_err *err)
                 return cg_err_prefix(err, "report about the servers' wrappers");
         out.body = b.data;
         out.body_len = b.len;
-        return ts_broker_send(a->session->ts, &out, err);
+        return cg_ts_broker_send(a->session->ts, &out, err);
 }
 
 /* This one is not added. */
@@ -218,7 +202,7 @@ static void item_fail(struct ts_new *v, const struct cg_err *why)
                 cg_mcp_client_end(CG_STEAL(v->client), "it was not added");
 }
 
-/* NULL: some were added, or there were none. Else why none was, in all. */
+/* NULL when servers were added, or none was requested. Else the reasons why none was added. */
 static const struct cg_err *all_failed(struct ts_adding *a)
 {
         for (size_t i = 0; i < a->n; i++)
@@ -247,7 +231,7 @@ static void register_one(struct ts_session *s, struct ts_server *place, struct c
                 v->client = client;
                 cg_mcp_client_end(old, "its MCP server was replaced by another definition");
                 free(place);
-                ts_calls_replaced(s, cg_mcp_client_name(client));
+                cg_ts_calls_replaced(s, cg_mcp_client_name(client));
                 return;
         }
         place->client = client;
@@ -261,7 +245,7 @@ static size_t count_after(const struct ts_adding *a)
         size_t n = a->session->n_servers;
 
         for (size_t i = 0; i < a->n; i++)
-                n += a->items[i].client && ts_session_client(a->session, a->items[i].name) == NULL;
+                n += a->items[i].client && cg_ts_session_client(a->session, a->items[i].name) == NULL;
         return n;
 }
 
@@ -277,8 +261,8 @@ static void make_unavailable(const struct ts_adding *a, const struct ts_new *v)
 }
 
 /*
- * Beside the loop: thousands of tools are thousands of files, and the calls of other sessions go on
- * meanwhile. Touches its own things only.
+ * Runs in a worker thread: thousands of tools are thousands of files, and calls of other sessions
+ * must go on. Uses only the data of this request.
  */
 static void on_work(uv_work_t *work)
 {
@@ -325,7 +309,7 @@ static int complete(struct ts_adding *a, struct cg_err *err)
 
 static void generate(struct ts_adding *a);
 
-/* Those of one session come one after the other: they write to one folder. */
+/* Requests of one session are handled one after the other: they write to one folder. */
 static void generate_next(struct ts_session *s)
 {
         struct ts_adding *a = s->adding;
@@ -367,7 +351,7 @@ static void generate(struct ts_adding *a)
         if (count_after(a) > CG_MAX_SERVERS)
                 r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
         for (size_t i = 0; i < a->n; i++)
-                a->items[i].keeps |= ts_session_client(s, a->items[i].name) != NULL;
+                a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
         a->work.data = a;
         if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
                 r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
@@ -452,7 +436,7 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                 v->keeps = true; /* the package is another's */
                 return r;
         }
-        if (invalid) /* whoever sent it has found out */
+        if (invalid) /* the client library has checked it */
                 return cg_fail(err, CG_E_INVAL, "%s", invalid);
         r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
@@ -501,7 +485,7 @@ static void list_all(struct ts_adding *a)
         }
         a->since_ms = cg_now_ms();
         if (a->n_waiting && !uv_is_active((uv_handle_t *)&a->session->ts->progress))
-                uv_timer_start(&a->session->ts->progress, ts_session_progress, CG_MCP_PROGRESS_MS,
+                uv_timer_start(&a->session->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
                                CG_MCP_PROGRESS_EVERY_MS);
 }
 
@@ -522,10 +506,10 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        ts_broker_send(a->session->ts, &out, NULL);
+        cg_ts_broker_send(a->session->ts, &out, NULL);
 }
 
-void ts_session_progress(uv_timer_t *t)
+void cg_ts_session_progress(uv_timer_t *t)
 {
         struct ts *ts = t->data;
         bool any = false;
@@ -577,7 +561,7 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
         return 0;
 }
 
-void ts_session_add(struct ts_session *s, const struct cg_msg *m)
+void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct ts_adding *a = NULL;
@@ -600,7 +584,7 @@ void ts_session_add(struct ts_session *s, const struct cg_msg *m)
 
 /* ---- the end of a session */
 
-void ts_session_end(struct ts_session *s, bool tell)
+void cg_ts_session_end(struct ts_session *s, bool tell)
 {
         struct cg_err why;
 
@@ -609,7 +593,7 @@ void ts_session_end(struct ts_session *s, bool tell)
         s->ending = true;
         s->tell_detached = tell;
         s->n_clients++; /* keeps the session until the end of this function */
-        ts_kernel_detach(s, "the session has ended");
+        cg_ts_kernel_detach(s, "the session has ended");
         cg_fail(&why, CG_E_CLOSED, "the session has ended");
         while (s->adding)
                 adding_fail(s->adding, &why);

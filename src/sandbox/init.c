@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/proc.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
 #include "sandbox/notify/mediate.h"
@@ -298,23 +299,11 @@ static void kill_children_slowly(void)
         const struct dirent *d;
 
         while (dir && (d = readdir(dir))) {
-                char path[300], text[512];
-                const char *rest;
-                int fd, parent = 0;
-                ssize_t n;
+                pid_t pid = cg_proc_of_entry(d->d_name);
+                struct cg_proc_stat stat;
 
-                if (d->d_name[0] < '1' || d->d_name[0] > '9')
-                        continue;
-                snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
-                fd = open(path, O_RDONLY | O_CLOEXEC);
-                n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-                cg_closep_(&fd);
-                if (n <= 0)
-                        continue;
-                text[n] = '\0';
-                rest = strrchr(text, ')');
-                if (rest && sscanf(rest, ") %*c %d", &parent) == 1 && parent == (int)getpid())
-                        kill((pid_t)strtol(d->d_name, NULL, 10), SIGKILL);
+                if (pid && cg_proc_read_stat(pid, &stat) && stat.parent == getpid())
+                        kill(pid, SIGKILL);
         }
         if (dir)
                 closedir(dir);

@@ -14,27 +14,27 @@
 
 static void check(const struct cg_out *o, const char *what)
 {
-        struct cg_str s = cg_out_str(o);
+        struct cg_slice s = cg_out_str(o);
 
         if (o->rc < 0)
                 return;
-        for (size_t i = 0; i < s.n; i++) {
-                if ((s.s[i] < 0x20 && s.s[i] != '\n') || s.s[i] > 0x7e) {
-                        fprintf(stderr, "byte %02x in %s: %.*s\n", (unsigned char)s.s[i], what, (int)s.n,
-                                s.s);
+        for (size_t i = 0; i < s.len; i++) {
+                if ((s.p[i] < 0x20 && s.p[i] != '\n') || s.p[i] > 0x7e) {
+                        fprintf(stderr, "byte %02x in %s: %.*s\n", (unsigned char)s.p[i], what, (int)s.len,
+                                s.p);
                         __builtin_trap();
                 }
         }
 }
 
-static void check_name(struct cg_str s)
+static void check_name(struct cg_slice s)
 {
-        bool ok = s.n > 0 && s.n < 100 && (s.s[0] < '0' || s.s[0] > '9') && s.s[0] != '_' &&
+        bool ok = s.len > 0 && s.len < 100 && (s.p[0] < '0' || s.p[0] > '9') && s.p[0] != '_' &&
                   !cg_is_keyword(s);
 
-        for (size_t i = 0; i < s.n; i++)
-                ok &= s.s[i] &&
-                      strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", s.s[i]);
+        for (size_t i = 0; i < s.len; i++)
+                ok &= s.p[i] &&
+                      strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", s.p[i]);
         if (!ok)
                 __builtin_trap();
 }
@@ -54,7 +54,7 @@ static void generate(struct cg_tool *t)
         for (struct cg_class *c = t->types.first; c; c = c->next) {
                 check_name(c->name);
                 for (size_t i = 0; i < c->n_fields; i++)
-                        if (c->fields[i].name.n)
+                        if (c->fields[i].name.len)
                                 check_name(c->fields[i].name);
         }
         if (t->report.status == CG_GEN_REJECTED)
@@ -68,15 +68,15 @@ static void generate(struct cg_tool *t)
         check(&doc, "catalogue");
 }
 
-static void one_tool(struct cg_str text)
+static void one_tool(struct cg_slice text)
 {
         cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_tool t = { .arena = &a, .server = CG_STR("server") };
+        struct cg_tool t = { .arena = &a, .server = CG_SLICE("server") };
         struct cg_name name = { 0 };
         struct cg_err err;
 
         cg_split_name(text);
-        if (cg_j_read(&a, text.s, text.n, CG_GEN_MAX_READ_DEPTH, &t.def, &err) < 0)
+        if (cg_j_read(&a, text.p, text.len, CG_GEN_MAX_READ_DEPTH, &t.def, &err) < 0)
                 return;
         name.original = cg_j_string(t.def, "name");
         if (!cg_names_assign(&a, CG_NAME_MODULE, &name, 1, NULL, 0))
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
-        cg_auto_free struct cg_str *items = NULL;
+        cg_auto_free struct cg_slice *items = NULL;
         struct cg_err err;
         size_t n;
 

@@ -21,47 +21,47 @@ static void must(bool ok)
                 abort();
 }
 
-static void check_part(struct cg_span whole, struct cg_span part)
+static void check_part(struct cg_slice whole, struct cg_slice part)
 {
         size_t n;
 
         if (!part.p)
                 return;
         must(part.p >= whole.p && part.p + part.len <= whole.p + whole.len && part.len > 0);
-        must(cg_json_skip(part.p, part.len, CG_MCP_MAX_DEPTH, &n, NULL) == 0 && n == part.len);
+        must(cg_json_skip(part.p, part.len, CG_JSON_WALK_DEPTH, &n, NULL) == 0 && n == part.len);
 }
 
-static void walk(struct cg_span text, char open)
+static void walk(struct cg_slice text, char open)
 {
-        struct cg_span key = CG_SPAN_NONE, value;
-        struct cg_walk w;
-        int r = cg_walk_init(&w, text, open, NULL);
+        struct cg_slice key = CG_SLICE_NONE, value;
+        struct cg_json_walk w;
+        int r = cg_json_walk_init(&w, text, open, NULL);
 
         while (r == 0) {
-                r = cg_walk_next(&w, &key, &value, NULL);
+                r = cg_json_walk_next(&w, &key, &value, NULL);
                 if (r == 0)
                         check_part(text, value);
         }
-        must(r == CG_WALK_END || r == CG_E_PARSE);
+        must(r == CG_JSON_END || r == CG_E_PARSE);
         /* Both readers of the grammar agree. */
         if (open == '{')
-                must((r == CG_WALK_END) ==
-                     (cg_json_check_object(text.p, text.len, CG_MCP_MAX_DEPTH + 1, NULL) == 0));
+                must((r == CG_JSON_END) ==
+                     (cg_json_check_object(text.p, text.len, CG_JSON_WALK_DEPTH + 1, NULL) == 0));
 }
 
-static void message(struct cg_span text)
+static void message(struct cg_slice text)
 {
         struct cg_rpc m;
-        struct cg_span s;
+        struct cg_slice s;
         struct cg_err err;
         char *str;
         int r = cg_rpc_parse(text, &m, &err);
 
         walk(text, '{');
         walk(text, '[');
-        if (cg_span_member(text, "name", &s, NULL) == 0) {
+        if (cg_json_member(text, "name", &s, NULL) == 0) {
                 check_part(text, s);
-                if (cg_span_string(s, &str, NULL) == 0)
+                if (cg_json_strdup(s, &str, NULL) == 0)
                         free(str);
         }
         if (r < 0) {
@@ -80,7 +80,7 @@ static void message(struct cg_span text)
 static uint64_t lines(const uint8_t *data, size_t size, size_t piece, bool parse)
 {
         struct cg_lines l;
-        struct cg_span line;
+        struct cg_slice line;
         uint64_t h = 1;
         char *p;
         int r;
@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (cg_mcp_check_args(exact, size, NULL) == 0)
                 must(cg_json_check_object(exact, size, CG_MCP_MAX_ARGS_DEPTH, NULL) == 0 &&
                      !memchr(exact, '\n', size));
-        message((struct cg_span){ .p = exact, .len = size });
+        message((struct cg_slice){ .p = exact, .len = size });
         free(exact);
         return 0;
 }

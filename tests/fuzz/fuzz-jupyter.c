@@ -20,7 +20,7 @@ static void must(bool ok)
 /*
  * Frames as memory of their own: reading over an end is seen. Lengths are a byte, or two after 255.
  */
-static size_t cut(const uint8_t *data, size_t size, struct cg_jspan *frames, size_t max)
+static size_t cut(const uint8_t *data, size_t size, struct cg_slice *frames, size_t max)
 {
         size_t n = 0, i = 0;
 
@@ -34,7 +34,7 @@ static size_t cut(const uint8_t *data, size_t size, struct cg_jspan *frames, siz
                 p = malloc(len ? len : 1);
                 must(p != NULL);
                 memcpy(p, data + i, len);
-                frames[n++] = (struct cg_jspan){ p, len };
+                frames[n++] = (struct cg_slice){ p, len };
                 i += len;
         }
         return n;
@@ -43,19 +43,18 @@ static size_t cut(const uint8_t *data, size_t size, struct cg_jspan *frames, siz
 static void look(struct cg_jparsed *m)
 {
         static const char *const keys[] = { "code", "value", "restart", "content", "" };
-        const struct cg_jspan parts[] = { m->header, m->parent, m->metadata, m->content };
-        struct cg_jspan v;
+        const struct cg_slice parts[] = { m->header, m->parent, m->metadata, m->content };
+        struct cg_slice v;
         size_t n;
 
         must(m->type[0] && m->n_ids <= CG_JMSG_MAX_IDS && m->n_buffers <= CG_JMSG_MAX_BUFFERS);
         for (size_t i = 0; i < 4; i++) {
-                must(cg_json_check_object(parts[i].p, parts[i].len, CG_JMSG_MAX_DEPTH, NULL) == 0);
-                (void)cg_jspan_is_empty(parts[i]);
+                must(cg_json_check_object(parts[i].p, parts[i].len, CG_JSON_DEPTH, NULL) == 0);
+                (void)cg_json_is_empty(parts[i]);
                 for (size_t k = 0; k < 5; k++)
-                        if (cg_jspan_member(parts[i], keys[k], &v, NULL) == 0)
+                        if (cg_json_find(parts[i], keys[k], &v))
                                 must(v.p >= parts[i].p && v.p + v.len <= parts[i].p + parts[i].len &&
-                                     cg_json_skip(v.p, v.len, CG_JMSG_MAX_DEPTH, &n, NULL) == 0 &&
-                                     n == v.len);
+                                     cg_json_skip(v.p, v.len, CG_JSON_DEPTH, &n, NULL) == 0 && n == v.len);
         }
 }
 
@@ -73,7 +72,7 @@ static void quoted(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-        struct cg_jspan frames[CG_JMSG_MAX_FRAMES + 4];
+        struct cg_slice frames[CG_JMSG_MAX_FRAMES + 4];
         struct cg_jsign none = { .on = false };
         struct cg_jparsed m;
         struct cg_err err = { 0 };
@@ -86,9 +85,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 cg_jparsed_fini(&m);
         }
         for (size_t i = 0; i < n; i++) {
-                struct cg_jspan v;
+                struct cg_slice v;
 
-                (void)cg_jspan_member(frames[i], "code", &v, NULL);
+                (void)cg_json_find(frames[i], "code", &v);
                 free((char *)(uintptr_t)frames[i].p);
         }
         quoted(data, size);

@@ -31,17 +31,17 @@ static void must(bool ok)
                 abort();
 }
 
-static void check_part(struct cg_span whole, struct cg_span part)
+static void check_part(struct cg_slice whole, struct cg_slice part)
 {
         size_t n;
 
         must(part.p >= whole.p && part.p + part.len <= whole.p + whole.len && part.len > 0);
-        must(cg_json_skip(part.p, part.len, CG_MCP_MAX_DEPTH, &n, NULL) == 0 && n == part.len);
+        must(cg_json_skip(part.p, part.len, CG_JSON_WALK_DEPTH, &n, NULL) == 0 && n == part.len);
 }
 
 static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *err)
 {
-        const struct cg_span *line = data;
+        const struct cg_slice *line = data;
 
         check_part(*line, in->id);
         if (in->kind == CG_MCPD_CALL) {
@@ -66,12 +66,12 @@ static void check_answers(const struct cg_buf *out)
         while (p < end) {
                 const char *eol = memchr(p, '\n', (size_t)(end - p));
 
-                must(eol && cg_json_check_object(p, (size_t)(eol - p), CG_MCP_MAX_DEPTH, NULL) == 0);
+                must(eol && cg_json_check_object(p, (size_t)(eol - p), CG_JSON_WALK_DEPTH, NULL) == 0);
                 p = eol + 1;
         }
 }
 
-static void take(struct cg_mcpd *s, struct cg_span line)
+static void take(struct cg_mcpd *s, struct cg_slice line)
 {
         struct cg_buf out;
         struct cg_err err;
@@ -98,14 +98,14 @@ static void talk(const uint8_t *data, size_t size, const char *hello)
 {
         struct cg_mcpd s;
         struct cg_lines l;
-        struct cg_span line;
+        struct cg_slice line;
         struct cg_err err;
         char *p;
         int r;
 
         cg_mcpd_init(&s, &info);
         if (hello)
-                take(&s, (struct cg_span){ .p = hello, .len = strlen(hello) });
+                take(&s, (struct cg_slice){ .p = hello, .len = strlen(hello) });
         cg_lines_init(&l, MAX_LINE);
         must(cg_lines_room(&l, size, &p, NULL) == 0);
         if (size)

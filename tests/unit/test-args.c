@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/args.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
-static struct cg_raw parse(const char *text)
+static struct cg_slice parse(const char *text)
 {
-        struct cg_raw v;
+        struct cg_slice v;
         struct cg_err err;
 
-        if (cg_raw_object(text, strlen(text), &v, &err) < 0)
+        if (cg_json_object_slice(text, strlen(text), &v, &err) < 0)
                 fail_msg("%s: %s", text, err.msg);
         return v;
 }
@@ -28,44 +28,51 @@ static void assert_text(const struct cg_buf *b, const char *want)
 
 static void test_members(void **state)
 {
-        struct cg_raw o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , "
-                                "\"a\\\"\":true, \"b\": \"last\" }\n");
-        struct cg_raw v, item;
-        struct cg_raw_iter it;
+        struct cg_slice o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , "
+                                  "\"a\\\"\":true, \"d\": 1, \"\\u0064\": 2 }\n");
+        struct cg_slice v, item;
+        struct cg_json_walk walk;
         const char *items[] = { "1", "\"x,]}\"", "{ \"b\" : null }" };
         size_t n = 0;
 
         (void)state;
-        assert_true(cg_raw_member(o, "a", &v));
-        it = cg_raw_items(v);
-        for (; cg_raw_next(&it, NULL, &item); n++) {
+        assert_true(cg_json_find(o, "a", &v));
+        cg_json_walk_init(&walk, v, '\0', NULL);
+        for (; cg_json_walk_next(&walk, NULL, &item, NULL) == 0; n++) {
                 assert_true(n < 3);
                 assert_int_equal(item.len, strlen(items[n]));
                 assert_memory_equal(item.p, items[n], item.len);
         }
         assert_int_equal(n, 3);
-        assert_true(cg_raw_member(o, "b", &v));
-        assert_memory_equal(v.p, "\"last\"", v.len);
-        assert_true(cg_raw_member(o, "a\"", &v));
-        assert_int_equal(cg_raw_kind(v), 't');
-        assert_false(cg_raw_member(o, "c", &v));
-        assert_false(cg_raw_member(v, "c", &v));
-        it = cg_raw_items(parse("{ }"));
-        assert_false(cg_raw_next(&it, NULL, &v));
+        assert_true(cg_json_find(o, "b", &v));
+        assert_memory_equal(v.p, "-1.5e+3", v.len);
+        assert_false(cg_json_find(o, "d", &v)); /* twice */
+        assert_int_equal(cg_json_member(o, "d", &v, NULL), CG_E_PARSE);
+        assert_true(cg_json_find(o, "a\"", &v));
+        assert_int_equal(cg_json_kind(v), 't');
+        assert_false(cg_json_find(o, "c", &v));
+        assert_false(cg_json_find(v, "c", &v));
+        cg_json_walk_init(&walk, parse("{ }"), '\0', NULL);
+        assert_int_equal(cg_json_walk_next(&walk, NULL, &v, NULL), CG_JSON_END);
+        assert_int_equal(cg_json_walk_init(&walk, CG_SLICE("1"), '\0', NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_walk_next(&walk, NULL, &v, NULL), CG_E_PARSE);
+        assert_true(cg_json_is_empty(CG_SLICE(" { \n} ")));
+        assert_true(cg_json_is_empty(CG_SLICE("")));
+        assert_false(cg_json_is_empty(CG_SLICE("{\"a\":1}")));
 }
 
 static void test_strings(void **state)
 {
         cg_auto_buf struct cg_buf b = { .max = 1000 };
-        struct cg_raw v;
+        struct cg_slice v;
 
         (void)state;
-        cg_raw_member(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"),
-                      "s", &v);
-        assert_int_equal(cg_raw_string(v, &b, NULL), 0);
+        cg_json_find(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"),
+                     "s", &v);
+        assert_int_equal(cg_json_string(v, &b, NULL), 0);
         assert_text(&b, "a\n\t\"\\/\xc3\xa9\xf0\x9f\x98\x80\xef\xbf\xbdx\xef\xbf\xbd \xc3\xa9");
-        cg_raw_member(parse("{\"s\": 1}"), "s", &v);
-        assert_int_equal(cg_raw_string(v, &b, NULL), CG_E_PARSE);
+        cg_json_find(parse("{\"s\": 1}"), "s", &v);
+        assert_int_equal(cg_json_string(v, &b, NULL), CG_E_PARSE);
 }
 
 /* What is one line of ASCII cannot be taken for two lines by any reader. */
@@ -75,7 +82,8 @@ static void test_ascii(void **state)
 
         (void)state;
         assert_int_equal(
-                cg_raw_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b, NULL), 0);
+                cg_pretty_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b, NULL),
+                0);
         assert_text(&b, "{ \"a\":  \"\\u2028\\ud83d\\ude00\\u007f\\n\" }");
 }
 
@@ -86,9 +94,9 @@ static void test_pretty(void **state)
 
         (void)state;
         assert_int_equal(
-                cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
-                                    "\"a\\nb\\n\"}"),
-                              0, &b, &cut, NULL),
+                cg_pretty_json(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
+                                     "\"a\\nb\\n\"}"),
+                               0, &b, &cut, NULL),
                 0);
         assert_text(
                 &b,
@@ -108,10 +116,10 @@ static void test_pretty_cannot_deceive(void **state)
 
         (void)state;
         assert_int_equal(
-                cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
-                                    "\\u0022 \\\" \\ud800 \\u200b "
-                                    "\xe2\x80\x8b\"}"),
-                              0, &b, &cut, NULL),
+                cg_pretty_json(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
+                                     "\\u0022 \\\" \\ud800 \\u200b "
+                                     "\xe2\x80\x8b\"}"),
+                               0, &b, &cut, NULL),
                 0);
         assert_text(
                 &b,
@@ -127,7 +135,7 @@ static void test_pretty_marks_letters_of_other_scripts(void **state)
 
         (void)state;
         assert_int_equal(
-                cg_raw_pretty(
+                cg_pretty_json(
                         parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"),
                         0, &b, &cut, NULL),
                 0);
@@ -142,7 +150,7 @@ static void test_pretty_marks_what_it_cuts(void **state)
 
         (void)state;
         assert_int_equal(
-                cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
+                cg_pretty_json(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
                 0);
         assert_text(
                 &b,

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -619,6 +620,61 @@ static void test_real_path(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
+static void test_base64(void **state)
+{
+        static const char *const pairs[][2] = {
+                { "", "" },
+                { "M", "TQ==" },
+                { "Ma", "TWE=" },
+                { "Man", "TWFu" },
+                { "\xfb\xff\xbf!", "+/+/IQ==" },
+        };
+        char out[16];
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(pairs); i++) {
+                size_t n = cg_base64_size(strlen(pairs[i][0]));
+
+                assert_int_equal(n, strlen(pairs[i][1]));
+                cg_base64(out, pairs[i][0], strlen(pairs[i][0]));
+                assert_memory_equal(out, pairs[i][1], n);
+        }
+        assert_int_equal(cg_base64_size(SIZE_MAX), 0);
+}
+
+static void test_proc_stat(void **state)
+{
+        struct cg_proc_stat self, same;
+
+        (void)state;
+        assert_true(cg_proc_read_stat(0, &self));
+        assert_int_equal(self.pid, getpid());
+        assert_int_equal(self.parent, getppid());
+        assert_int_equal(self.group, getpgrp());
+        assert_true(cg_proc_read_stat(getpid(), &same));
+        assert_true(self.started > 0 && self.started == same.started);
+        assert_false(cg_proc_read_stat(0x7fffffff, &same));
+        assert_int_equal(cg_proc_of_entry("12"), 12);
+        assert_int_equal(cg_proc_of_entry("self"), 0);
+}
+
+static void test_utf8_put(void **state)
+{
+        static const uint32_t points[] = { 0, 0x7f, 0x80, 0x7ff, 0x800, 0xffff, 0x10000, 0x10ffff };
+        char out[4];
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(points); i++) {
+                uint32_t c = 1;
+                size_t n = cg_utf8_put(points[i], out);
+
+                assert_int_equal(cg_utf8_next((const unsigned char *)out, n, &c), n);
+                assert_int_equal(c, points[i]);
+        }
+        assert_int_equal(cg_utf8_put(0xd800, out), 3);
+        assert_memory_equal(out, "\xed\xa0\x80", 3);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -641,6 +697,9 @@ int main(void)
                 cmocka_unit_test(test_remove_tree_does_not_follow_links),
                 cmocka_unit_test(test_remove_tree_at_any_depth),
                 cmocka_unit_test(test_remove_tree_has_an_end),
+                cmocka_unit_test(test_base64),
+                cmocka_unit_test(test_proc_stat),
+                cmocka_unit_test(test_utf8_put),
                 cmocka_unit_test(test_real_path),
         };
 

@@ -17,9 +17,9 @@
 #include "codegen/schema.h"
 #include "codegen/text.h"
 
-static struct cg_str str(const char *s)
+static struct cg_slice str(const char *s)
 {
-        return cg_str_of(s);
+        return cg_slice_of(s);
 }
 
 static struct cg_j *read_ok(struct cg_arena *a, const char *text)
@@ -41,14 +41,14 @@ static void test_read_keeps_everything(void **state)
         struct cg_j *j = read_ok(&a, text), *s = cg_j_getz(j, "s");
 
         assert_int_equal(j->n, 4); /* the last "n" counts */
-        assert_true(cg_str_is(cg_j_getz(j, "n")->text, "1e999"));
-        assert_int_equal(s->text.n, 12);
-        assert_memory_equal(s->text.s, "\xf0\x9f\x98\x80 \xed\xa0\x80 \0 \n", 12);
+        assert_true(cg_slice_is(cg_j_getz(j, "n")->text, "1e999"));
+        assert_int_equal(s->text.len, 12);
+        assert_memory_equal(s->text.p, "\xf0\x9f\x98\x80 \xed\xa0\x80 \0 \n", 12);
         assert_int_equal(cg_j_getz(j, "a")->n, 3);
         assert_int_equal(j->height, 2);
         assert_null(cg_j_getz(j, "x"));
         assert_null(cg_j_getz(NULL, "x"));
-        assert_true(cg_str_is(j->last->key, "o"));
+        assert_true(cg_slice_is(j->last->key, "o"));
 }
 
 static void test_read_refuses(void **state)
@@ -95,7 +95,7 @@ static void test_read_refuses(void **state)
 
 static void check_split(const char *text, int want, const char *const *items, size_t n_items)
 {
-        cg_auto_free struct cg_str *got = NULL;
+        cg_auto_free struct cg_slice *got = NULL;
         struct cg_err err = { 0 };
         size_t n = 0;
 
@@ -104,7 +104,7 @@ static void check_split(const char *text, int want, const char *const *items, si
                 return;
         assert_int_equal(n, n_items);
         for (size_t i = 0; got && items && i < n; i++)
-                assert_true(cg_str_is(got[i], items[i]));
+                assert_true(cg_slice_is(got[i], items[i]));
 }
 
 static void test_split(void **state)
@@ -124,13 +124,13 @@ static void test_split(void **state)
         check_split("[1,]", CG_E_PARSE, NULL, 0);
         check_split("[\"a]", CG_E_PARSE, NULL, 0);
         check_split("{\"tools\":[1]", CG_E_PARSE, NULL, 0);
-        assert_true(
-                cg_str_is(cg_split_name(str("{\"x\":{\"name\":\"no\"},\"name\":\"yes\",\"y\":NaN}")), "yes"));
-        assert_int_equal(cg_split_name(str("{\"name\":7}")).n, 0);
-        assert_int_equal(cg_split_name(str("[")).n, 0);
+        assert_true(cg_slice_is(cg_split_name(str("{\"x\":{\"name\":\"no\"},\"name\":\"yes\",\"y\":NaN}")),
+                                "yes"));
+        assert_int_equal(cg_split_name(str("{\"name\":7}")).len, 0);
+        assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
-static void check_emitted(void (*put)(struct cg_out *, struct cg_str), struct cg_str s, const char *want)
+static void check_emitted(void (*put)(struct cg_out *, struct cg_slice), struct cg_slice s, const char *want)
 {
         cg_auto_out struct cg_out o;
 
@@ -140,7 +140,7 @@ static void check_emitted(void (*put)(struct cg_out *, struct cg_str), struct cg
         assert_string_equal(o.buf.data, want);
 }
 
-static void put_doc(struct cg_out *o, struct cg_str s)
+static void put_doc(struct cg_out *o, struct cg_slice s)
 {
         cg_put_doc(o, s, 4, 20);
 }
@@ -149,11 +149,11 @@ static void test_emit_str(void **state)
 {
         check_emitted(cg_put_str, str(""), "\"\"");
         check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
-        check_emitted(cg_put_str, CG_STR("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"),
+        check_emitted(cg_put_str, CG_SLICE("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"),
                       "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
-        check_emitted(cg_put_json_str, CG_STR("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
+        check_emitted(cg_put_json_str, CG_SLICE("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
                       "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
-        check_emitted(cg_put_json_text, CG_STR("\xf0\x9f\x98\x80\xed\xa0\x80x"),
+        check_emitted(cg_put_json_text, CG_SLICE("\xf0\x9f\x98\x80\xed\xa0\x80x"),
                       "\"\\ud83d\\ude00\\ufffdx\"");
 }
 
@@ -181,13 +181,13 @@ static void test_out_remembers_its_failure(void **state)
         assert_string_equal(o.buf.data, "abc");
 }
 
-static struct cg_str named(struct cg_name *names, size_t n, const char *original)
+static struct cg_slice named(struct cg_name *names, size_t n, const char *original)
 {
         for (size_t i = 0; i < n; i++)
-                if (cg_str_is(names[i].original, original))
+                if (cg_slice_is(names[i].original, original))
                         return names[i].name;
         fail();
-        return CG_STR("");
+        return CG_SLICE("");
 }
 
 static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names,
@@ -198,7 +198,7 @@ static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *n
         assert_true(cg_names_assign(a, kind, names, n, NULL, 0));
         for (size_t i = 0; i < n; i++)
                 for (size_t k = 0; k < i; k++)
-                        assert_false(cg_str_eq(names[i].name, names[k].name));
+                        assert_false(cg_slice_eq(names[i].name, names[k].name));
 }
 
 static void test_names(void **state)
@@ -210,31 +210,31 @@ static void test_names(void **state)
         cg_auto_arena struct cg_arena a = { 0 };
 
         assign(&a, CG_NAME_MODULE, names, modules, CG_ARRAY_LEN(modules));
-        assert_true(cg_str_is(named(names, 9, "read"), "read"));
-        assert_int_equal(named(names, 9, "Read").n, 11);
-        assert_true(cg_str_is(named(names, 9, "a-b"), "a_b"));
-        assert_true(cg_str_is(named(names, 9, "2fa"), "t_2fa"));
-        assert_true(cg_str_is(named(names, 9, "class"), "class_"));
-        assert_true(cg_str_is(named(names, 9, "__init__"), "init"));
-        assert_true(cg_str_is(named(names, 9, "x/../y"), "x____y"));
-        assert_int_equal(named(names, 9, "..").n, 8);
+        assert_true(cg_slice_is(named(names, 9, "read"), "read"));
+        assert_int_equal(named(names, 9, "Read").len, 11);
+        assert_true(cg_slice_is(named(names, 9, "a-b"), "a_b"));
+        assert_true(cg_slice_is(named(names, 9, "2fa"), "t_2fa"));
+        assert_true(cg_slice_is(named(names, 9, "class"), "class_"));
+        assert_true(cg_slice_is(named(names, 9, "__init__"), "init"));
+        assert_true(cg_slice_is(named(names, 9, "x/../y"), "x____y"));
+        assert_int_equal(named(names, 9, "..").len, 8);
         assign(&a, CG_NAME_FIELD, names, fields, CG_ARRAY_LEN(fields));
-        assert_true(cg_str_is(named(names, 9, "from_"), "from_"));
-        assert_true(cg_str_is(named(names, 9, "str"), "str_"));
-        assert_true(cg_str_is(named(names, 9, "x"), "x"));
-        assert_true(cg_str_is(named(names, 9, "2d"), "p_2d"));
-        assert_int_equal(named(names, 9, "_x").n, 8);
+        assert_true(cg_slice_is(named(names, 9, "from_"), "from_"));
+        assert_true(cg_slice_is(named(names, 9, "str"), "str_"));
+        assert_true(cg_slice_is(named(names, 9, "x"), "x"));
+        assert_true(cg_slice_is(named(names, 9, "2d"), "p_2d"));
+        assert_int_equal(named(names, 9, "_x").len, 8);
 }
 
 static void test_names_avoid_reserved(void **state)
 {
-        struct cg_str reserved[] = { CG_STR("Edit"), CG_STR("Node") };
-        struct cg_name names[] = { { .original = CG_STR("Edit") }, { .original = CG_STR("edit") } };
+        struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
+        struct cg_name names[] = { { .original = CG_SLICE("Edit") }, { .original = CG_SLICE("edit") } };
         cg_auto_arena struct cg_arena a = { 0 };
 
         assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));
-        assert_int_equal(names[0].name.n, 11);
-        assert_true(cg_str_is(names[1].name, "edit"));
+        assert_int_equal(names[0].name.len, 11);
+        assert_true(cg_slice_is(names[1].name, "edit"));
 }
 
 static void test_class_names(void **state)
@@ -246,7 +246,7 @@ static void test_class_names(void **state)
         cg_auto_arena struct cg_arena a = { 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
-                if (!cg_str_is(cg_class_base(&a, str(cases[i][0])), cases[i][1]))
+                if (!cg_slice_is(cg_class_base(&a, str(cases[i][0])), cases[i][1]))
                         fail_msg("%s", cases[i][0]);
 }
 
@@ -285,7 +285,7 @@ static void test_references(void **state)
                 if (cg_schema_ref(&s, str(cases[i].ref), &to) != cases[i].want)
                         fail_msg("%s", cases[i].ref);
         assert_int_equal(cg_schema_ref(&s, str("#/$defs/a~1b%25"), &to), CG_REF_OK);
-        assert_true(cg_str_is(cg_schema_pointer(&a, root, to), "/$defs/a~1b%"));
+        assert_true(cg_slice_is(cg_schema_pointer(&a, root, to), "/$defs/a~1b%"));
 }
 
 static void test_package_name(void **state)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/base64.h"
 #include "base/fd.h"
 #include "cli/common/images.h"
 

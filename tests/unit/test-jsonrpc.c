@@ -10,12 +10,12 @@
 #include "mcp/jsonrpc.h"
 #include "mcp/limits.h"
 
-static struct cg_span span(const char *text)
+static struct cg_slice span(const char *text)
 {
-        return (struct cg_span){ .p = text, .len = strlen(text) };
+        return (struct cg_slice){ .p = text, .len = strlen(text) };
 }
 
-static void assert_span(struct cg_span s, const char *text)
+static void assert_span(struct cg_slice s, const char *text)
 {
         assert_non_null(s.p);
         assert_int_equal(s.len, strlen(text));
@@ -199,7 +199,7 @@ static void test_depth(void **state)
 {
         struct cg_buf b;
 
-        for (unsigned depth = CG_MCP_MAX_DEPTH; depth <= CG_MCP_MAX_DEPTH + 1; depth++) {
+        for (unsigned depth = CG_JSON_WALK_DEPTH; depth <= CG_JSON_WALK_DEPTH + 1; depth++) {
                 cg_buf_init(&b, 1 << 20);
                 cg_buf_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", NULL);
                 for (unsigned i = 0; i < depth; i++)
@@ -207,7 +207,7 @@ static void test_depth(void **state)
                 for (unsigned i = 0; i < depth; i++)
                         cg_buf_adds(&b, "]", NULL);
                 cg_buf_adds(&b, "}", NULL);
-                if (depth == CG_MCP_MAX_DEPTH)
+                if (depth == CG_JSON_WALK_DEPTH)
                         assert_int_equal(parse(b.data).result.len, 2 * depth);
                 else
                         assert_int_equal(refuse(b.data), CG_E_PARSE);
@@ -218,49 +218,50 @@ static void test_depth(void **state)
 static void test_walk_array(void **state)
 {
         static const char *const values[] = { "1", "\"a,b\"", "[2, 3]", "{\"x\":[]}", "null" };
-        struct cg_span key, value;
-        struct cg_walk w;
+        struct cg_slice key, value;
+        struct cg_json_walk w;
 
-        assert_int_equal(cg_walk_init(&w, span(" [ 1 ,\"a,b\",[2, 3] , {\"x\":[]},null ] "), '[', NULL), 0);
+        assert_int_equal(cg_json_walk_init(&w, span(" [ 1 ,\"a,b\",[2, 3] , {\"x\":[]},null ] "), '[', NULL),
+                         0);
         for (size_t i = 0; i < CG_ARRAY_LEN(values); i++) {
-                assert_int_equal(cg_walk_next(&w, &key, &value, NULL), 0);
+                assert_int_equal(cg_json_walk_next(&w, &key, &value, NULL), 0);
                 assert_null(key.p);
                 assert_span(value, values[i]);
         }
-        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_WALK_END);
-        assert_int_equal(cg_walk_init(&w, span("[]"), '[', NULL), 0);
-        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_WALK_END);
-        assert_int_equal(cg_walk_init(&w, span("{}"), '[', NULL), CG_E_PARSE);
-        assert_int_equal(cg_walk_init(&w, CG_SPAN_NONE, '[', NULL), CG_E_PARSE);
-        assert_int_equal(cg_walk_init(&w, span("[1,]"), '[', NULL), 0);
-        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), 0);
-        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_JSON_END);
+        assert_int_equal(cg_json_walk_init(&w, span("[]"), '[', NULL), 0);
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_JSON_END);
+        assert_int_equal(cg_json_walk_init(&w, span("{}"), '[', NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_walk_init(&w, CG_SLICE_NONE, '[', NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_walk_init(&w, span("[1,]"), '[', NULL), 0);
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), 0);
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
 }
 
 static void test_member(void **state)
 {
-        struct cg_span s;
+        struct cg_slice s;
 
-        assert_int_equal(cg_span_member(span("{\"a\":1,\"b\": \"x\" }"), "b", &s, NULL), 0);
+        assert_int_equal(cg_json_member(span("{\"a\":1,\"b\": \"x\" }"), "b", &s, NULL), 0);
         assert_span(s, "\"x\"");
-        assert_int_equal(cg_span_member(span("{\"a\":1}"), "b", &s, NULL), 0);
+        assert_int_equal(cg_json_member(span("{\"a\":1}"), "b", &s, NULL), 0);
         assert_null(s.p);
-        assert_int_equal(cg_span_member(span("{\"b\":1,\"b\":1}"), "b", &s, NULL), CG_E_PARSE);
-        assert_int_equal(cg_span_member(span("{\"b\":1"), "b", &s, NULL), CG_E_PARSE);
-        assert_int_equal(cg_span_member(span("[1]"), "b", &s, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_member(span("{\"b\":1,\"b\":1}"), "b", &s, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_member(span("{\"b\":1"), "b", &s, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_member(span("[1]"), "b", &s, NULL), CG_E_PARSE);
 }
 
 static void test_string(void **state)
 {
         char *text;
 
-        assert_int_equal(cg_span_string(span("\"a\\u00e9\\n\""), &text, NULL), 0);
+        assert_int_equal(cg_json_strdup(span("\"a\\u00e9\\n\""), &text, NULL), 0);
         assert_string_equal(text, "a\xc3\xa9\n");
         free(text);
-        assert_int_equal(cg_span_string(span("\"a\\u0000\""), &text, NULL), CG_E_PARSE);
-        assert_int_equal(cg_span_string(span("\"\\ud800\""), &text, NULL), CG_E_PARSE);
-        assert_int_equal(cg_span_string(span("5"), &text, NULL), CG_E_PARSE);
-        assert_int_equal(cg_span_string(CG_SPAN_NONE, &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_strdup(span("\"a\\u0000\""), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_strdup(span("\"\\ud800\""), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_strdup(span("5"), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_strdup(CG_SLICE_NONE, &text, NULL), CG_E_PARSE);
 }
 
 static void test_built_messages(void **state)
@@ -271,7 +272,7 @@ static void test_built_messages(void **state)
         assert_int_equal(cg_rpc_add_request(&b, 3, "tools/list", NULL, NULL), 0);
         assert_int_equal(cg_rpc_add_notification(&b, "n", "{\"a\":1}", NULL), 0);
         assert_int_equal(cg_rpc_add_result(&b, span("\"i\""), NULL, 0, NULL), 0);
-        assert_int_equal(cg_rpc_add_error(&b, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, "a \"b\"\n\xff", NULL), 0);
+        assert_int_equal(cg_rpc_add_error(&b, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, "a \"b\"\n\xff", NULL), 0);
         assert_string_equal(
                 b.data,
                 "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n"
@@ -294,7 +295,7 @@ static void feed(struct cg_lines *l, const char *text, size_t len)
 
 static void assert_line(struct cg_lines *l, const char *text)
 {
-        struct cg_span s;
+        struct cg_slice s;
 
         assert_int_equal(cg_lines_next(l, &s, NULL), 0);
         assert_span(s, text);
@@ -303,7 +304,7 @@ static void assert_line(struct cg_lines *l, const char *text)
 static void test_lines(void **state)
 {
         struct cg_lines l;
-        struct cg_span s;
+        struct cg_slice s;
 
         cg_lines_init(&l, 10);
         feed(&l, "ab", 2);
@@ -328,7 +329,7 @@ static void test_lines(void **state)
 static void test_long_lines(void **state)
 {
         struct cg_lines l;
-        struct cg_span s;
+        struct cg_slice s;
         struct cg_err err;
 
         cg_lines_init(&l, 10);
@@ -356,7 +357,7 @@ static void test_long_lines(void **state)
 static void test_buffer_shrinks(void **state)
 {
         struct cg_lines l;
-        struct cg_span s;
+        struct cg_slice s;
         char *big = malloc(4 << 20);
 
         memset(big, 'x', 4 << 20);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/common/opts.h"
 
 enum { CODE = 2, JSON, WORKSPACE };
@@ -84,13 +85,13 @@ static void test_distance(void **state)
         char longest[300];
 
         (void)state;
-        assert_int_equal(cg_opt_distance("run", "run"), 0);
-        assert_int_equal(cg_opt_distance("rnu", "run"), 1);
-        assert_int_equal(cg_opt_distance("", "run"), 3);
-        assert_int_equal(cg_opt_distance("abcd", "xbc"), 2);
+        assert_int_equal(cg_text_distance("run", "run", NULL), 0);
+        assert_int_equal(cg_text_distance("rnu", "run", NULL), 1);
+        assert_int_equal(cg_text_distance("", "run", NULL), 3);
+        assert_int_equal(cg_text_distance("abcd", "xbc", NULL), 2);
         memset(longest, 'x', sizeof(longest) - 1);
         longest[sizeof(longest) - 1] = '\0';
-        assert_int_equal(cg_opt_distance(longest, "x"), 63);
+        assert_int_equal(cg_text_distance(longest, "x", NULL), 63);
 }
 
 static void test_seconds(void **state)

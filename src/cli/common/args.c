@@ -6,7 +6,7 @@
 
 #include <string.h>
 #include "base/text.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
 /* First view of a call: about a screen. `v` shows the rest. */
 #define SHORT_STRING 400u
@@ -86,11 +86,11 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
 static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut,
                          struct cg_err *err)
 {
-        struct cg_raw args;
+        struct cg_slice args;
 
         *cut = false;
-        if (cg_raw_object(call->args, call->args_len, &args, NULL) == 0)
-                return cg_raw_pretty(args, string_max, text, cut, err);
+        if (cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0)
+                return cg_pretty_json(args, string_max, text, cut, err);
         if (cg_buf_adds(text, "(not one JSON object) ", err) < 0)
                 return CG_E_NOMEM;
         return cg_text_render(text, call->args, call->args_len, 0, err);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/limits.h"
 #include "base/util.h"
@@ -208,46 +209,6 @@ int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, 
                 return cg_err_prefix(err, "image %s/%s", im->dir, name);
         }
         *ret = CG_STEAL(path);
-        return 0;
-}
-
-static int digit(char c)
-{
-        if (c >= 'A' && c <= 'Z')
-                return c - 'A';
-        if (c >= 'a' && c <= 'z')
-                return c - 'a' + 26;
-        if (c >= '0' && c <= '9')
-                return c - '0' + 52;
-        return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err)
-{
-        uint32_t bits = 0;
-        size_t digits = 0, pads = 0;
-        char *out;
-
-        if (cg_buf_reserve(b, len / 4 * 3 + 3, &out, err) < 0)
-                return -1;
-        for (size_t i = 0; i < len; i++) {
-                char c = text[i];
-                int d = digit(c);
-
-                if (c == '\n' || c == '\r' || c == ' ' || c == '\t')
-                        continue;
-                if (c == '=' && ++pads <= 2 && digits % 4 >= 2)
-                        continue;
-                if (d < 0 || pads)
-                        return cg_fail(err, CG_E_PARSE, "not base64 at byte %zu", i);
-                bits = bits << 6 | (uint32_t)d;
-                if (digits++ % 4)
-                        *out++ = (char)(bits >> (6 - 2 * ((digits - 1) % 4)));
-        }
-        if (digits % 4 == 1 || (pads && (digits + pads) % 4))
-                return cg_fail(err, CG_E_PARSE, "base64 ends early");
-        b->len = (size_t)(out - b->data);
-        cg_buf_end(b);
         return 0;
 }
 

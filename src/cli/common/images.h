@@ -31,12 +31,6 @@ const char *cg_images_mime(struct cg_event *e);
  */
 int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct cg_err *err);
 
-/*
- * Appends what base64 @text stands for; blanks and line ends are skipped. CG_E_PARSE when it is not
- * base64.
- */
-int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err);
-
 /* The part of cg_images_save() that needs no event. */
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
                     char **ret, struct cg_err *err);

@@ -4,36 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "base/util.h"
 
 #define MAX_WORD 64
-
-static size_t min3(size_t a, size_t b, size_t c)
-{
-        size_t m = a < b ? a : b;
-
-        return m < c ? m : c;
-}
-
-size_t cg_opt_distance(const char *a, const char *b)
-{
-        size_t la = strnlen(a, MAX_WORD), lb = strnlen(b, MAX_WORD);
-        size_t d[MAX_WORD + 1][MAX_WORD + 1];
-
-        for (size_t i = 0; i <= la; i++)
-                d[i][0] = i;
-        for (size_t j = 0; j <= lb; j++)
-                d[0][j] = j;
-        for (size_t i = 1; i <= la; i++)
-                for (size_t j = 1; j <= lb; j++) {
-                        d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1,
-                                       d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
-                        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                            d[i - 2][j - 2] + 1 < d[i][j])
-                                d[i][j] = d[i - 2][j - 2] + 1;
-                }
-        return d[la][lb];
-}
 
 static int unknown(const struct cg_optscan *o, const char *word, size_t len, struct cg_err *err)
 {
@@ -44,7 +18,7 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
         memcpy(name, word, len < MAX_WORD ? len : MAX_WORD);
         for (size_t i = 0; i < o->n; i++) {
                 const char *candidate = o->table[i].name;
-                size_t d = candidate ? cg_opt_distance(name + strspn(name, "-"), candidate) : least;
+                size_t d = candidate ? cg_text_distance(name + strspn(name, "-"), candidate, NULL) : least;
 
                 if (d < least && d < strlen(candidate)) {
                         least = d;

@@ -37,12 +37,6 @@ enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
 
 /*
- * Edit distance of @a and @b: insertions, deletions, substitutions and transpositions; of at most
- * 64 bytes of each.
- */
-size_t cg_opt_distance(const char *a, const char *b);
-
-/*
  * Seconds such as "1.5" as milliseconds; "0" is 0. CG_E_INVAL for anything else, also negative
  * numbers and over 10 years.
  */

@@ -5,7 +5,7 @@
  * Nothing is left out but the rest of strings over a limit, and that is said behind the closing
  * quote, where no string can write.
  */
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
 #include <stdint.h>
 #include "base/text.h"
@@ -35,10 +35,6 @@ static int indent(struct pretty *p, unsigned depth)
  */
 static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
 {
-        cg_auto_buf struct cg_buf plain = { .max = 64 };
-        char quoted[20] = "\"";
-        int r;
-
         if (at[0] != '\\')
                 return shown ? cg_buf_add(p->b, at, n, p->err)
                              : cg_buf_addf(p->b, p->err,
@@ -48,23 +44,20 @@ static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, boo
                                            cp);
         if (!shown || cp < 0x20 || cp == '"' || cp == '\\')
                 return cg_buf_add(p->b, at, n, p->err);
-        for (size_t i = 0; i < n; i++)
-                quoted[i + 1] = at[i];
-        quoted[n + 1] = '"';
-        r = cg_raw_string((struct cg_raw){ quoted, n + 2 }, &plain, p->err);
-        return r < 0 ? r : cg_buf_add(p->b, plain.data, plain.len, p->err);
+        return cg_json_decode((struct cg_slice){ at, n }, p->b, p->err);
 }
 
-static int put_string(struct pretty *p, struct cg_raw v, size_t max, unsigned depth)
+/* @s: the bytes between the quotes. */
+static int put_string(struct pretty *p, struct cg_slice s, size_t max, unsigned depth)
 {
-        const char *at = v.p + 1, *end = v.p + v.len - 1;
-        struct cg_text_scan scan = { .next = cg_raw_char, .judged = true };
+        const char *at = s.p, *end = s.p + s.len;
+        struct cg_text_scan scan = { .next = cg_json_char, .judged = true };
         uint32_t cp = 0;
         size_t n, seen = 0, lines = 0;
         int r = cg_buf_adds(p->b, "\"", p->err);
 
         while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) &&
-               (n = cg_raw_char(at, end, &cp)) > 0) {
+               (n = cg_json_char(at, end, &cp)) > 0) {
                 r = put_char(p, at, n, cp, cg_text_shown(&scan, at, end, cp));
                 at += n;
                 seen++;
@@ -81,24 +74,25 @@ static int put_string(struct pretty *p, struct cg_raw v, size_t max, unsigned de
         return r;
 }
 
-static int put_value(struct pretty *p, struct cg_raw v, unsigned depth);
+static int put_value(struct pretty *p, struct cg_slice v, unsigned depth);
 
-static int put_items(struct pretty *p, struct cg_raw v, unsigned depth)
+static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
 {
-        struct cg_raw_iter it = cg_raw_items(v);
-        struct cg_raw key = { NULL, 0 }, value;
+        struct cg_json_walk w;
+        struct cg_slice key, value;
         const char open[2] = { v.p[0], '\0' };
         size_t count = 0;
         int r = cg_buf_adds(p->b, open, p->err);
 
-        while (r == 0 && cg_raw_next(&it, &key, &value)) {
+        cg_json_walk_init(&w, v, open[0], NULL);
+        while (r == 0 && cg_json_walk_next(&w, &key, &value, NULL) == 0) {
                 if (count++)
                         r = cg_buf_adds(p->b, ",", p->err);
                 if (r == 0)
                         r = indent(p, depth + 1);
-                if (r == 0 && it.object)
+                if (r == 0 && key.p)
                         r = put_string(p, key, 0, depth + 1);
-                if (r == 0 && it.object)
+                if (r == 0 && key.p)
                         r = cg_buf_adds(p->b, ": ", p->err);
                 if (r == 0)
                         r = put_value(p, value, depth + 1);
@@ -108,24 +102,52 @@ static int put_items(struct pretty *p, struct cg_raw v, unsigned depth)
         return r < 0 ? r : cg_buf_adds(p->b, open[0] == '{' ? "}" : "]", p->err);
 }
 
-static int put_value(struct pretty *p, struct cg_raw v, unsigned depth)
+static int put_value(struct pretty *p, struct cg_slice v, unsigned depth)
 {
-        switch (cg_raw_kind(v)) {
+        switch (cg_json_kind(v)) {
         case '{':
         case '[':
                 return put_items(p, v, depth);
         case '"':
-                return put_string(p, v, p->string_max, depth);
+                return put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, p->string_max, depth);
         default:
                 return cg_buf_add(p->b, v.p, v.len, p->err);
         }
 }
 
-int cg_raw_pretty(struct cg_raw v, size_t string_max, struct cg_buf *b, bool *cut, struct cg_err *err)
+int cg_pretty_json(struct cg_slice v, size_t string_max, struct cg_buf *b, bool *cut, struct cg_err *err)
 {
         struct pretty p = { .b = b, .string_max = string_max, .err = err };
         int r = put_value(&p, v, 0);
 
         *cut = p.cut;
         return r;
+}
+
+int cg_pretty_ascii(struct cg_slice v, struct cg_buf *b, struct cg_err *err)
+{
+        const char *p = v.p, *end = v.p + v.len, *from = p;
+        int r = 0;
+
+        while (p < end && r == 0) {
+                uint32_t c = 0;
+                size_t n;
+
+                if ((unsigned char)*p >= 0x20 && (unsigned char)*p < 0x7f) {
+                        p++;
+                        continue;
+                }
+                r = cg_buf_add(b, from, (size_t)(p - from), err);
+                n = cg_utf8_next((const unsigned char *)p, (size_t)(end - p), &c);
+                if (r == 0 && c < 0x20)
+                        r = cg_buf_adds(b, " ", err); /* valid JSON has controls between tokens only */
+                else if (r == 0 && c < 0x10000)
+                        r = cg_buf_addf(b, err, "\\u%04x", c);
+                else if (r == 0)
+                        r = cg_buf_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
+                                        0xdc00 + ((c - 0x10000) & 0x3ff));
+                p += n ? n : 1;
+                from = p;
+        }
+        return r < 0 ? r : cg_buf_add(b, from, (size_t)(p - from), err);
 }

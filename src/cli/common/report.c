@@ -9,55 +9,55 @@
 #include "cli/common/args.h"
 
 /* Appends the string member @key of @object, on one line; "?" where there is none. */
-static void add_text(struct cg_buf *b, struct cg_raw object, const char *key)
+static void add_text(struct cg_buf *b, struct cg_slice object, const char *key)
 {
         cg_auto_buf struct cg_buf text = { .max = 65536 };
-        struct cg_raw v;
+        struct cg_slice v;
 
-        if (cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0)
+        if (cg_json_find(object, key, &v) && cg_json_string(v, &text, NULL) == 0)
                 cg_name_render(b, text.data, NULL);
         else
                 cg_buf_adds(b, "?", NULL);
 }
 
-static bool has_text(struct cg_raw object, const char *key, const char *value)
+static bool has_text(struct cg_slice object, const char *key, const char *value)
 {
         cg_auto_buf struct cg_buf text = { .max = 65536 };
-        struct cg_raw v;
+        struct cg_slice v;
 
-        return cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0 &&
+        return cg_json_find(object, key, &v) && cg_json_string(v, &text, NULL) == 0 &&
                strcmp(text.data, value) == 0;
 }
 
 /* A warning is a text, or {"pointer", "text"}. */
-static void add_warning(struct cg_buf *b, struct cg_raw w)
+static void add_warning(struct cg_buf *b, struct cg_slice w)
 {
         cg_auto_buf struct cg_buf text = { .max = 65536 };
 
-        if (cg_raw_string(w, &text, NULL) == 0) {
+        if (cg_json_string(w, &text, NULL) == 0) {
                 cg_name_render(b, text.data, NULL);
                 return;
         }
         add_text(b, w, "text");
-        if (cg_raw_member(w, "pointer", &w) && w.len > 2) {
+        if (cg_json_find(w, "pointer", &w) && w.len > 2) {
                 cg_buf_adds(b, " at ", NULL);
-                if (cg_raw_string(w, &text, NULL) == 0)
+                if (cg_json_string(w, &text, NULL) == 0)
                         cg_name_render(b, text.data, NULL);
         }
 }
 
-static void tell_tool(struct cg_screen *screen, const char *server, struct cg_raw tool, const char *status)
+static void tell_tool(struct cg_screen *screen, const char *server, struct cg_slice tool, const char *status)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
-        struct cg_raw warnings, w;
-        struct cg_raw_iter it;
+        struct cg_slice warnings, w;
+        struct cg_json_walk walk;
         const char *between = ": ";
 
         add_text(&b, tool, "tool");
         cg_buf_addf(&b, NULL, " is %s", status);
-        if (cg_raw_member(tool, "warnings", &warnings)) {
-                it = cg_raw_items(warnings);
-                while (cg_raw_next(&it, NULL, &w)) {
+        if (cg_json_find(tool, "warnings", &warnings)) {
+                cg_json_walk_init(&walk, warnings, '[', NULL);
+                while (cg_json_walk_next(&walk, NULL, &w, NULL) == 0) {
                         cg_buf_adds(&b, between, NULL);
                         add_warning(&b, w);
                         between = "; ";
@@ -66,25 +66,25 @@ static void tell_tool(struct cg_screen *screen, const char *server, struct cg_ra
         cg_screen_note(screen, "%s: %s", server, b.data);
 }
 
-void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
+void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
                     struct cg_report_counts *ret)
 {
-        struct cg_raw tools, tool;
-        struct cg_raw_iter it;
+        struct cg_slice tools, tool;
+        struct cg_json_walk walk;
 
         *ret = (struct cg_report_counts){ 0, 0, 0 };
-        if (cg_raw_member(report, "error", &tools)) {
+        if (cg_json_find(report, "error", &tools)) {
                 cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
 
-                if (cg_raw_string(tools, &why, NULL) == 0 &&
+                if (cg_json_string(tools, &why, NULL) == 0 &&
                     cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
                         cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
                 return;
         }
-        if (!cg_raw_member(report, "tools", &tools))
+        if (!cg_json_find(report, "tools", &tools))
                 return;
-        it = cg_raw_items(tools);
-        while (cg_raw_next(&it, NULL, &tool)) {
+        cg_json_walk_init(&walk, tools, '[', NULL);
+        while (cg_json_walk_next(&walk, NULL, &tool, NULL) == 0) {
                 if (has_text(tool, "status", "rejected")) {
                         ret->rejected++;
                         tell_tool(screen, server, tool, "rejected");
@@ -100,17 +100,17 @@ void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw 
 
 void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all)
 {
-        struct cg_raw report, key = { NULL, 0 }, server;
+        struct cg_slice report, key, server;
         struct cg_report_counts counts;
-        struct cg_raw_iter it;
+        struct cg_json_walk walk;
 
-        if (cg_raw_object(json, strlen(json), &report, NULL) < 0)
+        if (cg_json_object_slice(json, strlen(json), &report, NULL) < 0)
                 return;
-        it = cg_raw_items(report);
-        while (cg_raw_next(&it, &key, &server)) {
+        cg_json_walk_init(&walk, report, '{', NULL);
+        while (cg_json_walk_next(&walk, &key, &server, NULL) == 0) {
                 cg_auto_buf struct cg_buf name = { .max = 4096 };
 
-                if (cg_raw_string(key, &name, NULL) == 0)
+                if (cg_json_decode(key, &name, NULL) == 0)
                         cg_report_tell(screen, name.data, server, all, &counts);
         }
 }

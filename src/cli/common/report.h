@@ -4,7 +4,7 @@
 #ifndef CG_CLI_COMMON_REPORT_H
 #define CG_CLI_COMMON_REPORT_H
 
-#include "cli/common/raw.h"
+#include "base/json_text.h"
 #include "cli/common/screen.h"
 
 struct cg_report_counts {
@@ -15,7 +15,7 @@ struct cg_report_counts {
  * Counts the tools of one server's report, and notes those that are not full, each with its
  * warnings: degraded ones only when @all. @server names it in the notes.
  */
-void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
+void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
                     struct cg_report_counts *ret);
 
 /* The same for {"NAME": report, ...}. */

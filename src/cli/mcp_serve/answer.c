@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/base64.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
 /* Whatever a call asks for: this is 16 MB of UTF-8, and no agent reads as much. */
 #define MAX_CHARS 4000000u

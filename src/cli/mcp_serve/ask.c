@@ -205,13 +205,13 @@ static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const ch
 
 /* ------------------------------------------------------------------ answers */
 
-static char *span_text(struct cg_span object, const char *key)
+static char *span_text(struct cg_slice object, const char *key)
 {
-        struct cg_span v;
+        struct cg_slice v;
         char *text;
 
-        if (!object.p || cg_span_member(object, key, &v, NULL) < 0 || !v.p ||
-            cg_span_string(v, &text, NULL) < 0)
+        if (!object.p || cg_json_member(object, key, &v, NULL) < 0 || !v.p ||
+            cg_json_strdup(v, &text, NULL) < 0)
                 return NULL;
         return text;
 }
@@ -219,7 +219,7 @@ static char *span_text(struct cg_span object, const char *key)
 static void read_answer(struct cg_serve_ask *a, const struct cg_mcpd_in *in)
 {
         cg_auto_free char *action = span_text(in->result, "action"), *decision = NULL, *reason = NULL;
-        struct cg_span content = CG_SPAN_NONE;
+        struct cg_slice content = CG_SLICE_NONE;
 
         a->answered = true;
         if (!action || strcmp(action, "accept") != 0) {
@@ -230,8 +230,8 @@ static void read_answer(struct cg_serve_ask *a, const struct cg_mcpd_in *in)
                                                : "the user gave no answer");
                 return;
         }
-        if (cg_span_member(in->result, "content", &content, NULL) < 0)
-                content = CG_SPAN_NONE;
+        if (cg_json_member(in->result, "content", &content, NULL) < 0)
+                content = CG_SLICE_NONE;
         decision = span_text(content, "decision");
         reason = span_text(content, "reason");
         if (a->connection) {
@@ -252,7 +252,7 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
 
         for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
                 snprintf(id, sizeof(id), "%" PRIu64, a->id);
-                if (!a->answered && cg_span_is(in->id, id)) {
+                if (!a->answered && cg_slice_is(in->id, id)) {
                         read_answer(a, in);
                         cg_serve_wake(sv->work_fd);
                         return;

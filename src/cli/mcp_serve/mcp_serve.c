@@ -76,7 +76,7 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
 static int one_line(struct io *io, struct cg_err *err)
 {
         struct cg_serve *sv = io->sv;
-        struct cg_span line;
+        struct cg_slice line;
         int r = cg_lines_next(&io->lines, &line, err);
 
         if (r == CG_TIMEOUT && io->eof)

@@ -140,7 +140,7 @@ int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const
 /* Queues a call (I/O thread; lock held). Answers at once when the queue is full. */
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 /* The client has cancelled the request @id (lock held). */
-void cg_serve_cancel(struct cg_serve *sv, struct cg_span id);
+void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id);
 /* Sends progress of the calls that want it, where due (lock held). Returns whether any wants it. */
 bool cg_serve_progress(struct cg_serve *sv);
 /* The worker: the next job (borrows), NULL when there is none now. */

@@ -69,7 +69,7 @@ static struct cg_job *job_free(struct cg_job *j)
         return NULL;
 }
 
-static char *copy(struct cg_span s)
+static char *copy(struct cg_slice s)
 {
         return s.p ? strndup(s.p, s.len) : NULL;
 }
@@ -91,11 +91,11 @@ static struct cg_job *job_new(const struct cg_mcpd_in *in)
         return j;
 }
 
-static struct cg_job **find(struct cg_serve *sv, struct cg_span id)
+static struct cg_job **find(struct cg_serve *sv, struct cg_slice id)
 {
         struct cg_job **p = &sv->jobs;
 
-        while (*p && !cg_span_is(id, (*p)->id))
+        while (*p && !cg_slice_is(id, (*p)->id))
                 p = &(*p)->next;
         return p;
 }
@@ -131,7 +131,7 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         return 0;
 }
 
-void cg_serve_cancel(struct cg_serve *sv, struct cg_span id)
+void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
 {
         struct cg_job **p = find(sv, id);
 
@@ -210,7 +210,7 @@ struct cg_job *cg_serve_next_job(struct cg_serve *sv)
 
 void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len)
 {
-        struct cg_span id = { job->id, strlen(job->id) };
+        struct cg_slice id = { job->id, strlen(job->id) };
         struct cg_err err;
         size_t before;
 

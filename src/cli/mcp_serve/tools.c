@@ -131,15 +131,15 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
 
 /* ------------------------------------------------------------------ arguments */
 
-static bool is_one_of(struct cg_span key, const char *const *names)
+static bool is_one_of(struct cg_slice key, const char *const *names)
 {
         for (; *names; names++)
-                if (cg_span_is(key, *names))
+                if (cg_slice_is(key, *names))
                         return true;
         return false;
 }
 
-static int unexpected(struct cg_span key, const char *const *names, struct cg_err *err)
+static int unexpected(struct cg_slice key, const char *const *names, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
 
@@ -152,48 +152,48 @@ static int unexpected(struct cg_span key, const char *const *names, struct cg_er
 
 int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err)
 {
-        struct cg_span key, value, text = { args, strlen(args) };
-        struct cg_walk w;
-        int r = cg_walk_init(&w, text, '{', err);
+        struct cg_slice key, value, text = { args, strlen(args) };
+        struct cg_json_walk w;
+        int r = cg_json_walk_init(&w, text, '{', err);
 
         while (r == 0) {
-                r = cg_walk_next(&w, &key, &value, err);
+                r = cg_json_walk_next(&w, &key, &value, err);
                 if (r == 0 && !is_one_of(key, names))
                         return unexpected(key, names, err);
         }
         return r < 0 ? r : 0;
 }
 
-static int find(const char *args, const char *name, struct cg_span *ret, struct cg_err *err)
+static int find(const char *args, const char *name, struct cg_slice *ret, struct cg_err *err)
 {
-        struct cg_span text = { args, strlen(args) };
+        struct cg_slice text = { args, strlen(args) };
 
-        return cg_span_member(text, name, ret, err);
+        return cg_json_member(text, name, ret, err);
 }
 
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err)
 {
-        struct cg_span v;
+        struct cg_slice v;
         int r = find(args, name, &v, err);
 
         if (r < 0)
                 return r;
         if (!v.p)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is missing", name);
-        r = cg_span_string(v, ret, err);
+        r = cg_json_strdup(v, ret, err);
         return r < 0 ? cg_err_prefix(err, "parameter \"%s\"", name) : 0;
 }
 
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err)
 {
-        struct cg_span v;
+        struct cg_slice v;
         char text[64];
         int r = find(args, name, &v, err);
 
         if (r < 0)
                 return r;
         *ret = def;
-        if (!v.p || cg_span_is(v, "null"))
+        if (!v.p || cg_slice_is(v, "null"))
                 return 0;
         if (v.len >= sizeof(text) || (v.p[0] != '-' && (v.p[0] < '0' || v.p[0] > '9')))
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" must be a number", name);

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 #include "mcp/def.h"
 
 /* Limit of the output kept between two calls. */
@@ -41,27 +41,28 @@ static struct cg_answer *sink(struct cg_serve *sv)
 static void on_error(struct cg_serve *sv, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf line = { .max = CG_MAX_BODY };
-        struct cg_raw content, lines, v;
-        struct cg_raw_iter it;
+        struct cg_slice content, lines, v;
+        struct cg_json_walk walk;
         const char *json;
         size_t len, n = 0;
 
         json = cg_event_json(e, &len);
-        if (cg_raw_object(json, len, &content, NULL) < 0)
+        if (cg_json_object_slice(json, len, &content, NULL) < 0)
                 return;
-        for (it = cg_raw_member(content, "traceback", &lines) ? cg_raw_items(lines)
-                                                              : (struct cg_raw_iter){ 0 };
-             cg_raw_next(&it, &v, &v); n++) {
+        if (!cg_json_find(content, "traceback", &lines))
+                lines = CG_SLICE_NONE;
+        cg_json_walk_init(&walk, lines, '[', NULL);
+        for (; cg_json_walk_next(&walk, NULL, &v, NULL) == 0; n++) {
                 line.len = 0;
-                if (cg_raw_string(v, &line, NULL) == 0)
+                if (cg_json_string(v, &line, NULL) == 0)
                         cg_answer_lines(sink(sv), line.data ? line.data : "", line.len);
         }
         if (n)
                 return;
         line.len = 0;
-        if (cg_raw_member(content, "ename", &v) && cg_raw_string(v, &line, NULL) == 0 &&
-            cg_buf_adds(&line, ": ", NULL) == 0 && cg_raw_member(content, "evalue", &v))
-                cg_raw_string(v, &line, NULL);
+        if (cg_json_find(content, "ename", &v) && cg_json_string(v, &line, NULL) == 0 &&
+            cg_buf_adds(&line, ": ", NULL) == 0 && cg_json_find(content, "evalue", &v))
+                cg_json_string(v, &line, NULL);
         cg_answer_lines(sink(sv), line.data ? line.data : "error", line.data ? line.len : 5);
 }
 
@@ -478,7 +479,7 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
 static int register_args(const char *args, char **name, json_t **params, struct cg_err *err)
 {
         static const char *const names[] = { "server_name", "server_params", NULL };
-        struct cg_span text = { args, strlen(args) }, v = { 0 };
+        struct cg_slice text = { args, strlen(args) }, v = { 0 };
         int r = cg_serve_args_check(args, names, err);
 
         if (r == 0)
@@ -490,7 +491,7 @@ static int register_args(const char *args, char **name, json_t **params, struct 
                         err, CG_E_INVAL,
                         "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
         if (r == 0)
-                r = cg_span_member(text, "server_params", &v, err);
+                r = cg_json_member(text, "server_params", &v, err);
         if (r == 0 && !v.p)
                 r = cg_fail(err, CG_E_INVAL, "the parameter \"server_params\" is missing");
         return r < 0 ? r : cg_json_object(v.p, v.len, "server_params", params, err);

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
 /* Notebooks carry their outputs: images of many cells. Only the code of it is kept. */
 #define MAX_FILE (256u << 20)
@@ -172,39 +172,40 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
 }
 
 /* A cell's source: one string, or a list of lines. */
-static int read_source(struct cg_raw source, struct cg_buf *b, struct cg_err *err)
+static int read_source(struct cg_slice source, struct cg_buf *b, struct cg_err *err)
 {
-        struct cg_raw_iter it = cg_raw_items(source);
-        struct cg_raw item;
+        struct cg_json_walk walk;
+        struct cg_slice item;
         int r = 0;
 
-        if (cg_raw_kind(source) == '"')
-                return cg_raw_string(source, b, err);
-        if (cg_raw_kind(source) != '[')
+        if (cg_json_kind(source) == '"')
+                return cg_json_string(source, b, err);
+        if (cg_json_kind(source) != '[')
                 return cg_fail(err, CG_E_PARSE, "its \"source\" is neither a string nor a list of strings");
-        while (r == 0 && cg_raw_next(&it, NULL, &item))
-                r = cg_raw_string(item, b, err);
+        cg_json_walk_init(&walk, source, '[', NULL);
+        while (r == 0 && cg_json_walk_next(&walk, NULL, &item, NULL) == 0)
+                r = cg_json_string(item, b, err);
         if (r == CG_E_PARSE)
                 return cg_fail(err, CG_E_PARSE, "its \"source\" has an item that is not a string");
         return r;
 }
 
-static bool string_is(struct cg_raw v, const char *text)
+static bool string_is(struct cg_slice v, const char *text)
 {
         return v.len == strlen(text) + 2 && memcmp(v.p + 1, text, v.len - 2) == 0;
 }
 
-static int add_notebook_cell(struct cg_cells *c, struct cg_raw cell, const char *what, struct cg_err *err)
+static int add_notebook_cell(struct cg_cells *c, struct cg_slice cell, const char *what, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_CODE };
-        struct cg_raw type, source;
+        struct cg_slice type, source;
         int r;
 
-        if (!cg_raw_member(cell, "cell_type", &type) || cg_raw_kind(type) != '"')
+        if (!cg_json_find(cell, "cell_type", &type) || cg_json_kind(type) != '"')
                 return cg_fail(err, CG_E_PARSE, "it has no \"cell_type\"");
         if (!string_is(type, "code"))
                 return 0;
-        if (!cg_raw_member(cell, "source", &source))
+        if (!cg_json_find(cell, "source", &source))
                 return cg_fail(err, CG_E_PARSE, "it has no \"source\"");
         r = read_source(source, &b, err);
         return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
@@ -214,11 +215,11 @@ static int add_notebook_cell(struct cg_cells *c, struct cg_raw cell, const char 
  * jansson reports line and column, but refuses some valid texts: it is used only for those that are
  * not.
  */
-static int parse_notebook(const char *text, size_t len, const char *what, struct cg_raw *ret,
+static int parse_notebook(const char *text, size_t len, const char *what, struct cg_slice *ret,
                           struct cg_err *err)
 {
         json_t *j;
-        int r = cg_raw_object(text, len, ret, err);
+        int r = cg_json_object_slice(text, len, ret, err);
 
         if (r == 0)
                 return 0;
@@ -231,8 +232,8 @@ static int parse_notebook(const char *text, size_t len, const char *what, struct
 
 int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
 {
-        struct cg_raw book, format, cells, cell;
-        struct cg_raw_iter it;
+        struct cg_slice book, format, cells, cell;
+        struct cg_json_walk walk;
         size_t number = 0;
 
         if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
@@ -241,17 +242,17 @@ int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const c
         }
         if (parse_notebook(text, len, what, &book, err) < 0)
                 return -1;
-        if (!cg_raw_member(book, "nbformat", &format))
+        if (!cg_json_find(book, "nbformat", &format))
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no \"nbformat\"", what);
         if (format.len != 1 || format.p[0] != '4')
                 return cg_fail(err, CG_E_PARSE,
                                "%s has notebook format %.*s; only format 4 is read. Convert it with "
                                "`jupyter nbconvert --to notebook`",
                                what, (int)(format.len < 20 ? format.len : 20), format.p);
-        if (!cg_raw_member(book, "cells", &cells) || cg_raw_kind(cells) != '[')
+        if (!cg_json_find(book, "cells", &cells) || cg_json_kind(cells) != '[')
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no list \"cells\"", what);
-        it = cg_raw_items(cells);
-        while (cg_raw_next(&it, NULL, &cell)) {
+        cg_json_walk_init(&walk, cells, '[', NULL);
+        while (cg_json_walk_next(&walk, NULL, &cell, NULL) == 0) {
                 number++;
                 if (add_notebook_cell(c, cell, what, err) < 0)
                         return cg_err_prefix(err, "%s: cell %zu", what, number);

@@ -20,7 +20,7 @@
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
 #include "cli/common/denied.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 
 /* A cell of the largest size, in JSON that escapes little of it. */
 #define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
@@ -125,15 +125,15 @@ static void line_bool(struct line *l, const char *name, bool v)
 /* A JSON object from outside. Other text becomes the string "invalid". */
 static void line_object(struct line *l, const char *name, const char *json, size_t len)
 {
-        struct cg_raw v;
+        struct cg_slice v;
 
-        if (cg_raw_object(json, len, &v, NULL) < 0) {
+        if (cg_json_object_slice(json, len, &v, NULL) < 0) {
                 line_string(l, "invalid", json, len);
                 return;
         }
         line_name(l, name);
         if (l->r == 0)
-                l->r = cg_raw_ascii(v, &l->b, &l->err);
+                l->r = cg_pretty_ascii(v, &l->b, &l->err);
 }
 
 static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)

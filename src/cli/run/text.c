@@ -15,7 +15,7 @@
 #include "cli/common/denied.h"
 #include "cli/common/images.h"
 #include "cli/run/prompt.h"
-#include "cli/common/raw.h"
+#include "cli/common/pretty.h"
 #include "cli/common/report.h"
 
 /*
@@ -51,24 +51,24 @@ static struct text *text_of(struct cg_run *run)
 /* ------------------------------------------------------------------ showing */
 
 /* Appends the string member @key. false: there is none. */
-static bool content_text(struct cg_raw object, const char *key, struct cg_buf *b)
+static bool content_text(struct cg_slice object, const char *key, struct cg_buf *b)
 {
-        struct cg_raw v;
+        struct cg_slice v;
 
-        return cg_raw_member(object, key, &v) && cg_raw_string(v, b, NULL) == 0;
+        return cg_json_find(object, key, &v) && cg_json_string(v, b, NULL) == 0;
 }
 
-static void show_error(struct cg_run *run, struct cg_raw content)
+static void show_error(struct cg_run *run, struct cg_slice content)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
         cg_auto_buf struct cg_buf ename = { .max = SIZE_MAX - 1 };
-        struct cg_raw lines, line;
-        struct cg_raw_iter it;
+        struct cg_slice lines, line;
+        struct cg_json_walk walk;
 
-        if (cg_raw_member(content, "traceback", &lines)) {
-                it = cg_raw_items(lines);
-                while (cg_raw_next(&it, NULL, &line))
-                        if (cg_raw_string(line, &b, NULL) == 0)
+        if (cg_json_find(content, "traceback", &lines)) {
+                cg_json_walk_init(&walk, lines, '[', NULL);
+                while (cg_json_walk_next(&walk, NULL, &line, NULL) == 0)
+                        if (cg_json_string(line, &b, NULL) == 0)
                                 cg_buf_adds(&b, "\n", NULL);
         }
         if (!b.len) {
@@ -98,30 +98,31 @@ static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err
 }
 
 /* Names the types of a bundle without text and image, so that it is not dropped silently. */
-static void show_mime_types(struct cg_run *run, struct cg_raw data)
+static void show_mime_types(struct cg_run *run, struct cg_slice data)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
-        struct cg_raw_iter it = cg_raw_items(data);
-        struct cg_raw key = { NULL, 0 }, value;
+        struct cg_json_walk walk;
+        struct cg_slice key, value;
         const char *between = "[display: ";
 
-        while (cg_raw_next(&it, &key, &value)) {
+        cg_json_walk_init(&walk, data, '{', NULL);
+        while (cg_json_walk_next(&walk, &key, &value, NULL) == 0) {
                 cg_buf_adds(&b, between, NULL);
-                cg_raw_string(key, &b, NULL);
+                cg_json_decode(key, &b, NULL);
                 between = ", ";
         }
         if (b.len && cg_buf_adds(&b, "]\n", NULL) == 0)
                 cg_screen_write(&run->screen, 1, b.data, b.len);
 }
 
-static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw content, struct cg_err *err)
+static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice content, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf plain = { .max = SIZE_MAX - 1 };
         bool image = cg_images_mime(e) != NULL;
         bool result = cg_event_type(e) == CG_EVENT_EXECUTE_RESULT;
-        struct cg_raw data;
+        struct cg_slice data;
 
-        if (!cg_raw_member(content, "data", &data))
+        if (!cg_json_find(content, "data", &data))
                 return 0;
         /*
          * With an image the text is "<Figure size 640x480 with 1 Axes>": shown only where it is the
@@ -161,13 +162,13 @@ static int show_denied(struct cg_run *run, const struct cg_event *e, struct cg_e
 
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
-        struct cg_raw content = { "{}", 2 };
+        struct cg_slice content = { "{}", 2 };
         const char *text;
         size_t len;
 
         text = cg_event_json(e, &len);
-        if (cg_raw_object(text, len, &content, NULL) < 0)
-                content = (struct cg_raw){ "{}", 2 }; /* the library has checked it */
+        if (cg_json_object_slice(text, len, &content, NULL) < 0)
+                content = (struct cg_slice){ "{}", 2 }; /* the library has checked it */
         text = cg_event_text(e, &len);
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
@@ -343,15 +344,15 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf prompt = { .max = SIZE_MAX - 1 };
         struct text *t = text_of(run);
-        struct cg_raw content, v;
+        struct cg_slice content, v;
         bool password = false;
         const char *json;
         size_t len;
 
         json = cg_event_json(e, &len);
-        if (cg_raw_object(json, len, &content, NULL) == 0) {
+        if (cg_json_object_slice(json, len, &content, NULL) == 0) {
                 content_text(content, "prompt", &prompt);
-                password = cg_raw_member(content, "password", &v) && cg_raw_kind(v) == 't';
+                password = cg_json_find(content, "password", &v) && cg_json_kind(v) == 't';
         }
         t->asked = e;
         return cg_prompt_input(t->prompt, prompt.data ? prompt.data : "", password, cg_event_cell(e), err);

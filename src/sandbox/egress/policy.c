@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/util.h"
@@ -196,24 +197,14 @@ static size_t percent_decode(char *s, size_t len)
 
 static char *basic_auth(const char *p, size_t len)
 {
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        const uint8_t *b = (const uint8_t *)p;
-        char *out = malloc(6 + (len + 2) / 3 * 4 + 1), *o = out;
+        size_t n = cg_base64_size(len);
+        char *out = malloc(6 + n + 1);
 
         if (!out)
                 return NULL;
-        memcpy(o, "Basic ", 6);
-        o += 6;
-        for (size_t i = 0; i < len; i += 3) {
-                uint32_t v = (uint32_t)b[i] << 16 | (i + 1 < len ? (uint32_t)b[i + 1] << 8 : 0) |
-                             (i + 2 < len ? b[i + 2] : 0);
-
-                *o++ = digits[v >> 18];
-                *o++ = digits[v >> 12 & 63];
-                *o++ = i + 1 < len ? digits[v >> 6 & 63] : '=';
-                *o++ = i + 2 < len ? digits[v & 63] : '=';
-        }
-        *o = '\0';
+        memcpy(out, "Basic ", 6);
+        cg_base64(out + 6, p, len);
+        out[6 + n] = '\0';
         return out;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 
 int cg_read_fail(struct cg_reader *r, const char *fmt, ...)
 {
@@ -80,33 +81,9 @@ int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const cha
         return cg_read_fail(r, "Expected %s, received %s", name, type_name(v));
 }
 
-/* Letters that must change to make @b of @a, as far as it matters: 3 stands for "more than 2". */
-static unsigned int distance(const char *a, const char *b)
+static char ignore_case(char c)
 {
-        enum { MAX = 40 };
-        unsigned int row[MAX + 1];
-        size_t la = strlen(a), lb = strlen(b);
-
-        if (la > MAX || lb > MAX || la > lb + 2 || lb > la + 2)
-                return 3;
-        for (size_t k = 0; k <= lb; k++)
-                row[k] = (unsigned int)k;
-        for (size_t i = 1; i <= la; i++) {
-                unsigned int diagonal = row[0];
-
-                row[0] = (unsigned int)i;
-                for (size_t k = 1; k <= lb; k++) {
-                        unsigned int up = row[k], best = diagonal + ((a[i - 1] | 0x20) != (b[k - 1] | 0x20));
-
-                        if (up + 1 < best)
-                                best = up + 1;
-                        if (row[k - 1] + 1 < best)
-                                best = row[k - 1] + 1;
-                        row[k] = best;
-                        diagonal = up;
-                }
-        }
-        return row[lb] > 2 ? 3 : row[lb];
+        return (char)(c | 0x20);
 }
 
 static int unknown_key(struct cg_reader *r, const char *key, const struct cg_field *fields, size_t n,
@@ -116,7 +93,7 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
         size_t mark;
 
         for (size_t i = 0; i < n; i++) {
-                if (distance(key, fields[i].key) <= 2)
+                if (cg_text_distance(key, fields[i].key, ignore_case) <= 2)
                         return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)",
                                             key, fields[i].key);
         }

@@ -1,0 +1,41 @@
+/* A range of bytes in a text that somebody else owns. */
+#ifndef CG_BASE_SLICE_H
+#define CG_BASE_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct cg_slice {
+        const char *p; /* NULL: there is no such text */
+        size_t len;
+};
+
+#define CG_SLICE_NONE  ((struct cg_slice){ .p = NULL })
+#define CG_SLICE(text) ((struct cg_slice){ (text), sizeof(text) - 1 }) /* of a literal */
+
+static inline struct cg_slice cg_slice_of(const char *s)
+{
+        return (struct cg_slice){ s, strlen(s) };
+}
+
+static inline bool cg_slice_eq(struct cg_slice a, struct cg_slice b)
+{
+        return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+}
+
+/* By bytes, the shorter first where one begins with the other. */
+static inline int cg_slice_cmp(struct cg_slice a, struct cg_slice b)
+{
+        size_t n = a.len < b.len ? a.len : b.len;
+        int r = n ? memcmp(a.p, b.p, n) : 0;
+
+        return r ? r : (a.len > b.len) - (a.len < b.len);
+}
+
+static inline bool cg_slice_is(struct cg_slice s, const char *text)
+{
+        return s.p && cg_slice_eq(s, cg_slice_of(text));
+}
+
+#endif

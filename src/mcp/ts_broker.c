@@ -1,0 +1,72 @@
+/*
+ * The tool server's broker wire, its end, and looking up sessions and their servers: what its other
+ * files share.
+ */
+#include <string.h>
+#include "mcp/toolserver.h"
+
+int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err)
+{
+        struct cg_err mine;
+        int r;
+
+        if (ts->broker.z.closing)
+                return cg_fail(err, CG_E_CLOSED, "the tool server is ending");
+        r = cg_ts_chan_send(&ts->broker, out, &mine);
+        if (r == 0)
+                return 0;
+        cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
+        if (err)
+                *err = mine;
+        if (r != CG_E_LIMIT)
+                cg_ts_end(ts, 1);
+        return r;
+}
+
+void cg_ts_end(struct ts *ts, int status)
+{
+        if (ts->ending)
+                return;
+        ts->ending = true;
+        ts->exit_status = status;
+        /* From the loop: the caller may be using a session. */
+        uv_timer_start(&ts->end_timer, ts->on_end, 0, 0);
+}
+
+static void close_if_open(uv_handle_t *h)
+{
+        if (h->data && !uv_is_closing(h))
+                uv_close(h, NULL);
+}
+
+void cg_ts_maybe_stop(struct ts *ts)
+{
+        if (!ts->ending || ts->sessions)
+                return;
+        if (!ts->broker.z.closing) {
+                cg_ts_chan_close(&ts->broker);
+                close_if_open((uv_handle_t *)&ts->lifeline);
+                close_if_open((uv_handle_t *)&ts->sigterm);
+                close_if_open((uv_handle_t *)&ts->sigint);
+                close_if_open((uv_handle_t *)&ts->end_timer);
+                close_if_open((uv_handle_t *)&ts->progress);
+        }
+        if (!ts->n_links)
+                cg_zloop_close(&ts->zloop);
+}
+
+struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number)
+{
+        for (struct ts_session *s = ts->sessions; s; s = s->next)
+                if (s->number == number && !s->ending)
+                        return s;
+        return NULL;
+}
+
+struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const char *server)
+{
+        for (const struct ts_server *v = s->servers; v; v = v->next)
+                if (strcmp(cg_mcp_client_name(v->client), server) == 0)
+                        return v->client;
+        return NULL;
+}
