@@ -50,4 +50,20 @@
 /* Messages in one direction between two of our processes before the sender must wait. */
 #define CG_ZMQ_HWM 64
 
+/* ---- limits of a sandbox ---- */
+
+/*
+ * id, field of session options and of sandboxes, units of the field in one unit of the setting,
+ * name for programs, setting, unit of the setting, words in a sentence
+ */
+#define CG_LIMITS_TABLE(X) \
+        X(MEMORY, memory_bytes, 1048576, "memory", "memoryMb", "MiB", "memory") \
+        X(CORES, cores_milli, 1000, "cores", "cores", "cores", "processor") \
+        X(PROCESSES, processes, 1, "processes", "processes", "processes", "process") \
+        X(OPEN_FILES, open_files, 1, "openFiles", "openFiles", "files", "open file") \
+        X(FILE_SIZE, file_bytes, 1048576, "fileSize", "fileMb", "MiB", "file size") \
+        X(OUTPUT, output_bytes, 1048576, "output", "outputMb", "MiB", "output") \
+        X(CPU_TIME, cpu_seconds, 1, "cpuTime", "cpuSeconds", "s", "processor time") \
+        X(WALL_TIME, wall_seconds, 1, "wallTime", "wallSeconds", "s", "wall time")
+
 #endif

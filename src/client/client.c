@@ -1,10 +1,4 @@
-/*
- * libcellgate: the connection to a supervisor.
- *
- * Threads: one mutex guards all state and the connection. The library's thread sleeps on its
- * socket, the lifeline and an eventfd, and reads; any thread may send under the lock. What the
- * socket has no room for is left to the library's thread.
- */
+/* libcellgate: starting a supervisor, or finding one, and opening and closing a client. */
 #include "client/internal.h"
 
 #include <dirent.h>
@@ -25,12 +19,6 @@
 #define DEFAULT_LINGER_MS  600000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
-/*
- * Requests have numbers above those of cells, so that a FAILED says which of the two it is about.
- */
-#define FIRST_REQUEST (UINT64_C(1) << 32)
-/* Messages and reads before the lifeline gets a look. */
-#define BURST 64
 
 extern char **environ;
 
@@ -42,280 +30,6 @@ CG_API const char *cg_version(void)
 CG_API void cg_free(void *p)
 {
         free(p);
-}
-
-/* ------------------------------------------------------------------ sending */
-
-static void wake(struct cg_client *c)
-{
-        uint64_t one = 1;
-
-        if (write(c->wake_fd, &one, sizeof(one)) < 0)
-                return; /* full means that it is awake already */
-}
-
-static int put_json(struct cg_client *c, const struct cg_out *o, json_t *body, struct cg_err *err)
-{
-        struct cg_out out = *o;
-        cg_auto_free char *text = cg_json_text(body, &out.body_len);
-
-        json_decref(body);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "message");
-        out.body = text;
-        return cg_zconn_put(&c->conn, &out, NULL, NULL, err);
-}
-
-int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
-{
-        int r;
-
-        if (c->broken) {
-                json_decref(body);
-                if (err)
-                        *err = c->broken_err;
-                return CG_E_CLOSED;
-        }
-        r = body ? put_json(c, out, body, err) : cg_zconn_put(&c->conn, out, NULL, NULL, err);
-        if (r == 0)
-                cg_zconn_flush(&c->conn);
-        if (cg_zconn_wants_out(&c->conn))
-                wake(c);
-        return r;
-}
-
-static void abs_deadline(struct timespec *t, int64_t timeout_ms)
-{
-        clock_gettime(CLOCK_MONOTONIC, t);
-        t->tv_sec += timeout_ms / 1000;
-        t->tv_nsec += (timeout_ms % 1000) * 1000000;
-        if (t->tv_nsec >= 1000000000) {
-                t->tv_nsec -= 1000000000;
-                t->tv_sec++;
-        }
-}
-
-static void unlink_request(struct cg_client *c, struct request *r)
-{
-        for (struct request **p = &c->requests; *p; p = &(*p)->next) {
-                if (*p == r) {
-                        *p = r->next;
-                        return;
-                }
-        }
-}
-
-static int request_outcome(struct cg_client *c, struct request *q, int64_t timeout_ms, struct cg_err *err)
-{
-        if (!q->done && c->broken) {
-                if (err)
-                        *err = c->broken_err;
-                return CG_E_CLOSED;
-        }
-        if (!q->done)
-                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
-                               (long long)timeout_ms);
-        if (q->failed) {
-                if (err)
-                        *err = q->err;
-                return q->err.code;
-        }
-        return 0;
-}
-
-int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
-                   struct cg_session *opening, char **ret_body, struct cg_err *err)
-{
-        struct cg_out out = { .type = type, .session = session };
-        struct request q = { .opening = opening };
-        struct timespec end;
-        int r;
-
-        abs_deadline(&end, timeout_ms);
-        pthread_mutex_lock(&c->lock);
-        out.id = q.id = ++c->next_request;
-        q.next = c->requests;
-        c->requests = &q;
-        r = client_send(c, &out, body, err);
-        while (r == 0 && !q.done && !c->broken)
-                if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
-                        break;
-        unlink_request(c, &q);
-        if (r == 0)
-                r = request_outcome(c, &q, timeout_ms, err);
-        pthread_mutex_unlock(&c->lock);
-        if (r == 0 && ret_body)
-                *ret_body = q.body;
-        else
-                free(q.body);
-        return r;
-}
-
-/*
- * ------------------------------------------------------------------ receiving: the library's
- * thread
- */
-
-static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
-{
-        struct cg_session *s;
-
-        if (!e)
-                return;
-        for (s = c->sessions; s && s->number != number; s = s->next)
-                ;
-        if (s)
-                session_push(s, e);
-        else
-                cg_event_free(e);
-}
-
-static void answer_request(struct cg_client *c, struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        struct request *q;
-        const char *text;
-
-        for (q = c->requests; q && q->id != m->id; q = q->next)
-                ;
-        if (!q && m->type == CG_HOST_FAILED && m->session && m->id < FIRST_REQUEST)
-                give_event(
-                        c, m->session,
-                        event_text_new(CG_EVENT_SESSION_CLOSED, "the session had ended when the cell came"));
-        /* nobody waits for it any more: it must not stay open */
-        if (!q && m->type == CG_HOST_SESSION_OPENED) {
-                struct cg_out end = { .type = CG_HOST_SESSION_END,
-                                      .session = m->session,
-                                      .id = ++c->next_request };
-
-                client_send(c, &end, NULL, NULL);
-        }
-        if (!q || q->done)
-                return; /* its thread gave up waiting */
-        if (m->type == CG_HOST_SESSION_OPENED && q->opening) {
-                q->opening->number = m->session;
-                q->opening->next = c->sessions;
-                c->sessions = q->opening;
-        }
-        if (m->type == CG_HOST_FAILED) {
-                q->failed = true;
-                if (cg_msg_json(m, &body, &q->err) == 0) {
-                        int code = (int)json_integer_value(json_object_get(body, "code"));
-
-                        cg_fail(&q->err, code < 0 ? code : CG_E_PROTO, "%s",
-                                json_string_value(json_object_get(body, "message"))
-                                        ?: "the supervisor gave no reason");
-                        q->err.sys_errno = (int)json_integer_value(json_object_get(body, "errno"));
-                }
-        } else {
-                text = cg_msg_body(m, &q->len);
-                q->body = calloc(1, q->len + 1);
-                if (q->body)
-                        memcpy(q->body, text, q->len);
-                q->failed = !q->body;
-                if (q->failed)
-                        cg_fail(&q->err, CG_E_NOMEM, "answer");
-        }
-        q->done = true;
-        pthread_cond_broadcast(&c->cond);
-}
-
-static bool is_answer(uint16_t type)
-{
-        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
-               type == CG_HOST_SESSIONS || type == CG_HOST_DONE || type == CG_HOST_FAILED;
-}
-
-static void break_connection(struct cg_client *c, int code, const char *why)
-{
-        if (c->broken)
-                return;
-        c->broken = true;
-        cg_fail(&c->broken_err, code, "%s", why);
-        session_close_all(c, why);
-        pthread_cond_broadcast(&c->cond);
-}
-
-/* The lock is held but for the making of events, which may be large. */
-static void on_message(struct cg_zconn *conn, struct cg_msg *m)
-{
-        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
-        struct cg_event *e;
-
-        if (c->read_err.code)
-                return;
-        if (is_answer(m->type)) {
-                answer_request(c, m);
-                return;
-        }
-        pthread_mutex_unlock(&c->lock);
-        e = event_from_message(m);
-        pthread_mutex_lock(&c->lock);
-        if (e)
-                give_event(c, m->session, e);
-        else
-                cg_fail(&c->read_err, CG_E_PROTO, "%s could not be read", m->spec->name);
-}
-
-static void on_end(struct cg_zconn *conn, const struct cg_err *err)
-{
-        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
-
-        if (!c->read_err.code)
-                c->read_err = *err;
-}
-
-static void read_socket(struct cg_client *c)
-{
-        do
-                cg_zconn_read(&c->conn, BURST, true);
-        while (c->conn.again && !c->conn.ended && !c->read_err.code);
-        cg_zconn_opened(&c->conn);
-        /*
-         * The end alone says nothing: the lifeline tells whether the supervisor has ended, and the
-         * log why.
-         */
-        if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
-                break_connection(c, c->read_err.code, c->read_err.msg);
-}
-
-static bool lifeline_ended(int fd)
-{
-        char b[64];
-        ssize_t n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
-
-        return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-static void *client_thread(void *arg)
-{
-        struct cg_client *c = arg;
-
-        pthread_mutex_lock(&c->lock);
-        while (!c->stop) {
-                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd,
-                                        .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
-                                      { .fd = c->wake_fd, .events = POLLIN },
-                                      { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
-                uint64_t n;
-
-                pthread_mutex_unlock(&c->lock);
-                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
-                        abort(); /* bad arguments only: our own fault */
-                if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
-                        n = 0;
-                pthread_mutex_lock(&c->lock);
-                if (p[0].revents & POLLOUT)
-                        cg_zconn_flush(&c->conn);
-                if (!c->broken && p[0].revents & ~POLLOUT)
-                        read_socket(c);
-                if (p[2].revents && lifeline_ended(c->life_fd)) {
-                        read_socket(c); /* what it said last */
-                        break_connection(c, CG_E_CLOSED, "the supervisor has ended; its log may say why");
-                }
-        }
-        pthread_mutex_unlock(&c->lock);
-        return NULL;
 }
 
 /* ------------------------------------------------------------------ opening */
@@ -408,7 +122,7 @@ static int start_private(struct cg_client *c, const struct cg_client_options *o,
         return -1;
 }
 
-/* Whoever answers is told everything: it must be a supervisor of this user. */
+/* The supervisor receives code and secrets: it must run as this user. */
 static bool same_user(int fd)
 {
         struct ucred cred;
@@ -453,8 +167,8 @@ static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
 {
         cg_auto_free char *body = NULL;
         cg_auto_json json_t *o = NULL;
-        int r = client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL,
-                               &body, err);
+        int r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms,
+                                  NULL, &body, err);
 
         if (r < 0)
                 return r;
@@ -463,18 +177,12 @@ static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
 
 static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
 {
-        static const struct cg_zconn_ops ops = { on_message, on_end };
         char path[160];
         int fd;
 
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
-        /* What we send is bounded by the requests and cells themselves. */
-        if (cg_connect_unix(path, true, &fd, err) < 0 ||
-            cg_zconn_init(&c->conn, fd, &cg_wire_host, CG_ROLE_SUPERVISOR, SIZE_MAX, &ops, err) < 0)
+        if (cg_connect_unix(path, true, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
                 return -1;
-        if (pthread_create(&c->thread, NULL, client_thread, c) != 0)
-                return cg_fail(err, CG_E_SYS, "cannot start a thread");
-        c->have_thread = true;
         return say_hello(c, token, err);
 }
 
@@ -490,8 +198,8 @@ static void drop_lifeline(struct cg_client *c)
 }
 
 /*
- * The folder above may be anybody's, such as /tmp: our files beside the address are ours, or we do
- * not use them.
+ * The parent folder may be writable by others, such as /tmp: files next to the address are used
+ * only when this user owns them.
  */
 static int open_beside(const struct cg_client *c, const char *suffix, int *ret, struct cg_err *err)
 {
@@ -532,8 +240,8 @@ static bool is_supervisors(const char *name)
 }
 
 /*
- * What a supervisor left that was killed is removed. The address is the host's word: a folder with
- * anything else in it stays as it is.
+ * Removes the files of a supervisor that was killed. The host chooses the address: a folder with
+ * any other file in it is left as it is.
  */
 static int remove_leftovers(const char *dir, struct cg_err *err)
 {
@@ -572,8 +280,8 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         snprintf(linger, sizeof(linger), "%lld",
                  (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
         /*
-         * Nobody listens there, and the lock is ours: what lies there was left by one that was
-         * killed.
+         * Nobody listens there and we hold the lock: existing files are those of a supervisor that
+         * was killed.
          */
         r = remove_leftovers(c->dir, err);
         if (r == 0 && o->log_fd <= 0)
@@ -582,22 +290,22 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
                 r = cg_fail_errno(err, "%s.log", c->dir);
         if (r == 0)
                 r = start_supervisor(c, o, log >= 0 ? log : o->log_fd, extra, err);
-        if (c->proc.pidfd >= 0) /* the one that was started has ended, or is about to */
+        if (c->proc.pidfd >= 0) /* the process that was started has detached the supervisor, and ends */
                 cg_proc_wait(&c->proc, c->timeout_ms, NULL, NULL);
         c->proc = CG_PROC_NONE;
         return r;
 }
 
 /*
- * Nobody listens there. One that is slow, or another user's, is there: its folder must not be taken
- * away.
+ * True when nobody listens at the address. A slow supervisor, or one of another user, is not
+ * absent: its folder must not be removed.
  */
 static bool is_absent(const struct cg_err *err)
 {
         return err->code == CG_E_SYS && (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED);
 }
 
-/* flock() knows no deadline, and whoever holds the lock may be a stopped process. */
+/* flock() has no timeout, and the process that holds the lock may be stopped. */
 static int lock_start(const struct cg_client *c, int fd, struct cg_err *err)
 {
         int64_t end = cg_now_ms() + c->timeout_ms;
@@ -651,7 +359,9 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         return r < 0 ? r : get_token(c, token, err);
 }
 
-/* Nobody else shall find a private supervisor: its sockets have served their purpose. */
+/*
+ * A private supervisor must accept no other clients: its sockets are removed once we are connected.
+ */
 static void hide_sockets(struct cg_client *c)
 {
         char path[160];
@@ -671,7 +381,7 @@ static struct cg_client *client_new(void)
                 return NULL;
         c->proc = CG_PROC_NONE;
         c->life_fd = -1;
-        c->next_request = FIRST_REQUEST;
+        c->next_request = CG_FIRST_REQUEST;
         pthread_mutex_init(&c->lock, NULL);
         pthread_condattr_init(&attr);
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -737,7 +447,7 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
                 memcpy(&o, opts, opts->size);
         do
                 r = open_client(&o, ret, err);
-        /* it ended, having waited long enough, as we came */
+        /* the supervisor ended, its linger time being over, while we connected */
         while (r == CG_E_CLOSED && o.address && o.start && --attempts);
         return r;
 }
@@ -748,10 +458,10 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                 return NULL;
         if (c->have_thread) {
                 pthread_mutex_lock(&c->lock);
-                break_connection(c, CG_E_CLOSED, "the client was closed");
+                cg_client_break(c, CG_E_CLOSED, "the client was closed");
                 c->stop = true;
                 pthread_mutex_unlock(&c->lock);
-                wake(c);
+                cg_client_wake(c);
                 pthread_join(c->thread, NULL);
         }
         if (c->life_fd >= 0)
@@ -759,7 +469,7 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         if (c->proc.pidfd >= 0) {
                 if (cg_proc_wait(&c->proc, CLOSE_MS, NULL, NULL) != 0)
                         cg_proc_end(&c->proc, true, 0);
-                cg_remove_tree(c->dir, NULL); /* it has done so already, unless it was killed */
+                cg_remove_tree(c->dir, NULL); /* the supervisor removes it itself unless it was killed */
         }
         cg_zconn_fini(&c->conn);
         if (c->wake_fd >= 0)

@@ -7,9 +7,6 @@
 #include <string.h>
 #include "base/text.h"
 
-/* Deep enough for any notebook; a recursive reader in the host survives it. */
-#define JSON_DEPTH 200
-
 static const struct {
         uint16_t msg;
         enum cg_event_type type;
@@ -64,7 +61,7 @@ static char *copy(const char *p, size_t len)
         return s;
 }
 
-struct cg_event *event_text_new(enum cg_event_type type, const char *text)
+struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text)
 {
         struct cg_event *e = calloc(1, sizeof(*e));
 
@@ -112,7 +109,7 @@ static void free_text(struct cg_event *e, char *text)
                 free(text);
 }
 
-/* STREAM: the kernel promises UTF-8; what is not becomes U+FFFD, so that a host may rely on it. */
+/* STREAM: the kernel must send UTF-8; other bytes become U+FFFD, so that hosts can rely on it. */
 static bool take_stream(struct cg_event *e, struct cg_msg *m)
 {
         struct cg_buf b;
@@ -136,14 +133,14 @@ static bool take_stream(struct cg_event *e, struct cg_msg *m)
         return e->text != NULL;
 }
 
-/* Content that is no JSON object is not passed on, and not dropped in silence either. */
+/* Content that is not a JSON object is replaced by a note. */
 static bool take_json(struct cg_event *e, struct cg_msg *m)
 {
         struct cg_err err;
         size_t len;
         const char *p = cg_msg_raw(m, 0, &len);
 
-        if (cg_json_check_encodable(p, len, JSON_DEPTH, &err) == 0) {
+        if (cg_json_check_encodable(p, len, CG_JSON_DEPTH, &err) == 0) {
                 e->json = take_frame(e, m, &e->json_len);
                 return e->json != NULL;
         }
@@ -184,7 +181,7 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
         return e->buffers != NULL;
 }
 
-/* What else the kernel's reply has; content that cannot be shown is left out, and said. */
+/* The content of the kernel's reply; content that is not encodable JSON is replaced by an error. */
 static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
 {
         struct cg_err err;
@@ -193,7 +190,7 @@ static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
 
         if (!len)
                 return true;
-        if (cg_json_check_encodable(raw, len, JSON_DEPTH, &err) < 0) {
+        if (cg_json_check_encodable(raw, len, CG_JSON_DEPTH, &err) < 0) {
                 raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
                       "\"traceback\": []}";
                 len = strlen(raw);
@@ -231,7 +228,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         e->cell = 0;
                 }
                 e->text = strdup(str(o, json_object_get(o, "text") ? "text" : "line"));
-                json_object_del(o, "text"); /* stands beside the content */
+                json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
                 e->text_len = e->text ? strlen(e->text) : 0;
                 return e->json && e->text;
@@ -286,7 +283,7 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         }
 }
 
-struct cg_event *event_from_message(struct cg_msg *m)
+struct cg_event *cg_event_from_message(struct cg_msg *m)
 {
         struct cg_event *e;
         size_t i;

@@ -1,4 +1,4 @@
-/* libcellgate's own structures. See client.c for who owns which thread. */
+/* libcellgate's own structures. See connection.c for who owns which thread. */
 #ifndef CG_CLIENT_INTERNAL_H
 #define CG_CLIENT_INTERNAL_H
 
@@ -13,6 +13,11 @@
 #include "base/wire.h"
 #include "base/zconn.h"
 #include "cellgate.h"
+
+/*
+ * Requests have numbers above those of cells, so that a FAILED says which of the two it is about.
+ */
+#define CG_FIRST_REQUEST (UINT64_C(1) << 32)
 
 struct cg_event {
         struct cg_event *next;
@@ -32,7 +37,7 @@ struct cg_event {
         char *server, *tool;
         zmq_msg_t *buffers;
         size_t n_buffers;
-        zmq_msg_t held; /* a large frame that text or json lies in */
+        zmq_msg_t held; /* the large frame that text or json points into */
         bool holds;
         json_t *parsed; /* of json, made by the first cg_event_mime() */
 };
@@ -43,7 +48,9 @@ struct request {
         uint64_t id;
         bool done, failed;
         struct cg_err err;
-        /* joins the client's sessions in the moment its number is known: no event is missed */
+        /*
+         * added to the client's sessions as soon as its number is known, so that no event is missed
+         */
         struct cg_session *opening;
         char *body;
         size_t len;
@@ -52,7 +59,7 @@ struct request {
 struct approval {
         struct approval *next;
         uint64_t id;
-        bool egress; /* a connection's, not a tool call's */
+        bool egress; /* of a connection, not of a tool call */
 };
 
 struct cg_session {
@@ -73,12 +80,12 @@ struct cg_session {
 };
 
 struct cg_client {
-        pthread_mutex_t lock; /* everything below but what is marked */
+        pthread_mutex_t lock; /* guards all members below except those marked */
         pthread_cond_t cond;  /* a request is done, or the connection ended */
         pthread_t thread;
         bool have_thread;
         struct cg_zconn conn;
-        struct cg_err read_err; /* code is 0 as long as reading goes well */
+        struct cg_err read_err; /* code is 0 while there was no error */
         int life_fd;            /* constant while the thread runs */
         int wake_fd;            /* eventfd: look at the socket again, or at stop */
         bool stop, broken;
@@ -92,24 +99,32 @@ struct cg_client {
         bool shared; /* not a supervisor of our own */
 };
 
-/* client.c */
+/* connection.c */
+/* Makes the connected socket @fd (takes) the connection and starts the library's thread. */
+int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err);
+/* Makes the library's thread look at its socket and at c->stop. */
+void cg_client_wake(struct cg_client *c);
+/* Lock held. Ends all sessions and fails all requests, now and later. */
+void cg_client_break(struct cg_client *c, int code, const char *why);
 /* lock held; takes body */
-int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
+int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
 /*
  * Sends and waits for the answer. Takes @body. On success *ret_body (may be NULL) is the answer's
  * text, caller frees. @opening: the session that SESSION_NEW makes, else NULL; once it has a number
  * it is in the client's list, also when this then fails.
  */
-int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
-                   struct cg_session *opening, char **ret_body, struct cg_err *err);
+int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                      struct cg_session *opening, char **ret_body, struct cg_err *err);
 
 /* event.c */
 /* The event a message is; NULL when it is none (or out of memory). Lock not needed. */
-struct cg_event *event_from_message(struct cg_msg *m);
-struct cg_event *event_text_new(enum cg_event_type type, const char *text);
+struct cg_event *cg_event_from_message(struct cg_msg *m);
+struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
 
-/* session.c; lock held */
-void session_push(struct cg_session *s, struct cg_event *e);
-void session_close_all(struct cg_client *c, const char *why);
+/* queue.c; lock held */
+/* Takes @e. */
+void cg_session_push(struct cg_session *s, struct cg_event *e);
+void cg_session_close_all(struct cg_client *c, const char *why);
+void cg_session_forget_approval(struct cg_session *s, uint64_t id);
 
 #endif

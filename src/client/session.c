@@ -10,88 +10,15 @@
 #include "base/text.h"
 
 #define DEFAULT_START_MS 30000
-/* Of "startTimeout": the tool server refuses more. */
+/* Longest "startTimeout" that the tool server accepts. */
 #define MAX_START_S        3600
 #define DEFAULT_SERVERS_MS 60000
-/*
- * Answers may take this much longer than what they are about, before the supervisor counts as
- * stuck.
- */
+/* Time for the supervisor to answer after the time limit of the operation itself. */
 #define SLACK_MS 5000
-/* Deep enough for what any front-end sends. */
-#define JSON_DEPTH 200
 /* The host's reading is acknowledged in pieces of this size: well below the window. */
 #define CREDIT_BYTES (256u << 10)
 
 /* ------------------------------------------------------------------ events */
-
-static void forget_approval(struct cg_session *s, uint64_t id)
-{
-        for (struct approval **p = &s->approvals; *p; p = &(*p)->next) {
-                if ((*p)->id == id) {
-                        struct approval *a = *p;
-
-                        *p = a->next;
-                        free(a);
-                        return;
-                }
-        }
-}
-
-/* What an event changes for the session itself. false: out of memory. */
-static bool note_event(struct cg_session *s, const struct cg_event *e)
-{
-        struct approval *a;
-
-        switch (e->type) {
-        case CG_EVENT_APPROVAL_REQUEST:
-        case CG_EVENT_EGRESS_REQUEST:
-                a = calloc(1, sizeof(*a));
-                if (!a)
-                        return false;
-                a->id = e->approval;
-                a->egress = e->type == CG_EVENT_EGRESS_REQUEST;
-                a->next = s->approvals;
-                s->approvals = a;
-                break;
-        case CG_EVENT_APPROVAL_CLOSED:
-                forget_approval(s, e->approval);
-                break;
-        case CG_EVENT_SESSION_CLOSED:
-                s->closed = true;
-                break;
-        default:
-                break;
-        }
-        return true;
-}
-
-void session_push(struct cg_session *s, struct cg_event *e)
-{
-        uint64_t one = 1;
-
-        if (s->closed || !note_event(s, e)) {
-                cg_event_free(e);
-                return;
-        }
-        *s->events_tail = e;
-        s->events_tail = &e->next;
-        if (write(s->event_fd, &one, sizeof(one)) < 0)
-                errno = 0; /* the counter is full: it is readable */
-        pthread_cond_signal(&s->cond);
-}
-
-void session_close_all(struct cg_client *c, const char *why)
-{
-        for (struct cg_session *s = c->sessions; s; s = s->next) {
-                struct cg_event *e = event_text_new(CG_EVENT_SESSION_CLOSED, why);
-
-                if (e)
-                        session_push(s, e);
-                s->closed = true;
-                pthread_cond_broadcast(&s->cond);
-        }
-}
 
 static void give_credit(struct cg_session *s, size_t bytes)
 {
@@ -102,13 +29,10 @@ static void give_credit(struct cg_session *s, size_t bytes)
                 return;
         out.id = s->uncredited;
         s->uncredited = 0;
-        client_send(s->client, &out, NULL, NULL);
+        cg_client_send(s->client, &out, NULL, NULL);
 }
 
-/*
- * An answer belongs to the question that the host has seen last, whatever waits in the queue behind
- * it.
- */
+/* An answer is for the question that the host has received last, whatever follows in the queue. */
 static void note_question(struct cg_session *s, const struct cg_event *e)
 {
         if (e->type == CG_EVENT_INPUT_REQUEST) {
@@ -224,10 +148,17 @@ static int read_settings(const char *text, json_t **ret, struct cg_err *err)
         return cg_json_object(text, strlen(text), "sandbox settings", ret, err);
 }
 
+static int set_text(json_t *o, const char *key, const char *text)
+{
+        return text ? json_object_set_new(o, key, json_string(text)) : 0;
+}
+
 static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
 {
         cg_auto_free char *workspace = realpath(o->workspace ? o->workspace : ".", NULL);
-        json_t *env, *paths, *hide, *req, *settings = NULL;
+        cg_auto_json json_t *req = json_object(), *settings = NULL;
+        const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
+        int r = 0;
 
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
@@ -235,36 +166,30 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         }
         if (read_settings(o->settings, &settings, err) < 0)
                 return NULL;
-        env = string_list(o->env);
-        paths = string_list(o->python_path);
-        hide = string_list(o->hide);
-        req = env && paths && hide
-                      ? json_pack(
-                                "{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*, s:b}",
-                                "workspace", workspace, "env", env, "python_path", paths, "hide", hide,
-                                "settings", settings, "ask_egress", o->ask_egress != 0, "working_dir",
-                                o->working_dir, "front",
-                                o->front == CG_FRONT_JUPYTER ? "jupyter"
-                                : o->front == CG_FRONT_MCP   ? "mcp"
-                                                             : "",
-                                "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
-                                "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
-                                (json_int_t)clamp(o->processes), "file_bytes",
-                                (json_int_t)clamp(o->file_bytes), "cores_milli",
-                                (json_int_t)clamp(o->cores_milli), "open_files",
-                                (json_int_t)clamp(o->open_files), "cpu_seconds",
-                                (json_int_t)clamp(o->cpu_seconds), "wall_seconds",
-                                (json_int_t)clamp(o->wall_seconds), "output_bytes",
-                                (json_int_t)clamp(o->output_bytes), "timeout_ms", (json_int_t)o->timeout_ms,
-                                "approval_timeout_ms", (json_int_t)o->approval_timeout_ms, "tier", o->tier,
-                                "cli_hints", o->cli_hints != 0)
-                      : NULL;
-        json_decref(env);
-        json_decref(paths);
-        json_decref(hide);
-        if (!req)
+        /* Also fails for text that is not UTF-8: json_string() returns NULL. */
+        r |= set_text(req, "workspace", workspace);
+        r |= set_text(req, "working_dir", o->working_dir);
+        r |= set_text(req, "front", front);
+        r |= set_text(req, "tier", o->tier);
+        r |= json_object_set_new(req, "env", string_list(o->env));
+        r |= json_object_set_new(req, "python_path", string_list(o->python_path));
+        r |= json_object_set_new(req, "hide", string_list(o->hide));
+        r |= settings ? json_object_set(req, "settings", settings) : 0;
+        r |= json_object_set_new(req, "ask_egress", json_boolean(o->ask_egress));
+        r |= json_object_set_new(req, "sandbox", json_boolean(o->sandbox != CG_SANDBOX_OFF));
+        r |= json_object_set_new(req, "color", json_boolean(o->color));
+        r |= json_object_set_new(req, "cli_hints", json_boolean(o->cli_hints));
+        r |= json_object_set_new(req, "timeout_ms", json_integer(o->timeout_ms));
+        r |= json_object_set_new(req, "approval_timeout_ms", json_integer(o->approval_timeout_ms));
+#define X(id, field, scale, name, setting, unit, words) \
+        r |= json_object_set_new(req, #field, json_integer(clamp(o->field)));
+        CG_LIMITS_TABLE(X)
+#undef X
+        if (r < 0) {
                 cg_fail(err, CG_E_INVAL, "workspace, working_dir, env, python_path and hide must be UTF-8");
-        return req;
+                return NULL;
+        }
+        return CG_STEAL(req);
 }
 
 static int check_env(const struct cg_session_options *o, struct cg_err *err)
@@ -345,7 +270,7 @@ static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t
                         session_release(s);
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
-        r = client_request(c, type, 0, req, timeout_ms, s, &body, err);
+        r = cg_client_request(c, type, 0, req, timeout_ms, s, &body, err);
         if (r == 0)
                 r = take_opened(s, body, err);
         if (r < 0) {
@@ -389,7 +314,7 @@ CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *er
 {
         cg_auto_json json_t *o = NULL;
         cg_auto_free char *body = NULL;
-        int r = client_request(c, CG_HOST_SESSION_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
+        int r = cg_client_request(c, CG_HOST_SESSION_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
 
         if (r < 0)
                 return r;
@@ -406,7 +331,7 @@ CG_API struct cg_session *cg_session_free(struct cg_session *s)
         if (!s)
                 return NULL;
         if (c && s->number) {
-                client_request(c, CG_HOST_SESSION_END, s->number, NULL, SLACK_MS, NULL, NULL, NULL);
+                cg_client_request(c, CG_HOST_SESSION_END, s->number, NULL, SLACK_MS, NULL, NULL, NULL);
                 pthread_mutex_lock(&c->lock);
                 for (struct cg_session **p = &c->sessions; *p; p = &(*p)->next) {
                         if (*p == s) {
@@ -436,9 +361,9 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        return client_request(s->client, CG_HOST_SESSION_RESET, s->number,
-                              json_pack("{s:I}", "timeout_ms", (json_int_t)ms), ms + SLACK_MS, NULL, NULL,
-                              err);
+        return cg_client_request(s->client, CG_HOST_SESSION_RESET, s->number,
+                                 json_pack("{s:I}", "timeout_ms", (json_int_t)ms), ms + SLACK_MS, NULL, NULL,
+                                 err);
 }
 
 /* ------------------------------------------------------------------ MCP servers */
@@ -541,7 +466,7 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
         return out;
 }
 
-/* One that cannot be read goes on as {"invalid": why}: it costs no other. */
+/* A definition that cannot be read becomes {"invalid": reason}: the other servers start. */
 static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def,
                              struct cg_err *err)
 {
@@ -617,10 +542,10 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
                 if (own_s > 0 && own_s <= MAX_START_S && own_s * 1000 > (double)longest_ms)
                         longest_ms = (int64_t)(own_s * 1000);
         }
-        /* Servers start side by side, so that their number does not count. */
-        return client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
-                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms),
-                              longest_ms + 6 * SLACK_MS, NULL, ret, err);
+        /* Servers start in parallel: the timeout does not depend on their number. */
+        return cg_client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
+                                 json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms),
+                                 longest_ms + 6 * SLACK_MS, NULL, ret, err);
 }
 
 /* ------------------------------------------------------------------ cells and decisions */
@@ -661,7 +586,7 @@ static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body,
         }
         out->session = s->number;
         out->id = s->next_cell + 1;
-        r = client_send(s->client, out, body, err);
+        r = cg_client_send(s->client, out, body, err);
         if (r == 0) {
                 s->next_cell++;
                 if (number)
@@ -701,7 +626,7 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                         return cg_fail(err, CG_E_LIMIT,
                                        "cell and extra have %zu bytes, at most %u are possible",
                                        len + extra.len, CG_MAX_CODE);
-                r = cg_json_check_object(extra.data, extra.len, JSON_DEPTH, err);
+                r = cg_json_check_object(extra.data, extra.len, CG_JSON_DEPTH, err);
                 if (r < 0)
                         return cg_err_prefix(err, "extra"), r;
         }
@@ -712,7 +637,7 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
         return send_numbered(s, &out, body, cell, err);
 }
 
-/* One object, and what the host said about its depth and size. */
+/* Checks that the content is one JSON object within the limits of depth and size. */
 static int check_request(const char *content, size_t len, const struct cg_request_options *o,
                          struct cg_err *err)
 {
@@ -727,7 +652,7 @@ static int check_request(const char *content, size_t len, const struct cg_reques
         if (total > CG_MAX_DISPLAY)
                 return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total,
                                CG_MAX_DISPLAY);
-        r = cg_json_check_object(content, len, JSON_DEPTH, err);
+        r = cg_json_check_object(content, len, CG_JSON_DEPTH, err);
         return r < 0 ? (cg_err_prefix(err, "request"), r) : 0;
 }
 
@@ -789,7 +714,7 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
         if (r < 0)
                 return r;
         out.session = s->number;
-        r = client_send(s->client, &out, NULL, err);
+        r = cg_client_send(s->client, &out, NULL, err);
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
@@ -810,13 +735,13 @@ static int decide(struct cg_session *s, uint64_t approval, bool accept, const ch
                 r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)",
                             (unsigned long long)approval);
         } else {
-                forget_approval(s, approval);
+                cg_session_forget_approval(s, approval);
                 out.session = s->number;
                 body = json_pack("{s:b, s:s%}", "accept", accept, "reason", reason,
                                  strlen(reason) > 30000 ? 30000 : strlen(reason));
                 if (!body) /* a reason that is not UTF-8 must not cost the decision */
                         body = json_pack("{s:b}", "accept", accept);
-                r = client_send(s->client, &out, body, err);
+                r = cg_client_send(s->client, &out, body, err);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
@@ -852,12 +777,12 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
                 r = cg_fail(err, CG_E_NOTFOUND, "no connection waits for decision %llu (any more)",
                             (unsigned long long)request);
         } else {
-                forget_approval(s, request);
+                cg_session_forget_approval(s, request);
                 out.session = s->number;
                 body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
                 if (!body) /* a reason that is not UTF-8 must not cost the decision */
                         body = json_pack("{s:s}", "answer", answers[decision]);
-                r = client_send(s->client, &out, body, err);
+                r = cg_client_send(s->client, &out, body, err);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
@@ -882,10 +807,10 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
                 s->input_wanted = false;
                 out.session = s->number;
                 out.id = s->input_cell;
-                r = client_send(s->client, &out,
-                                json_pack("{s:b, s:I}", "eof", text == NULL, "question",
-                                          (json_int_t)s->input_question),
-                                err);
+                r = cg_client_send(s->client, &out,
+                                   json_pack("{s:b, s:I}", "eof", text == NULL, "question",
+                                             (json_int_t)s->input_question),
+                                   err);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;

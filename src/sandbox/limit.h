@@ -12,20 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
-
-/*
- * id, field below, what one of the setting is in that field, name for programs, setting, unit,
- * words in a sentence
- */
-#define CG_LIMITS_TABLE(X) \
-        X(MEMORY, memory_bytes, 1048576, "memory", "memoryMb", "MiB", "memory") \
-        X(CORES, cores_milli, 1000, "cores", "cores", "cores", "processor") \
-        X(PROCESSES, processes, 1, "processes", "processes", "processes", "process") \
-        X(OPEN_FILES, open_files, 1, "openFiles", "openFiles", "files", "open file") \
-        X(FILE_SIZE, file_bytes, 1048576, "fileSize", "fileMb", "MiB", "file size") \
-        X(OUTPUT, output_bytes, 1048576, "output", "outputMb", "MiB", "output") \
-        X(CPU_TIME, cpu_seconds, 1, "cpuTime", "cpuSeconds", "s", "processor time") \
-        X(WALL_TIME, wall_seconds, 1, "wallTime", "wallSeconds", "s", "wall time")
+#include "base/limits.h"
 
 enum cg_limit {
 #define X(id, field, scale, name, setting, unit, words) CG_LIMIT_##id,

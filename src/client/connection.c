@@ -1,0 +1,300 @@
+/*
+ * libcellgate: the connection to a supervisor.
+ *
+ * Threads: one mutex guards all state and the connection. The library's thread sleeps on its
+ * socket, the lifeline and an eventfd, and reads; any thread may send under the lock. What the
+ * socket has no room for is left to the library's thread.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Messages and reads before the lifeline is checked. */
+#define BURST 64
+
+/* ------------------------------------------------------------------ sending */
+
+void cg_client_wake(struct cg_client *c)
+{
+        uint64_t one = 1;
+
+        if (write(c->wake_fd, &one, sizeof(one)) < 0)
+                return; /* full means that it is awake already */
+}
+
+static int put_json(struct cg_client *c, const struct cg_out *o, json_t *body, struct cg_err *err)
+{
+        struct cg_out out = *o;
+        cg_auto_free char *text = cg_json_text(body, &out.body_len);
+
+        json_decref(body);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        out.body = text;
+        return cg_zconn_put(&c->conn, &out, NULL, NULL, err);
+}
+
+int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
+{
+        int r;
+
+        if (c->broken) {
+                json_decref(body);
+                if (err)
+                        *err = c->broken_err;
+                return CG_E_CLOSED;
+        }
+        r = body ? put_json(c, out, body, err) : cg_zconn_put(&c->conn, out, NULL, NULL, err);
+        if (r == 0)
+                cg_zconn_flush(&c->conn);
+        if (cg_zconn_wants_out(&c->conn))
+                cg_client_wake(c);
+        return r;
+}
+
+static void abs_deadline(struct timespec *t, int64_t timeout_ms)
+{
+        clock_gettime(CLOCK_MONOTONIC, t);
+        t->tv_sec += timeout_ms / 1000;
+        t->tv_nsec += (timeout_ms % 1000) * 1000000;
+        if (t->tv_nsec >= 1000000000) {
+                t->tv_nsec -= 1000000000;
+                t->tv_sec++;
+        }
+}
+
+static void unlink_request(struct cg_client *c, struct request *r)
+{
+        for (struct request **p = &c->requests; *p; p = &(*p)->next) {
+                if (*p == r) {
+                        *p = r->next;
+                        return;
+                }
+        }
+}
+
+static int request_outcome(struct cg_client *c, struct request *q, int64_t timeout_ms, struct cg_err *err)
+{
+        if (!q->done && c->broken) {
+                if (err)
+                        *err = c->broken_err;
+                return CG_E_CLOSED;
+        }
+        if (!q->done)
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
+                               (long long)timeout_ms);
+        if (q->failed) {
+                if (err)
+                        *err = q->err;
+                return q->err.code;
+        }
+        return 0;
+}
+
+int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                      struct cg_session *opening, char **ret_body, struct cg_err *err)
+{
+        struct cg_out out = { .type = type, .session = session };
+        struct request q = { .opening = opening };
+        struct timespec end;
+        int r;
+
+        abs_deadline(&end, timeout_ms);
+        pthread_mutex_lock(&c->lock);
+        out.id = q.id = ++c->next_request;
+        q.next = c->requests;
+        c->requests = &q;
+        r = cg_client_send(c, &out, body, err);
+        while (r == 0 && !q.done && !c->broken)
+                if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
+                        break;
+        unlink_request(c, &q);
+        if (r == 0)
+                r = request_outcome(c, &q, timeout_ms, err);
+        pthread_mutex_unlock(&c->lock);
+        if (r == 0 && ret_body)
+                *ret_body = q.body;
+        else
+                free(q.body);
+        return r;
+}
+
+/* ------------------------------------------------------------------ the library's thread */
+
+static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
+{
+        struct cg_session *s;
+
+        if (!e)
+                return;
+        for (s = c->sessions; s && s->number != number; s = s->next)
+                ;
+        if (s)
+                cg_session_push(s, e);
+        else
+                cg_event_free(e);
+}
+
+static void answer_request(struct cg_client *c, struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct request *q;
+        const char *text;
+
+        for (q = c->requests; q && q->id != m->id; q = q->next)
+                ;
+        if (!q && m->type == CG_HOST_FAILED && m->session && m->id < CG_FIRST_REQUEST)
+                give_event(c, m->session,
+                           cg_event_text_new(CG_EVENT_SESSION_CLOSED,
+                                             "the session had ended when the cell came"));
+        /* The thread that asked for the session has timed out: end the session. */
+        if (!q && m->type == CG_HOST_SESSION_OPENED) {
+                struct cg_out end = { .type = CG_HOST_SESSION_END,
+                                      .session = m->session,
+                                      .id = ++c->next_request };
+
+                cg_client_send(c, &end, NULL, NULL);
+        }
+        if (!q || q->done)
+                return; /* the thread has timed out */
+        if (m->type == CG_HOST_SESSION_OPENED && q->opening) {
+                q->opening->number = m->session;
+                q->opening->next = c->sessions;
+                c->sessions = q->opening;
+        }
+        if (m->type == CG_HOST_FAILED) {
+                q->failed = true;
+                if (cg_msg_json(m, &body, &q->err) == 0) {
+                        int code = (int)json_integer_value(json_object_get(body, "code"));
+
+                        cg_fail(&q->err, code < 0 ? code : CG_E_PROTO, "%s",
+                                json_string_value(json_object_get(body, "message"))
+                                        ?: "the supervisor gave no reason");
+                        q->err.sys_errno = (int)json_integer_value(json_object_get(body, "errno"));
+                }
+        } else {
+                text = cg_msg_body(m, &q->len);
+                q->body = calloc(1, q->len + 1);
+                if (q->body)
+                        memcpy(q->body, text, q->len);
+                q->failed = !q->body;
+                if (q->failed)
+                        cg_fail(&q->err, CG_E_NOMEM, "answer");
+        }
+        q->done = true;
+        pthread_cond_broadcast(&c->cond);
+}
+
+static bool is_answer(uint16_t type)
+{
+        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
+               type == CG_HOST_SESSIONS || type == CG_HOST_DONE || type == CG_HOST_FAILED;
+}
+
+void cg_client_break(struct cg_client *c, int code, const char *why)
+{
+        if (c->broken)
+                return;
+        c->broken = true;
+        cg_fail(&c->broken_err, code, "%s", why);
+        cg_session_close_all(c, why);
+        pthread_cond_broadcast(&c->cond);
+}
+
+/* Called with the lock held; releases it while it builds an event, which may be large. */
+static void on_message(struct cg_zconn *conn, struct cg_msg *m)
+{
+        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
+        struct cg_event *e;
+
+        if (c->read_err.code)
+                return;
+        if (is_answer(m->type)) {
+                answer_request(c, m);
+                return;
+        }
+        pthread_mutex_unlock(&c->lock);
+        e = cg_event_from_message(m);
+        pthread_mutex_lock(&c->lock);
+        if (e)
+                give_event(c, m->session, e);
+        else
+                cg_fail(&c->read_err, CG_E_PROTO, "%s could not be read", m->spec->name);
+}
+
+static void on_end(struct cg_zconn *conn, const struct cg_err *err)
+{
+        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
+
+        if (!c->read_err.code)
+                c->read_err = *err;
+}
+
+static void read_socket(struct cg_client *c)
+{
+        do
+                cg_zconn_read(&c->conn, BURST, true);
+        while (c->conn.again && !c->conn.ended && !c->read_err.code);
+        cg_zconn_opened(&c->conn);
+        /*
+         * The end of the connection alone is not reported: the lifeline shows whether the
+         * supervisor has ended.
+         */
+        if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
+                cg_client_break(c, c->read_err.code, c->read_err.msg);
+}
+
+static bool lifeline_ended(int fd)
+{
+        char b[64];
+        ssize_t n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
+
+        return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void *client_thread(void *arg)
+{
+        struct cg_client *c = arg;
+
+        pthread_mutex_lock(&c->lock);
+        while (!c->stop) {
+                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd,
+                                        .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
+                                      { .fd = c->wake_fd, .events = POLLIN },
+                                      { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
+                uint64_t n;
+
+                pthread_mutex_unlock(&c->lock);
+                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+                        abort(); /* bad arguments: a bug of ours */
+                if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
+                        n = 0;
+                pthread_mutex_lock(&c->lock);
+                if (p[0].revents & POLLOUT)
+                        cg_zconn_flush(&c->conn);
+                if (!c->broken && p[0].revents & ~POLLOUT)
+                        read_socket(c);
+                if (p[2].revents && lifeline_ended(c->life_fd)) {
+                        read_socket(c); /* its last messages */
+                        cg_client_break(c, CG_E_CLOSED, "the supervisor has ended; its log may say why");
+                }
+        }
+        pthread_mutex_unlock(&c->lock);
+        return NULL;
+}
+
+int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err)
+{
+        static const struct cg_zconn_ops ops = { on_message, on_end };
+
+        /* What we send is bounded by the requests and cells themselves. */
+        if (cg_zconn_init(&c->conn, fd, &cg_wire_host, CG_ROLE_SUPERVISOR, SIZE_MAX, &ops, err) < 0)
+                return -1;
+        if (pthread_create(&c->thread, NULL, client_thread, c) != 0)
+                return cg_fail(err, CG_E_SYS, "cannot start a thread");
+        c->have_thread = true;
+        return 0;
+}

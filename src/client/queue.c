@@ -1,0 +1,72 @@
+/* libcellgate: the events of a session that wait for the host. The client's lock is held. */
+#include "client/internal.h"
+
+#include <errno.h>
+
+void cg_session_forget_approval(struct cg_session *s, uint64_t id)
+{
+        for (struct approval **p = &s->approvals; *p; p = &(*p)->next) {
+                if ((*p)->id == id) {
+                        struct approval *a = *p;
+
+                        *p = a->next;
+                        free(a);
+                        return;
+                }
+        }
+}
+
+/* Applies an event to the state of the session. False: out of memory. */
+static bool note_event(struct cg_session *s, const struct cg_event *e)
+{
+        struct approval *a;
+
+        switch (e->type) {
+        case CG_EVENT_APPROVAL_REQUEST:
+        case CG_EVENT_EGRESS_REQUEST:
+                a = calloc(1, sizeof(*a));
+                if (!a)
+                        return false;
+                a->id = e->approval;
+                a->egress = e->type == CG_EVENT_EGRESS_REQUEST;
+                a->next = s->approvals;
+                s->approvals = a;
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                cg_session_forget_approval(s, e->approval);
+                break;
+        case CG_EVENT_SESSION_CLOSED:
+                s->closed = true;
+                break;
+        default:
+                break;
+        }
+        return true;
+}
+
+void cg_session_push(struct cg_session *s, struct cg_event *e)
+{
+        uint64_t one = 1;
+
+        if (s->closed || !note_event(s, e)) {
+                cg_event_free(e);
+                return;
+        }
+        *s->events_tail = e;
+        s->events_tail = &e->next;
+        if (write(s->event_fd, &one, sizeof(one)) < 0)
+                errno = 0; /* the counter is full: it is readable */
+        pthread_cond_signal(&s->cond);
+}
+
+void cg_session_close_all(struct cg_client *c, const char *why)
+{
+        for (struct cg_session *s = c->sessions; s; s = s->next) {
+                struct cg_event *e = cg_event_text_new(CG_EVENT_SESSION_CLOSED, why);
+
+                if (e)
+                        cg_session_push(s, e);
+                s->closed = true;
+                pthread_cond_broadcast(&s->cond);
+        }
+}
