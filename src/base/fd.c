@@ -16,12 +16,27 @@
 #include <time.h>
 #include "base/buf.h"
 
-int64_t cg_now_ms(void)
+static int64_t clock_ms(clockid_t id)
 {
         struct timespec t;
 
-        clock_gettime(CLOCK_MONOTONIC, &t);
+        clock_gettime(id, &t);
         return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int64_t cg_now_ms(void)
+{
+        return clock_ms(CLOCK_MONOTONIC);
+}
+
+struct cg_budget cg_budget_start(int64_t cpu_ms)
+{
+        return (struct cg_budget){ clock_ms(CLOCK_THREAD_CPUTIME_ID) + cpu_ms, cg_now_ms() + 10 * cpu_ms };
+}
+
+bool cg_budget_is_spent(const struct cg_budget *b)
+{
+        return clock_ms(CLOCK_THREAD_CPUTIME_ID) > b->cpu_end_ms || cg_now_ms() > b->end_ms;
 }
 
 static int unix_address(const char *path, struct sockaddr_un *a, struct cg_err *err)

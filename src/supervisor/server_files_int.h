@@ -37,7 +37,7 @@ struct server_scope {
         const char *dir;           /* the session's private folder */
         struct server_view *views; /* of all cells that the definitions are checked against */
         size_t n_views;
-        int64_t deadline_ms;
+        struct cg_budget budget;
 };
 
 /* One definition while it is checked. */

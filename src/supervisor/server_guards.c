@@ -26,8 +26,8 @@
 #include "supervisor/sup.h"
 
 /*
- * Longest check of all definitions of one registration, and of those of all sessions when one
- * opens: all sessions wait for it.
+ * Processor time for the check of all definitions of one registration, and of those of all sessions
+ * when one opens: all sessions wait for it.
  */
 #define CHECK_MS 5000
 
@@ -106,7 +106,7 @@ static json_t *writing_options(const struct session *ss)
 
 static int check_time(const struct server_scope *scope, struct cg_err *err)
 {
-        return cg_now_ms() <= scope->deadline_ms
+        return !cg_budget_is_spent(&scope->budget)
                        ? 0
                        : cg_fail(err, CG_E_TIMEDOUT,
                                  "the check whether cells could write files of MCP servers took "
@@ -450,7 +450,7 @@ static int begin(struct registration *g, struct session *ss)
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
-                                        .deadline_ms = cg_now_ms() + CHECK_MS };
+                                        .budget = cg_budget_start(CHECK_MS) };
         if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
                 return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         r = add_view(scope, ss, known, &g->err);
@@ -594,7 +594,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
-                                      .deadline_ms = cg_now_ms() + CHECK_MS };
+                                      .budget = cg_budget_start(CHECK_MS) };
         cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
         bool needed = false;
         int r = 0;

@@ -34,7 +34,7 @@ struct walk {
 
 static int check_time(const struct check *c)
 {
-        if (cg_now_ms() < c->scope->deadline_ms)
+        if (!cg_budget_is_spent(&c->scope->budget))
                 return 0;
         return cg_fail(c->err, CG_E_TIMEDOUT,
                        "MCP server \"%s\": the check that cells cannot write its files took too long. Remove "

@@ -22,8 +22,9 @@
 #include "sandbox/settings/view.h"
 
 /*
- * Entries of write roots that are visited, and the time for it: only where a denied file has
- * further names at all, which is rare. A kernel's start and the supervisor's loop wait for this.
+ * Entries of write roots that are visited, and the processor time for it: only where a denied file
+ * has further names at all, which is rare. A kernel's start and the supervisor's loop wait for
+ * this.
  */
 #define ENTRIES_MAX 500000
 #define SEARCH_MS   5000
@@ -54,7 +55,7 @@ struct search {
         struct cg_rules *rules;
         struct wanted *v; /* sorted before DENY_NAMES */
         size_t n, cap, entries, denied;
-        int64_t deadline_ms;
+        struct cg_budget budget;
         enum stage stage;
         char path[PATH_MAX]; /* of the current entry: folders may be as deep as a path is long */
         struct cg_err *err;
@@ -207,7 +208,7 @@ static int search_entry(struct search *s, int dir, const struct dirent *d, size_
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
             (size_t)n >= sizeof(s->path) - len)
                 return 0;
-        if (++s->entries > ENTRIES_MAX || (s->entries % TIME_EVERY == 0 && cg_now_ms() > s->deadline_ms))
+        if (++s->entries > ENTRIES_MAX || (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget)))
                 return cg_fail(s->err, CG_E_LIMIT,
                                "sandbox: files that must not be written have several "
                                "names (hard links), and the search for these among the "
@@ -301,7 +302,7 @@ static void keep_shared(struct search *s, size_t first)
 
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
 {
-        struct search s = { .rules = rules, .err = err, .deadline_ms = cg_now_ms() + SEARCH_MS };
+        struct search s = { .rules = rules, .err = err, .budget = cg_budget_start(SEARCH_MS) };
         size_t n = rules->n, first;
         int e = find_wanted(&s);
 
