@@ -16,7 +16,7 @@
 #include <time.h>
 #include "base/buf.h"
 
-static int64_t clock_ms(clockid_t id)
+static int64_t read_clock_ms(clockid_t id)
 {
         struct timespec t;
 
@@ -26,17 +26,17 @@ static int64_t clock_ms(clockid_t id)
 
 int64_t cg_now_ms(void)
 {
-        return clock_ms(CLOCK_MONOTONIC);
+        return read_clock_ms(CLOCK_MONOTONIC);
 }
 
-struct cg_budget cg_budget_start(int64_t cpu_ms)
+struct cg_budget cg_budget_start(int64_t cpu_ms, int64_t clock_ms)
 {
-        return (struct cg_budget){ clock_ms(CLOCK_THREAD_CPUTIME_ID) + cpu_ms, cg_now_ms() + 10 * cpu_ms };
+        return (struct cg_budget){ read_clock_ms(CLOCK_THREAD_CPUTIME_ID) + cpu_ms, cg_now_ms() + clock_ms };
 }
 
 bool cg_budget_is_spent(const struct cg_budget *b)
 {
-        return clock_ms(CLOCK_THREAD_CPUTIME_ID) > b->cpu_end_ms || cg_now_ms() > b->end_ms;
+        return read_clock_ms(CLOCK_THREAD_CPUTIME_ID) > b->cpu_end_ms || cg_now_ms() > b->end_ms;
 }
 
 static int unix_address(const char *path, struct sockaddr_un *a, struct cg_err *err)

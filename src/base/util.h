@@ -59,13 +59,13 @@ int64_t cg_now_ms(void);
 
 /*
  * A limit for work of this thread that depends on files of others: processor time, so that a busy
- * machine does not reach it, and ten times as much time of the clock, for disks that do not answer.
+ * machine does not reach it, and a longer time of the clock, for disks that do not answer.
  */
 struct cg_budget {
         int64_t cpu_end_ms, end_ms;
 };
 
-struct cg_budget cg_budget_start(int64_t cpu_ms);
+struct cg_budget cg_budget_start(int64_t cpu_ms, int64_t clock_ms);
 bool cg_budget_is_spent(const struct cg_budget *b);
 
 #endif

@@ -1120,6 +1120,7 @@ static int check_relative_words(struct check *c)
 static int set_variables(struct check *c, json_t *inherit)
 {
         static const char *const folders[] = { "TMPDIR", "SHELL" };
+        json_t *variables = c->path_is_own ? json_object_get(c->def, "env") : inherit;
         cg_auto_buf struct cg_buf path;
         int r;
 
@@ -1127,8 +1128,9 @@ static int set_variables(struct check *c, json_t *inherit)
         r = clean_path(c, &path);
         if (r < 0)
                 return r;
-        json_object_set_new(c->path_is_own ? json_object_get(c->def, "env") : inherit, "PATH",
-                            json_string(path.data ? path.data : ""));
+        json_object_set_new(variables, "PATH", json_string(path.data ? path.data : ""));
+        /* The old string is gone; the next cells judge what is left of it. */
+        c->path = json_string_value(json_object_get(variables, "PATH")) ?: "";
         for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++) {
                 const char *text = json_string_value(json_object_get(inherit, folders[i]));
 
@@ -1215,6 +1217,7 @@ static void begin_again(struct check *c)
  */
 static int check_sandboxed(struct check *c, const json_t *inherit)
 {
+        const char *inherited = json_string_value(json_object_get(inherit, "PATH")) ?: "";
         int r = 0;
 
         for (size_t i = 0; i < c->scope->n_views && r == 0; i++) {
@@ -1225,8 +1228,12 @@ static int check_sandboxed(struct check *c, const json_t *inherit)
                 begin_again(c);
                 c->views = &c->scope->views[i];
                 c->n_views = 1;
+                if (!c->path_is_own)
+                        c->path = inherited;
                 r = check_unsandboxed(c, copy);
                 first = *c->err;
+                if (!c->path_is_own)
+                        c->path = inherited; /* not the copy's, which goes now */
                 if (r == CG_E_INVAL && cg_sup_server_sandbox_is_wider(c, why, sizeof(why)))
                         return cg_fail(c->err, CG_E_INVAL,
                                        "%s. The sandbox that it has allows more than the "
@@ -1243,6 +1250,7 @@ static int check_definition(struct check *c)
         json_t *given = json_object_get(c->def, "inherit");
         cg_auto_json json_t *inherit = json_is_object(given) ? json_deep_copy(given) : cg_json_passed_env(),
                             *untouched = json_deep_copy(inherit);
+        json_t *handed_on = inherit;
         const json_t *sandbox = json_object_get(c->def, "sandbox");
         int r;
 
@@ -1257,10 +1265,12 @@ static int check_definition(struct check *c)
         r = check_unsandboxed(c, inherit);
         if (r == CG_E_INVAL && sandbox && !json_is_null(sandbox)) {
                 r = check_sandboxed(c, untouched);
-                inherit = CG_STEAL(untouched);
+                handed_on = untouched;
         }
+        if (!c->path_is_own)
+                c->path = "";
         if (r == 0)
-                json_object_set(c->def, "inherit", inherit);
+                json_object_set(c->def, "inherit", handed_on);
         return r;
 }
 

@@ -450,7 +450,7 @@ static int begin(struct registration *g, struct session *ss)
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
-                                        .budget = cg_budget_start(CHECK_MS) };
+                                        .budget = cg_budget_start(CHECK_MS, CHECK_MS + CHECK_MS / 2) };
         if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
                 return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         r = add_view(scope, ss, known, &g->err);
@@ -594,7 +594,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
-                                      .budget = cg_budget_start(CHECK_MS) };
+                                      .budget = cg_budget_start(CHECK_MS, CHECK_MS + CHECK_MS / 2) };
         cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
         bool needed = false;
         int r = 0;

@@ -68,17 +68,19 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
             (size_t)n >= sizeof(w->path) - len)
                 return 0;
-        if ((w->flags & TREE_LENIENT) && ++c->lenient > SERVER_LENIENT_MAX) {
-                c->linked = true;
-                return 0;
-        }
-        if (++c->entries > SERVER_ENTRIES_MAX)
+        if (++c->entries > SERVER_ENTRIES_MAX && !(w->flags & TREE_LENIENT))
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": more than %d files belong to its program (%s). Keep it "
                                "where cells cannot write, or remove what it does not need",
                                c->name, SERVER_ENTRIES_MAX, w->path);
         if (c->entries % TIME_EVERY == 0 && check_time(c) < 0)
                 return c->err->code;
+        /* Too many: links are still followed, and files taken for ones with other names. */
+        if ((w->flags & TREE_LENIENT) && ++c->lenient > SERVER_LENIENT_MAX) {
+                c->linked = true;
+                if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+                        return 0;
+        }
         if (d->d_type == DT_REG && !(w->flags & TREE_FILES))
                 return 0;
         if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)

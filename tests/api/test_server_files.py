@@ -452,6 +452,31 @@ def test_a_server_whose_sandbox_is_no_wider(client: Client, workspace: Path) -> 
         assert "API_KEY" in refuse(s, {**here, "sandbox": inside, "env": {"API_KEY": "secret-secret"}})
 
 
+def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Client, tmp_path: Path) -> None:
+    """Three sessions, and a server whose own sandbox is judged by the cells of each: the PATH stays whole."""
+    folders = [tmp_path / n for n in "abc"]
+    for f in folders:
+        f.mkdir()
+    inside = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [str(folders[1])], "denyWrite": []},
+        "cellgate": {"hideCredentials": True},
+    }
+    shutil.copy(SERVER, folders[1] / "server.py")
+    server = {
+        **{"command": "env", "args": ["python3", str(folders[1] / "server.py")], "cwd": str(folders[1])},
+        **{"sandbox": inside, "env": {"PATH": "/usr/bin:/bin:relative"}},
+    }
+    with (
+        client.session(workspace=folders[0]) as a,
+        client.session(workspace=folders[1]),
+        client.session(workspace=folders[2]),
+    ):
+        a.add_servers({"s": server})
+        r = a.run("from mcptools.s import env\nstr(env.run(name='PATH'))", lambda _: True)
+        assert r.value == "'/usr/bin:/bin'"
+
+
 def test_cellgates_own_files(client: Client, prefix: Path, tmp_path: Path) -> None:
     """The workspace lies above the installation."""
     with client.session(workspace=prefix.parent) as s:

@@ -306,7 +306,7 @@ def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
     ts.broker.send(SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
     ts.broker.send(DETACH, 9, {"keep_servers": False}, session=2)
-    failed = [ts.broker.expect(SERVERS_DONE) for _ in range(2)]
+    failed = [ts.broker.expect(SERVERS_DONE, 60) for _ in range(2)]
     assert sorted(m.id for m in failed) == [6, 7]
     assert all("the session has ended" in m.body["error"]["message"] for m in failed)
     ts.broker.expect(DETACHED, 60)

@@ -453,6 +453,9 @@ static bool control_read(struct keeper *k)
         n = read(k->c->control_fd, room, 65536);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
                 return true;
+        /* A caller that ends while a question is unread: the end of the socket, which is a no. */
+        if (n < 0 && errno == ECONNRESET && k->c->ask_seconds)
+                n = 0;
         if (n > 0) {
                 k->control_worked = true;
                 k->control.len += (size_t)n;

@@ -458,7 +458,9 @@ int cg_policy_read(json_t *o, struct cg_policy **ret, struct cg_err *err)
 
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "network policy");
-        r = cg_settings_read_network(json_object_get(o, "network"), &p->read, err);
+        r = json_is_object(json_object_get(o, "network"))
+                    ? cg_settings_read_network(json_object_get(o, "network"), &p->read, err)
+                    : cg_fail(err, CG_E_INVAL, "the network policy has no object \"network\"");
         if (r < 0) {
                 free(p);
                 return r;

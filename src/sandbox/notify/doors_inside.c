@@ -49,8 +49,12 @@ void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsig
 static int open_thread(pid_t tid)
 {
         int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_OF_THREAD);
+        pid_t process;
 
-        return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_pidfd_open, cg_caller_process(tid), 0);
+        if (fd >= 0 || errno != EINVAL)
+                return fd;
+        process = cg_caller_process(tid); /* negative where /proc does not show it */
+        return (int)syscall(SYS_pidfd_open, process > 0 ? process : tid, 0);
 }
 
 /* A copy of the caller's descriptor @fd, or -errno. */

@@ -302,7 +302,7 @@ static void keep_shared(struct search *s, size_t first)
 
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
 {
-        struct search s = { .rules = rules, .err = err, .budget = cg_budget_start(SEARCH_MS) };
+        struct search s = { .rules = rules, .err = err, .budget = cg_budget_start(SEARCH_MS, 2 * SEARCH_MS) };
         size_t n = rules->n, first;
         int e = find_wanted(&s);
 
