@@ -33,11 +33,10 @@ void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const
 
 void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
 {
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         if (!q->id || q->c->state != READY)
                 return;
-        cg_buf_init(&b, 4096);
         if (cg_buf_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
             cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
                 cg_mcp_send_notification(q->c, "notifications/cancelled", b.data);

@@ -133,14 +133,13 @@ static void withdraw(struct ts_call *call, const char *why)
 {
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         if (call->place != ASKING) {
                 if (call->req)
                         cg_mcp_req_cancel(CG_STEAL(call->req), why);
                 return;
         }
-        cg_buf_init(&b, 4096);
         if (cg_buf_adds(&b, "{\"why\":", NULL) < 0 || cg_json_quote(&b, why, strlen(why), NULL) < 0 ||
             cg_buf_adds(&b, "}", NULL) < 0)
                 return;

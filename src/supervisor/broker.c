@@ -424,7 +424,7 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 static void on_broker_message(struct cg_zsock *z, int events)
 {
         struct sup *s = z->data;
-        cg_auto_msg struct cg_msg m;
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         struct session *ss;
         struct cg_err err;
         int r;
