@@ -202,6 +202,46 @@ static int search_pending(struct check *c)
         return r;
 }
 
+static bool is_file(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/*
+ * Searches the folders outside of write roots that @text names (one path, a list as in PYTHONPATH,
+ * or a command line), and those of the files that it names: links in them may lead to where cells
+ * write.
+ */
+static int search_named(struct check *c, const char *what, const char *text)
+{
+        static const char *const separators[] = { ":", ":=", ": \t\n=,;'\"()" };
+        char path[PATH_MAX], real[PATH_MAX];
+        int r = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(separators); i++) {
+                size_t n;
+
+                for (const char *p = text; r == 0 && *(p += strspn(p, separators[i])); p += n) {
+                        n = strcspn(p, separators[i]);
+                        if (p[0] != '/' || n >= sizeof(path))
+                                continue;
+                        memcpy(path, p, n);
+                        path[n] = '\0';
+                        if (!realpath(path, real) || !real[1])
+                                continue;
+                        r = cg_sup_tree_search_outside(c, what, real, TREE_LENIENT, visit_link);
+                        if (r < 0 || !is_file(real))
+                                continue;
+                        cut_last(real);
+                        r = cg_sup_tree_search_outside(c, what, real, TREE_LENIENT | TREE_SHALLOW,
+                                                       visit_link);
+                }
+        }
+        return r;
+}
+
 /* Whether cells of all views could write in @path but for denials. */
 static bool is_in_all_write_roots(const struct check *c, const char *path)
 {
@@ -562,13 +602,6 @@ static const struct launcher *find_launcher(const char *program)
         return &none;
 }
 
-static bool is_file(const char *path)
-{
-        struct stat st;
-
-        return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
 /*
  * Installers that link the files of their cache or store into every environment, and what runs
  * programs from these. A program of theirs has files whose other names may be in a write root.
@@ -610,8 +643,8 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
             (is_file(path) || (l->kind == RUNS_SCRIPT && cg_sup_path_is_present(path))))
                 r = guard_path(c, what, path);
         if (r == 0 && cg_sup_text_is_exposed(c, word, path))
-                r = refuse(c, what, path, "cells can write there");
-        return r;
+                return refuse(c, what, path, "cells can write there");
+        return r == 0 ? search_named(c, what, word) : r;
 }
 
 /* What a server is to work on, such as a database, is not run by it. */
@@ -677,10 +710,10 @@ static int check_code_value(struct check *c, const char *option, const char *val
 {
         char path[PATH_MAX], what[PATH_MAX + 32];
 
-        if (!cg_sup_text_is_exposed(c, value, path) || is_file(path))
-                return 0;
         snprintf(what, sizeof(what), "the option \"%.200s\" leads to", option);
-        return refuse(c, what, path, "cells can write there");
+        if (!cg_sup_text_is_exposed(c, value, path))
+                return search_named(c, what, value);
+        return is_file(path) ? 0 : refuse(c, what, path, "cells can write there");
 }
 
 /*
@@ -843,19 +876,23 @@ static int check_variables(struct check *c)
 {
         const char *name;
         json_t *value;
+        int r = 0;
 
         json_object_foreach(json_object_get(c->def, "env"), name, value)
         {
                 const char *text = json_string_value(value);
                 char found[PATH_MAX], what[200];
 
-                if (!text || strcmp(name, "PATH") == 0 || is_data_variable(name) ||
-                    !cg_sup_text_is_exposed(c, text, found))
+                if (!text || strcmp(name, "PATH") == 0 || is_data_variable(name))
                         continue;
                 snprintf(what, sizeof(what), "the variable %.100s leads to", name);
-                return refuse(c, what, found, "cells can write there");
+                if (cg_sup_text_is_exposed(c, text, found))
+                        return refuse(c, what, found, "cells can write there");
+                /* Too much in these is no code: guard_start_files(). */
+                if (r == 0 && strcmp(name, "HOME") != 0 && strcmp(name, "TMPDIR") != 0)
+                        r = search_named(c, what, text);
         }
-        return 0;
+        return r == 0 ? search_pending(c) : r;
 }
 
 /*

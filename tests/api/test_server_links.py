@@ -317,6 +317,43 @@ def test_links_by_way_of_a_folder_that_no_cell_can_write(client: Client, workspa
         assert not appended(s, "lib/m.py")
 
 
+NAMED = {
+    "PYTHONPATH": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONPATH": f"/usr/share:{f}"}},
+    "NODE_PATH": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"NODE_PATH": str(f)}},
+    "options": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"NODE_OPTIONS": f"-r {f}/helper.py"}},
+    "env": lambda f: {"command": "env", "args": [f"PYTHONPATH={f}", PYTHON, str(SERVER)]},
+    "option": lambda f: {"command": str(f.parent / "srv"), "args": ["--plugin-dir", str(f)]},
+    "option=": lambda f: {"command": str(f.parent / "srv"), "args": [f"--app-dir={f}"]},
+}
+
+
+@pytest.mark.parametrize("target", ["folder", "file", "nothing"])
+@pytest.mark.parametrize("named", NAMED)
+def test_links_in_a_folder_that_a_definition_names(
+    client: Client, workspace: Path, tmp_path: Path, named: str, target: str
+) -> None:
+    lib = tmp_path / ("words" if named == "options" else "with space") / "lib"
+    lib.mkdir(parents=True)
+    (lib / "helper.py").write_text(MODULE)
+    program = lib.parent / "srv"
+    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    program.chmod(0o755)
+    (workspace / "pkg").mkdir()
+    (workspace / "m.py").write_text(MODULE)
+    if target == "folder":
+        (lib / "pkg").symlink_to(workspace / "pkg")
+    elif target == "file":
+        (lib / "m.py").symlink_to(workspace / "m.py")
+    server = NAMED[named](lib)
+    with client.session(workspace=workspace) as s:
+        if target == "file":
+            assert "m.py" in refuse(s, server)
+            return
+        s.add_servers({"s": server})
+        assert appended(s, "pkg/new.py") == (target == "nothing")
+        assert appended(s, "m.py") and appended(s, "free.py")
+
+
 def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_path: Path) -> None:
     """What the wrapper does not load is loaded by the Python that it starts."""
     wrapper = tmp_path / "srv" / "wrapper"
