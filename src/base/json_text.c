@@ -1,7 +1,7 @@
 /* JSON text, read without converting it. Linked into every process. */
 #include "base/json_text.h"
 
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/text.h"
 
 /* ---- characters and strings */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <zmq.h>
 #include "base/err.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 
 /* Roles, as bits. */
 enum cg_role {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/report.h"

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "base/wire.h"

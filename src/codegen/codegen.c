@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/package.h"
 #include "codegen/tool.h"

@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/tool.h"
 
 struct data {

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "codegen/codegen.h"
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/text.h"
 
 static const char *const keywords[] = {

@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "codegen/codegen.h"
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 
 struct cg_package {
         int out_fd; /* out_dir */

@@ -8,7 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 
 /* ------------------------------------------------------------------ memory */
 

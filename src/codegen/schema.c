@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/text.h"
 
 /* ------------------------------------------------------------------ report */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 
 /* ------------------------------------------------------------------ what the definition says */
 

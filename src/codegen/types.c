@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/names.h"
 
 _Static_assert(CG_ARRAY_LEN(((struct cg_type *)0)->part) == CG_GEN_MAX_UNION, "parts of a union");

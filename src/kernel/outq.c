@@ -2,7 +2,7 @@
 #include "kernel/outq.h"
 
 #include <string.h>
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "base/wire.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/util.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/environ.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/json_text.h"
 #include "base/text.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 /*
  * State of one pass over valid text. The hashes of the names of all open objects are in one array,

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/names.h"
 
 /* ---- its ends */

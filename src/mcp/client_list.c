@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 static uint64_t hash_bytes(struct cg_slice s)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 /* ---- answers */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 void cg_mcp_free_names(char **names, size_t n)
 {

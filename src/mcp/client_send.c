@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err)
 {

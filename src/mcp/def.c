@@ -5,10 +5,10 @@
 #include <string.h>
 #include <strings.h>
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/proc.h"
 #include "config.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 /* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
 #define SECRET_MIN 8

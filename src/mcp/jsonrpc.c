@@ -3,7 +3,7 @@
 
 #include <string.h>
 #include "base/json.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 /* ---- messages */
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 #include "base/text.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 #define SHOWN 3
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 static const struct {
         const char *name;

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/strays.h"
 
 #define READ_SIZE    ((size_t)64 << 10)

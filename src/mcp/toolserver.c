@@ -15,7 +15,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "mcp/guard.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/toolserver.h"
 
 #define FD_BROKER   3

@@ -14,7 +14,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "mcp/args.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/toolserver.h"
 
 enum place { LISTING, ASKING, RUNNING };

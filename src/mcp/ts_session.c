@@ -11,7 +11,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "codegen/codegen.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/toolserver.h"
 
 extern char **environ;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 
 enum cg_limit {
 #define X(id, field, scale, name, setting, unit, words) CG_LIMIT_##id,

@@ -15,7 +15,7 @@
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 #include "supervisor/members.h"
 #include "supervisor/state.h"
 

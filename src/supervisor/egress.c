@@ -16,7 +16,7 @@
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 #include "supervisor/masks.h"
 #include "supervisor/members.h"
 #include "supervisor/settings.h"

@@ -25,9 +25,9 @@
 #include "supervisor/host_link.h"
 #include "supervisor/kernel_env.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 #include "supervisor/masks.h"
-#include "supervisor/memory.h"
+#include "supervisor/machine_memory.h"
 #include "supervisor/remove.h"
 #include "supervisor/state.h"
 

@@ -24,7 +24,7 @@
 #include "supervisor/egress.h"
 #include "supervisor/host.h"
 #include "supervisor/kernel.h"
-#include "supervisor/memory.h"
+#include "supervisor/machine_memory.h"
 #include "supervisor/session.h"
 #include "supervisor/spare.h"
 #include "supervisor/zygote.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/settings/view.h"

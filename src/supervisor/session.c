@@ -20,7 +20,7 @@
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_env.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 #include "supervisor/members.h"
 #include "supervisor/remove.h"
 #include "supervisor/server_guards.h"

@@ -35,7 +35,7 @@
 #include <sys/types.h>
 #include <uv.h>
 #include "base/err.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/log.h"
 #include "base/loop.h"
 
@@ -107,7 +107,7 @@ struct sup {
         size_t want_spares;
 
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
-        uv_timer_t memory_timer; /* see memory.c */
+        uv_timer_t memory_timer; /* see machine_memory.c */
         /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
         int memory_ended;
         uint64_t memory_ended_ms; /* when, by the loop's clock */

@@ -18,7 +18,7 @@
 #include "config.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 

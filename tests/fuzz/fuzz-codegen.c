@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/tool.h"
 

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "mcp/args.h"
 #include "mcp/jsonrpc.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 #define MAX_LINE 4096
 

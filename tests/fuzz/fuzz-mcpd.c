@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/server.h"
 
 #define MAX_LINE 4096

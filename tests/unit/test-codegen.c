@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "codegen/limits.h"
+#include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/schema.h"
 #include "codegen/text.h"

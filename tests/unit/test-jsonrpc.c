@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "mcp/jsonrpc.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 
 static struct cg_slice span(const char *text)
 {

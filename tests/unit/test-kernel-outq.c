@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/text.h"
 #include "base/wire.h"
 #include "kernel/outq.h"

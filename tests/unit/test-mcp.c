@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "mcp/args.h"
 #include "mcp/def.h"
-#include "mcp/limits.h"
+#include "mcp/ceilings.h"
 #include "mcp/mcp_list.h"
 #include "mcp/names.h"
 

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include "base/base64.h"
 #include "base/fd.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/util.h"
 
 /* A cell that shows more images than this, or a folder that full, is a mistake. */

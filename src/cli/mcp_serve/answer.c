@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/pretty.h"

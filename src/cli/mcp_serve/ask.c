@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/util.h"
 #include "cli/common/args.h"
 

@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/util.h"
 
 const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package",

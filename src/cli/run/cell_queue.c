@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 
 /* Ten years, as for --timeout. */
 #define MAX_SECONDS 315360000.0

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/text.h"
 #include "cli/common/pretty.h"
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
 #include "cli/common/denied.h"

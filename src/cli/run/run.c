@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 
 /*
  * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second

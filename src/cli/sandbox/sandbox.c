@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "cli/common/cli.h"

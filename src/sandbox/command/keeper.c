@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/egress/doors_client.h"

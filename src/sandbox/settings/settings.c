@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/limits.h"
+#include "base/ceilings.h"
 #include "sandbox/settings/environ.h"
 #include "sandbox/settings/extract.h"
 #include "sandbox/settings/read.h"

@@ -3,7 +3,7 @@
  * enforces; this file enforces the others (a session's time, a cell's output, the processor time of
  * a control group), and reports which limit was reached.
  */
-#include "supervisor/limits.h"
+#include "supervisor/session_limits.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Every ceiling that crosses a process boundary, each with its reason. */
-#ifndef CG_BASE_LIMITS_H
-#define CG_BASE_LIMITS_H
+#ifndef CG_BASE_CEILINGS_H
+#define CG_BASE_CEILINGS_H
 
 /* A cell, as source text. Notebooks with embedded data reach some MB; more belongs in a file. */
 #define CG_MAX_CODE (16u << 20)

@@ -1,6 +1,6 @@
 /* Limits of sessions: how they are enforced, and the report when one is reached. */
-#ifndef CG_SUPERVISOR_LIMITS_H
-#define CG_SUPERVISOR_LIMITS_H
+#ifndef CG_SUPERVISOR_SESSION_LIMITS_H
+#define CG_SUPERVISOR_SESSION_LIMITS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
  * process (memfds, sockets' buffers). So the supervisor checks the machine's available memory, as
  * often as it can be used up, and ends the kernel that uses most before other programs run short.
  */
-#include "supervisor/memory.h"
+#include "supervisor/machine_memory.h"
 
 #include <fcntl.h>
 #include <poll.h>

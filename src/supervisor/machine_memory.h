@@ -1,6 +1,6 @@
 /* The machine's memory, for kernels without a control group. */
-#ifndef CG_SUPERVISOR_MEMORY_H
-#define CG_SUPERVISOR_MEMORY_H
+#ifndef CG_SUPERVISOR_MACHINE_MEMORY_H
+#define CG_SUPERVISOR_MACHINE_MEMORY_H
 
 struct kernel;
 struct sup;

@@ -1,10 +1,10 @@
 /*
  * Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless.
  */
-#ifndef CG_MCP_LIMITS_H
-#define CG_MCP_LIMITS_H
+#ifndef CG_MCP_CEILINGS_H
+#define CG_MCP_CEILINGS_H
 
-#include "base/limits.h"
+#include "base/ceilings.h"
 
 /* --- messages of a server --- */
 

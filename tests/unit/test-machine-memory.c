@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "supervisor/kernel.h"
-#include "supervisor/memory.h"
+#include "supervisor/machine_memory.h"
 #include "supervisor/state.h"
 
 /* Kernels are pipes here: one has ended when nobody can write to its pipe any more. */

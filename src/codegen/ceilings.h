@@ -2,8 +2,8 @@
  * Ceilings of the code generator. Everything it reads comes from an MCP server, which may be
  * hostile or merely careless.
  */
-#ifndef CG_CODEGEN_LIMITS_H
-#define CG_CODEGEN_LIMITS_H
+#ifndef CG_CODEGEN_CEILINGS_H
+#define CG_CODEGEN_CEILINGS_H
 
 /* --- what is read --- */
 
