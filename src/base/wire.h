@@ -1,6 +1,7 @@
 /*
  * Messages between our processes. One table for each wire says a message's number, name, who may
- * send it and how large it may be; the enum, the checks and docs/wire.md come from it.
+ * send it and how large it may be. The enum and the checks come from it; a test compares it with
+ * docs/wire.md.
  *
  * On the wire a message is a ZeroMQ multipart: a header frame of 24 bytes (little endian), a body
  * frame (JSON object text or empty), and up to CG_MAX_FRAMES - 1 raw frames that are relayed

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from forging import LIBRARY
+from wire_table import VERSION
 
 # Everything that a kernel can put on iopub, and nothing else.
 PUBLISHED = {
@@ -85,8 +86,6 @@ def settled(client: Any, channel: str) -> list[Any]:
 
 @pytest.mark.parametrize("code", FORGERIES.values(), ids=FORGERIES.keys())
 def test_forged_messages(client: Any, code: str) -> None:
-    from kernel.harness import VERSION
-
     assert client.run(f"VERSION = {VERSION}\n{SETUP}").content["status"] == "ok"
     requests = [client.start(c, stop_on_error=False) for c in (code + "\ntime.sleep(0.05)", "'second'")]
     replies, deadline = [], time.monotonic() + 30 * client.slowness

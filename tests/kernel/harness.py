@@ -22,30 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from wire_table import HEADER, KERNEL, KERNEL_WIRE, TOOL, TOOL_WIRE, VERSION, WIRES
 
-WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 3
-KERNEL_TYPES = {
-    1: "KERNEL_READY",
-    11: "EXECUTE_REPLY",
-    12: "STREAM",
-    13: "DISPLAY_DATA",
-    14: "UPDATE_DISPLAY_DATA",
-    15: "EXECUTE_RESULT",
-    16: "CLEAR_OUTPUT",
-    17: "ERROR",
-    18: "INPUT_REQUEST",
-    24: "REPLY",
-    25: "COMM",
-    26: "DEBUG_EVENT",
-    27: "DENIED",
-    28: "INPUT_CANCEL",
-    29: "INPUT_WAIT",
-}
-EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, REQUEST = 10, 19, 20, 21, 23
-CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
-HEADER = struct.Struct("<2sBBHHQQ")
-MAX_STREAM = 65536
-
+MAX_STREAM = WIRES["kernel"].specs["STREAM"].raw_max
 KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"
 SLOWNESS = 5.0 if os.environ.get("CG_SANITIZED") else 1.0
 
@@ -268,7 +247,7 @@ class Kernel:
     # ---------------------------------------------------------------- sending
 
     def send(self, kind: int, ident: int = 0, body: dict[str, Any] | None = None, *raws: bytes) -> None:
-        frames = [pack(WIRE_KERNEL, kind, ident), json.dumps(body).encode() if body is not None else b""]
+        frames = [pack(KERNEL_WIRE, kind, ident), json.dumps(body).encode() if body is not None else b""]
         self.shell.send_multipart([*frames, *raws])
 
     def execute(self, code: str | bytes, **options: Any) -> int:
@@ -278,27 +257,27 @@ class Kernel:
         if not isinstance(extra, bytes):
             extra = json.dumps(extra).encode()
         body = {"silent": False, "store_history": True, "allow_stdin": False} | options
-        self.send(EXECUTE_REQUEST, cell, body, code if isinstance(code, bytes) else code.encode(), extra)
+        self.send(KERNEL.EXECUTE_REQUEST, cell, body, code if isinstance(code, bytes) else code.encode(), extra)
         return cell
 
     def request(self, kind: str, content: Any, *buffers: bytes, subshell: str | None = None) -> int:
         """Send REQUEST; returns its number."""
         ident = next(self._cells)
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send(REQUEST, ident, {"type": kind, "subshell": subshell}, data, *buffers)
+        self.send(KERNEL.REQUEST, ident, {"type": kind, "subshell": subshell}, data, *buffers)
         return ident
 
     def interrupt(self, cell: int) -> None:
-        self.send(INTERRUPT_REQUEST, cell)
+        self.send(KERNEL.INTERRUPT_REQUEST, cell)
 
     def answer_input(self, cell: int, text: str | None, question: int | None = None) -> None:
         """Answer the last question, or an older one."""
         body = {"eof": text is None, "question": self.question if question is None else question}
-        self.send(INPUT_REPLY, cell, body, (text or "").encode())
+        self.send(KERNEL.INPUT_REPLY, cell, body, (text or "").encode())
 
     def finish_call(self, ident: int, status: str, content: bytes) -> None:
         self.tools.send_multipart(
-            [pack(WIRE_TOOL, CALL_RESULT, ident), json.dumps({"status": status}).encode(), content]
+            [pack(TOOL_WIRE, TOOL.CALL_RESULT, ident), json.dumps({"status": status}).encode(), content]
         )
 
     # ---------------------------------------------------------------- receiving
@@ -306,7 +285,7 @@ class Kernel:
     def _serve_tools(self) -> None:
         head, body, *raw = self.tools.recv_multipart()
         _, _, _, kind, _, _, ident = HEADER.unpack(head)
-        if kind == CALL_CANCEL:
+        if kind == TOOL.CALL_CANCEL:
             self.cancelled.append(ident)
             return
         call = Call(ident, **json.loads(body), arguments=raw[0])
@@ -327,10 +306,10 @@ class Kernel:
             if self.shell in events:
                 head, body, *raw = self.shell.recv_multipart()
                 magic, version, wire, kind, flags, _, ident = HEADER.unpack(head)
-                assert (magic, version, wire) == (b"CG", VERSION, WIRE_KERNEL)
-                assert len(raw) <= 1 or KERNEL_TYPES[kind] in ("REPLY", "COMM")
+                assert (magic, version, wire) == (b"CG", VERSION, KERNEL_WIRE)
+                assert len(raw) <= 1 or KERNEL(kind).name in ("REPLY", "COMM")
                 content = raw[0] if raw else b""
-                message = Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), content, raw[1:])
+                message = Message(KERNEL(kind).name, flags, ident, json.loads(body or b"{}"), content, raw[1:])
                 if message.type == "INPUT_REQUEST":
                     self.question = message.body["question"]
                 return message

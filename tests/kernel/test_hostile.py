@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel.harness import EXECUTE_REQUEST, SLOWNESS, Kernel, Zygote
+from kernel.harness import SLOWNESS, Kernel, Zygote
 from processes import children
+from wire_table import KERNEL
 
 
 @pytest.mark.parametrize("sandbox", [True, False])
@@ -137,7 +138,7 @@ def test_bad_code_frame_ends_only_that_kernel(spawn: Callable[..., Kernel]) -> N
 
 
 def test_request_with_wrong_body_ends_the_kernel(kernel: Kernel) -> None:
-    kernel.send(EXECUTE_REQUEST, 1, {"silent": "yes"}, b"1", b"")
+    kernel.send(KERNEL.EXECUTE_REQUEST, 1, {"silent": "yes"}, b"1", b"")
     assert kernel.wait_gone() == (71, 0)
 
 

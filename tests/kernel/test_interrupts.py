@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel.harness import SHUTDOWN_REQUEST, SLOWNESS, Kernel
+from kernel.harness import SLOWNESS, Kernel
+from wire_table import KERNEL
 
 BUSY = [
     "while True: pass",
@@ -231,14 +232,14 @@ def test_requests_are_read_while_native_code_holds_the_interpreter(kernel: Kerne
 
 def test_shutdown_runs_atexit(kernel: Kernel, workspace: Path) -> None:
     kernel.run("import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
-    kernel.send(SHUTDOWN_REQUEST)
+    kernel.send(KERNEL.SHUTDOWN_REQUEST)
     assert kernel.wait_gone() == (0, 0)
     assert (workspace / "ended").read_text() == "yes"
 
 
 def test_output_of_atexit_arrives(kernel: Kernel) -> None:
     kernel.run("import atexit\natexit.register(print, 'good bye')")
-    kernel.send(SHUTDOWN_REQUEST)
+    kernel.send(KERNEL.SHUTDOWN_REQUEST)
     assert kernel.wait_for_text("good bye\n")
     assert kernel.wait_gone() == (0, 0)
 
@@ -248,14 +249,14 @@ def test_output_of_atexit_arrives(kernel: Kernel) -> None:
 )
 def test_shutdown_while_busy(kernel: Kernel, code: str) -> None:
     cell = start(kernel, code)
-    kernel.send(SHUTDOWN_REQUEST)
+    kernel.send(KERNEL.SHUTDOWN_REQUEST)
     assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
     assert kernel.wait_gone() == (0, 0)
 
 
 def test_shutdown_has_a_deadline(kernel: Kernel) -> None:
     kernel.run("import atexit, time\natexit.register(time.sleep, 100)")
-    kernel.send(SHUTDOWN_REQUEST)
+    kernel.send(KERNEL.SHUTDOWN_REQUEST)
     assert kernel.wait_gone() == (0, 0)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel.harness import REQUEST, Kernel
+from kernel.harness import Kernel
+from wire_table import KERNEL
 
 
 def complete(kernel: Kernel, code: str, pos: int | None = None) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def test_unknown_subshell(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"type": 5}, {"type": "x" * 100}, {"type": "comm_msg", "subshell": 5}])
 def test_a_request_that_breaks_the_wire_ends_the_kernel(kernel: Kernel, body: dict[str, Any]) -> None:
-    kernel.send(REQUEST, 1, body, b"{}")
+    kernel.send(KERNEL.REQUEST, 1, body, b"{}")
     assert kernel.wait_gone() == (71, 0)
 
 

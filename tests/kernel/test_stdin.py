@@ -1,6 +1,7 @@
 """input(), getpass() and sys.stdin."""
 
-from kernel.harness import INPUT_REPLY, Kernel, Message
+from kernel.harness import Kernel, Message
+from wire_table import KERNEL
 
 
 def answering(kernel: Kernel, *lines: str | None, prompts: list[dict[str, object]] | None = None):  # type: ignore[no-untyped-def]
@@ -106,7 +107,7 @@ def test_a_thread_that_asks_does_not_block_later_cells(kernel: Kernel) -> None:
 
 
 def test_reply_that_nobody_waits_for(kernel: Kernel) -> None:
-    kernel.send(INPUT_REPLY, 1, {"eof": False}, b"x")
+    kernel.send(KERNEL.INPUT_REPLY, 1, {"eof": False}, b"x")
     assert kernel.run("1").result == "1"
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,14 +19,8 @@ from typing import Any
 import pytest
 import zmq
 from processes import alive
+from wire_table import BROKER, BROKER_WIRE, HEADER, TOOL, TOOL_WIRE, VERSION
 
-HEADER = struct.Struct("<2sBBHHQQ")
-VERSION = 3
-TOOL, BROKER = 3, 4
-# Numbers of src/base/wire.h.
-CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
-TOOLD_READY, ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE, ASK, ASK_DECISION, ASK_CLOSED = range(1, 11)
-PROGRESS = 12
 FAKE = Path(__file__).with_name("fake_server.py")
 
 
@@ -70,7 +63,7 @@ class Peer:
 
     def expect(self, type: int, timeout: float = 10) -> Message:
         m = self.receive(timeout)
-        while m.type == PROGRESS != type and self.wire == BROKER:  # on a slow machine
+        while m.type == BROKER.PROGRESS != type and self.wire == BROKER_WIRE:  # on a slow machine
             m = self.receive(timeout)
         assert m.type == type, f"message {m.type} with {m.body} {m.raw!r} instead of {type}"
         return m
@@ -87,10 +80,10 @@ class Kernel(Peer):
     number: int  # that ATTACH gave it
 
     def call(self, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> None:
-        self.send(CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
+        self.send(TOOL.CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
 
     def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
-        m = self.expect(CALL_RESULT, timeout)
+        m = self.expect(TOOL.CALL_RESULT, timeout)
         assert m.id == id and set(m.body) == {"status"}
         return m.body["status"], m.raw
 
@@ -128,8 +121,8 @@ class ToolServer:
         sock = self.ctx.socket(zmq.DEALER)
         sock.linger = 0
         sock.connect(f"ipc://{path}")
-        self.broker = Peer(sock, BROKER, slowness)
-        assert self.broker.expect(TOOLD_READY).body == {}
+        self.broker = Peer(sock, BROKER_WIRE, slowness)
+        assert self.broker.expect(BROKER.TOOLD_READY).body == {}
         # What was started stays behind as the guard of the process that does the work.
         (self.inner,) = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
 
@@ -141,25 +134,25 @@ class ToolServer:
         sock = self.ctx.socket(zmq.DEALER)
         sock.linger = 0
         sock.bind(f"ipc://{path}")
-        self.broker.send(ATTACH, self.kernels, {"path": path}, session=session)
-        m = self.broker.expect(ATTACHED)
+        self.broker.send(BROKER.ATTACH, self.kernels, {"path": path}, session=session)
+        m = self.broker.expect(BROKER.ATTACHED)
         assert m.session == session and m.id == self.kernels and m.body == {}
-        kernel = Kernel(sock, TOOL, self.slowness)
+        kernel = Kernel(sock, TOOL_WIRE, self.slowness)
         kernel.number = self.kernels
         return kernel
 
     def detach(self, session: int = 1, keep: bool = False) -> None:
-        self.broker.send(DETACH, body={"keep_servers": keep}, session=session)
-        assert self.broker.expect(DETACHED).session == session
+        self.broker.send(BROKER.DETACH, body={"keep_servers": keep}, session=session)
+        assert self.broker.expect(BROKER.DETACHED).session == session
 
     def servers(self, servers: dict[str, Any], session: int = 1, timeout_ms: int = 0, timeout: float = 30) -> Any:
         self.broker.send(
-            SERVERS, 5, {"servers": servers, "out": str(self.out), "timeout_ms": timeout_ms}, session=session
+            BROKER.SERVERS, 5, {"servers": servers, "out": str(self.out), "timeout_ms": timeout_ms}, session=session
         )
         m = self.broker.receive(timeout)
-        while m.type == PROGRESS:  # on a slow machine
+        while m.type == BROKER.PROGRESS:  # on a slow machine
             m = self.broker.receive(timeout)
-        assert m.type == SERVERS_DONE
+        assert m.type == BROKER.SERVERS_DONE
         assert m.id == 5 and m.session == session
         return m.body
 
@@ -174,10 +167,10 @@ class ToolServer:
         return body["error"]["message"]
 
     def asked(self) -> Message:
-        return self.broker.expect(ASK)
+        return self.broker.expect(BROKER.ASK)
 
     def decide(self, ask: Message, accept: bool = True, reason: str = "") -> None:
-        self.broker.send(ASK_DECISION, ask.id, {"accept": accept, "reason": reason}, session=ask.session)
+        self.broker.send(BROKER.ASK_DECISION, ask.id, {"accept": accept, "reason": reason}, session=ask.session)
 
     def run(
         self, k: Kernel, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-CALL_RESULT, CALL_CANCEL, ASK_CLOSED, CALL = 2, 3, 10, 1
+from wire_table import BROKER, TOOL
 
 
 @pytest.fixture
@@ -369,7 +368,7 @@ def test_one_list_serves_all_calls_that_wait_for_it(ts, fake, tmp_path, waiting)
     ts.decide(asks[0])
     asks = [ts.asked() for _ in range(10)]
     assert {a.body["tool"] for a in asks} == {"brand_new"}
-    assert sorted(k.expect(CALL_RESULT).id for _ in range(2)) == [12, 20]
+    assert sorted(k.expect(TOOL.CALL_RESULT).id for _ in range(2)) == [12, 20]
     ts.broker.nothing()
     assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 2
 
@@ -386,11 +385,11 @@ def test_a_server_whose_tools_change_all_the_time_sends_one_list_at_a_time(ts, f
     # The first call has its answer from this list. The others wait for one that was asked for after the announcement.
     k.call(50, "fake", "answer_lists")
     ts.decide(ts.asked())
-    assert sorted(k.expect(CALL_RESULT).id for _ in range(2)) == [2, 50]
+    assert sorted(k.expect(TOOL.CALL_RESULT).id for _ in range(2)) == [2, 50]
     k.nothing()
     assert content(ts.run(k, 51, "fake", "echo")) == "{}"
     assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 3
-    k.send(CALL_CANCEL, 4)  # whose list it was that is under way
+    k.send(TOOL.CALL_CANCEL, 4)  # whose list it was that is under way
     assert k.result(4) == ("failed", b"cancelled")
     assert content(ts.run(k, 52, "fake", "echo")) == "{}"
     assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 4
@@ -401,7 +400,7 @@ def test_a_list_that_fails_leaves_nothing_for_known(ts, fake, tmp_path):
     ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="yes")})
     ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
     k.call(2, "fake", "brand_new")
-    k.send(CALL_CANCEL, 2)
+    k.send(TOOL.CALL_CANCEL, 2)
     assert k.result(2) == ("failed", b"cancelled")
     k.call(3, "fake", "brand_new")
     k.call(4, "fake", "answer_lists")
@@ -440,8 +439,8 @@ def test_a_flood_of_messages_fills_neither_memory_nor_the_log(ts, k, message):
 def test_cancel_while_asked(ts, k, lines):
     k.call(1, "fake", "echo")
     ask = ts.asked()
-    k.send(CALL_CANCEL, 1)
-    closed = ts.broker.expect(ASK_CLOSED)
+    k.send(TOOL.CALL_CANCEL, 1)
+    closed = ts.broker.expect(BROKER.ASK_CLOSED)
     assert closed.id == ask.id and closed.session == 1 and "cancel" in closed.body["why"]
     assert k.result(1) == ("failed", b"cancelled")
     ts.decide(ask)  # too late
@@ -453,7 +452,7 @@ def test_cancel_while_it_runs(ts, k, lines, waiting):
     k.call(1, "fake", "hang")
     ts.decide(ts.asked())
     waiting(lambda: b"tools/call" in lines()[-1], 5, "the call")
-    k.send(CALL_CANCEL, 1)
+    k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1) == ("failed", b"cancelled")
     waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be told")
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"
@@ -461,8 +460,8 @@ def test_cancel_while_it_runs(ts, k, lines, waiting):
 
 def test_cancel_of_what_is_over(ts, k):
     ts.run(k, 1, "fake", "echo")
-    k.send(CALL_CANCEL, 1)
-    k.send(CALL_CANCEL, 99)
+    k.send(TOOL.CALL_CANCEL, 1)
+    k.send(TOOL.CALL_CANCEL, 99)
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"
 
 

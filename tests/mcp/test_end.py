@@ -6,8 +6,7 @@ import signal
 import subprocess
 
 import pytest
-
-DETACH, DETACHED = 4, 5
+from wire_table import BROKER
 
 
 @pytest.fixture
@@ -37,8 +36,8 @@ HABITS = {
 def test_session_end(ts, add, what, is_alive, tmp_path):
     pids = add(**HABITS[what], **({"on_sigterm": str(tmp_path / "asked")} if what == "well behaved" else {}))
     assert all(map(is_alive, pids))
-    ts.broker.send(DETACH, body={"keep_servers": False}, session=1)
-    ts.broker.expect(DETACHED, 10)
+    ts.broker.send(BROKER.DETACH, body={"keep_servers": False}, session=1)
+    ts.broker.expect(BROKER.DETACHED, 10)
     assert not any(map(is_alive, pids))
     assert not (tmp_path / "asked").exists()  # the end of its input was enough
 

@@ -2,16 +2,13 @@
 
 import json
 import os
-import struct
 
 import pytest
-
-CALL, ASK_CLOSED, KERNEL_VIOLATION = 1, 10, 11
-ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 2, 3, 4, 5, 6, 7
+from wire_table import BROKER, BROKER_WIRE, HEADER, TOOL, TOOL_WIRE, VERSION
 
 
-def header(type=CALL, magic=b"CG", version=3, wire=3, id=1):
-    return struct.pack("<2sBBHHQQ", magic, version, wire, type, 0, 0, id)
+def header(type=TOOL.CALL, magic=b"CG", version=VERSION, wire=TOOL_WIRE, id=1):
+    return HEADER.pack(magic, version, wire, type, 0, 0, id)
 
 
 def body(**members):
@@ -23,9 +20,9 @@ BROKEN = {
     "header alone": [header()],
     "magic": [header(magic=b"XX"), body(), b"{}"],
     "version": [header(version=9), body(), b"{}"],
-    "another wire": [header(wire=4, type=9), b"{}"],
+    "another wire": [header(wire=BROKER_WIRE, type=BROKER.ASK_DECISION), b"{}"],
     "unknown type": [header(type=99), body(), b"{}"],
-    "a result": [header(type=2), b'{"status":"ok"}', b"{}"],
+    "a result": [header(type=TOOL.CALL_RESULT), b'{"status":"ok"}', b"{}"],
     "no arguments": [header(), body()],
     "two raw frames": [header(), body(), b"{}", b"{}"],
     "many frames": [header(), *[b"{}"] * 80],
@@ -38,7 +35,7 @@ BROKEN = {
     "long name": [header(), body(tool="x" * 300), b"{}"],
     "timeout is text": [header(), body(timeout_ms="1"), b"{}"],
     "timeout below 0": [header(), body(timeout_ms=-1), b"{}"],
-    "cancel with a body": [header(type=3), b"{}"],
+    "cancel with a body": [header(type=TOOL.CALL_CANCEL), b"{}"],
 }
 
 
@@ -55,13 +52,13 @@ def test_broken_message_ends_the_connection(ts, k, what):
     k.call(1, "fake", "echo")
     ask = ts.asked()
     k.sock.send_multipart(BROKEN[what])
-    told = ts.broker.expect(KERNEL_VIOLATION)
+    told = ts.broker.expect(BROKER.KERNEL_VIOLATION)
     assert told.session == 1 and told.id == 1 and told.body["what"]
     assert ask.body["kernel"] == 1
-    closed = ts.broker.expect(ASK_CLOSED)
+    closed = ts.broker.expect(BROKER.ASK_CLOSED)
     assert closed.id == ask.id and "rules" in closed.body["why"]
     ts.decide(ask)
-    k.send_if_connected(CALL, 2, {"server": "fake", "tool": "echo"}, b"{}", 0)
+    k.send_if_connected(TOOL.CALL, 2, {"server": "fake", "tool": "echo"}, b"{}", 0)
     k.nothing()
     ts.broker.nothing()
     assert "cut off" in ts.log()
@@ -75,8 +72,8 @@ def test_id_in_use(ts, k):
     k.call(1, "fake", "echo")
     ts.asked()
     k.call(1, "fake", "echo")
-    assert "in use" in ts.broker.expect(KERNEL_VIOLATION).body["what"]
-    ts.broker.expect(ASK_CLOSED)
+    assert "in use" in ts.broker.expect(BROKER.KERNEL_VIOLATION).body["what"]
+    ts.broker.expect(BROKER.ASK_CLOSED)
     k.nothing()
 
 
@@ -85,9 +82,9 @@ def test_too_many_calls(ts, k):
         k.call(i, "fake", "echo")
     for _ in range(256):
         ts.asked()
-    ts.broker.expect(KERNEL_VIOLATION)
+    ts.broker.expect(BROKER.KERNEL_VIOLATION)
     for _ in range(256):
-        ts.broker.expect(ASK_CLOSED)
+        ts.broker.expect(BROKER.ASK_CLOSED)
     ts.broker.nothing()
 
 
@@ -104,8 +101,8 @@ def test_too_many_bytes_of_arguments(ts, k):
 
 def detach(ts):
     """Whatever was asked before."""
-    ts.broker.send(DETACH, body={"keep_servers": True}, session=1)
-    while ts.broker.receive().type != DETACHED:
+    ts.broker.send(BROKER.DETACH, body={"keep_servers": True}, session=1)
+    while ts.broker.receive().type != BROKER.DETACHED:
         pass
 
 
@@ -135,9 +132,9 @@ def test_random_messages(start, fake):
 def test_detach_closes_what_is_asked(ts, k):
     k.call(1, "fake", "echo")
     ask = ts.asked()
-    ts.broker.send(DETACH, body={"keep_servers": True}, session=1)
-    assert ts.broker.expect(ASK_CLOSED).id == ask.id
-    ts.broker.expect(DETACHED)
+    ts.broker.send(BROKER.DETACH, body={"keep_servers": True}, session=1)
+    assert ts.broker.expect(BROKER.ASK_CLOSED).id == ask.id
+    ts.broker.expect(BROKER.DETACHED)
     k.nothing()
 
 
@@ -168,9 +165,9 @@ def test_second_attach_replaces_the_first(ts, k):
     ts.kernels += 1
     sock = ts.ctx.socket(k.sock.type)
     sock.bind(f"ipc://{ts.folder}/k{ts.kernels}")
-    ts.broker.send(ATTACH, body={"path": f"{ts.folder}/k{ts.kernels}"}, session=1)
-    assert ts.broker.expect(ASK_CLOSED).id == ask.id
-    ts.broker.expect(ATTACHED)
+    ts.broker.send(BROKER.ATTACH, body={"path": f"{ts.folder}/k{ts.kernels}"}, session=1)
+    assert ts.broker.expect(BROKER.ASK_CLOSED).id == ask.id
+    ts.broker.expect(BROKER.ATTACHED)
     k.nothing()
 
 
@@ -180,10 +177,10 @@ def test_detach_of_what_is_not_there(ts):
 
 
 def test_attach_without_a_usable_path(ts):
-    ts.broker.send(ATTACH, body={"path": "/" + "x" * 300}, session=1)
-    assert "error" in ts.broker.expect(ATTACHED).body
-    ts.broker.send(ATTACH, body={}, session=1)
-    assert "error" in ts.broker.expect(ATTACHED).body
+    ts.broker.send(BROKER.ATTACH, body={"path": "/" + "x" * 300}, session=1)
+    assert "error" in ts.broker.expect(BROKER.ATTACHED).body
+    ts.broker.send(BROKER.ATTACH, body={}, session=1)
+    assert "error" in ts.broker.expect(BROKER.ATTACHED).body
 
 
 @pytest.mark.parametrize(
@@ -199,17 +196,17 @@ def test_attach_without_a_usable_path(ts):
     ],
 )
 def test_bad_servers_request_is_answered(ts, bad):
-    ts.broker.send(SERVERS, 9, bad, session=1)
-    m = ts.broker.expect(SERVERS_DONE)
+    ts.broker.send(BROKER.SERVERS, 9, bad, session=1)
+    m = ts.broker.expect(BROKER.SERVERS_DONE)
     assert m.id == 9 and m.body["error"]["message"]
 
 
 def test_servers_request_of_a_session_that_ends(ts, fake):
-    ts.broker.send(SERVERS, 3, {"servers": {"slow": fake(initialize="hang")}, "out": str(ts.out)}, session=1)
-    ts.broker.send(DETACH, body={"keep_servers": False}, session=1)
-    m = ts.broker.expect(SERVERS_DONE)
+    ts.broker.send(BROKER.SERVERS, 3, {"servers": {"slow": fake(initialize="hang")}, "out": str(ts.out)}, session=1)
+    ts.broker.send(BROKER.DETACH, body={"keep_servers": False}, session=1)
+    m = ts.broker.expect(BROKER.SERVERS_DONE)
     assert m.id == 3 and "ended" in m.body["error"]["message"]
-    ts.broker.expect(DETACHED)
+    ts.broker.expect(BROKER.DETACHED)
 
 
 def test_a_supervisor_that_breaks_the_rules(start):

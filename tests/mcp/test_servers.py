@@ -3,8 +3,7 @@
 import json
 
 import pytest
-
-DETACH, DETACHED, SERVERS, SERVERS_DONE = 4, 5, 6, 7
+from wire_table import BROKER
 
 
 def test_adds_and_writes_wrappers(ts, fake):
@@ -164,13 +163,13 @@ def test_one_that_failed_can_be_added_later(ts, fake):
 def test_progress_and_start_timeout(ts, fake):
     """A server that does not answer is reported until its own time is over."""
     servers = {"slow": fake(initialize="hang") | {"startTimeout": 5}, "b": fake()}
-    ts.broker.send(SERVERS, 5, {"servers": servers, "out": str(ts.out), "timeout_ms": 1000}, session=1)
+    ts.broker.send(BROKER.SERVERS, 5, {"servers": servers, "out": str(ts.out), "timeout_ms": 1000}, session=1)
     m = ts.broker.expect(12)
     assert m.session == 1 and m.id == 5
     assert m.body["text"].startswith('waiting for MCP server "slow" (') and m.body["text"].endswith("s of 5 s")
     while m.type == 12:
         m = ts.broker.receive()
-    assert m.type == SERVERS_DONE
+    assert m.type == BROKER.SERVERS_DONE
     assert "5000 ms" in m.body["report"]["slow"]["error"] and "startTimeout" in m.body["report"]["slow"]["error"]
     assert m.body["report"]["b"]["package"] == "b"
 
@@ -280,21 +279,21 @@ def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
     ts.add({"fake": fake()})
     body = {"servers": {"large": fake(many=10_000)}, "out": str(ts.folder / "out2"), "timeout_ms": 0}
     (ts.folder / "out2").mkdir()
-    ts.broker.send(SERVERS, 6, body, session=2)
+    ts.broker.send(BROKER.SERVERS, 6, body, session=2)
     waiting(lambda: list(ts.folder.glob("out2/mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
     assert ts.run(k, 1, "fake", "echo")[0] == "ok"  # which expects ASK, and nothing before it
-    done = ts.broker.expect(SERVERS_DONE, 60)
+    done = ts.broker.expect(BROKER.SERVERS_DONE, 60)
     assert done.id == 6 and "report" in done.body
 
 
 def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
     """Two wait while the first is long at it; one of them has too many servers together with the first."""
     body = {"out": str(ts.out), "timeout_ms": 0}
-    ts.broker.send(SERVERS, 6, {**body, "servers": {"large": fake(many=10_000)}})
+    ts.broker.send(BROKER.SERVERS, 6, {**body, "servers": {"large": fake(many=10_000)}})
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
-    ts.broker.send(SERVERS, 8, {**body, "servers": {"small": fake()}})
-    ts.broker.send(SERVERS, 7, {**body, "servers": {f"s{i}": fake() for i in range(64)}})
-    done = {m.id: m.body for m in (ts.broker.expect(SERVERS_DONE, 60) for _ in range(3))}
+    ts.broker.send(BROKER.SERVERS, 8, {**body, "servers": {"small": fake()}})
+    ts.broker.send(BROKER.SERVERS, 7, {**body, "servers": {f"s{i}": fake() for i in range(64)}})
+    done = {m.id: m.body for m in (ts.broker.expect(BROKER.SERVERS_DONE, 60) for _ in range(3))}
     assert "report" in done[6] and "report" in done[8]
     assert "at most 64 MCP servers" in done[7]["error"]["message"]
 
@@ -302,14 +301,14 @@ def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
 def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     """It is told to have ended when nothing writes to its folder any more."""
     body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
-    ts.broker.send(SERVERS, 6, body, session=2)
+    ts.broker.send(BROKER.SERVERS, 6, body, session=2)
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
-    ts.broker.send(SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
-    ts.broker.send(DETACH, 9, {"keep_servers": False}, session=2)
-    failed = [ts.broker.expect(SERVERS_DONE, 60) for _ in range(2)]
+    ts.broker.send(BROKER.SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
+    ts.broker.send(BROKER.DETACH, 9, {"keep_servers": False}, session=2)
+    failed = [ts.broker.expect(BROKER.SERVERS_DONE, 60) for _ in range(2)]
     assert sorted(m.id for m in failed) == [6, 7]
     assert all("the session has ended" in m.body["error"]["message"] for m in failed)
-    ts.broker.expect(DETACHED, 60)
+    ts.broker.expect(BROKER.DETACHED, 60)
     assert not list(ts.out.glob("mcptools/.tmp-*"))
 
 
