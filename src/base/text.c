@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <string.h>
+#include <sys/random.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -293,4 +294,27 @@ int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max
                       struct cg_err *err)
 {
         return render(b, text, len, max, what, err);
+}
+
+void cg_hex(char *out, const void *bytes, size_t n)
+{
+        static const char digits[] = "0123456789abcdef";
+        const unsigned char *p = bytes;
+
+        for (size_t i = 0; i < n; i++) {
+                *out++ = digits[p[i] >> 4];
+                *out++ = digits[p[i] & 15];
+        }
+        *out = '\0';
+}
+
+int cg_random_hex(char *out, size_t n, struct cg_err *err)
+{
+        unsigned char raw[256];
+
+        if (n > sizeof(raw) || getrandom(raw, n, 0) != (ssize_t)n)
+                return cg_fail_errno(err, "random numbers");
+        cg_hex(out, raw, n);
+        explicit_bzero(raw, sizeof(raw));
+        return 0;
 }

@@ -82,4 +82,9 @@ struct cg_text_scan {
  */
 bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint32_t c);
 
+/* Writes @n bytes as 2 * @n lower-case hexadecimal digits and a NUL. */
+void cg_hex(char *out, const void *bytes, size_t n);
+/* The same with @n random bytes, at most 256. */
+int cg_random_hex(char *out, size_t n, struct cg_err *err);
+
 #endif

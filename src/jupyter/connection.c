@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,10 +13,12 @@
 #include <zmq.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 
-#define MAX_FILE 65536u
-#define RETRY_MS 10
+#define MAX_FILE  65536u
+#define RETRY_MS  10
+#define KEY_BYTES 24 /* of a new signature key */
 /*
  * A peer that vanished, for example with a cable pulled out, is noticed after idle + count *
  * interval seconds.
@@ -39,17 +40,18 @@ const char *cg_jchannel_key(enum cg_jchannel channel)
 
 /* ------------------------------------------------------------------ reading */
 
-static json_t *new_file(void)
+static json_t *new_file(struct cg_err *err)
 {
-        unsigned char random[24];
-        char key[sizeof(random) * 2 + 1];
+        char key[2 * KEY_BYTES + 1];
         json_t *o;
 
-        randombytes_buf(random, sizeof(random));
-        sodium_bin2hex(key, sizeof(key), random, sizeof(random));
+        if (cg_random_hex(key, KEY_BYTES, err) < 0)
+                return NULL;
         o = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key,
                       "signature_scheme", "hmac-sha256");
-        sodium_memzero(key, sizeof(key));
+        explicit_bzero(key, sizeof(key));
+        if (!o)
+                cg_fail(err, CG_E_NOMEM, "connection file");
         return o;
 }
 
@@ -112,9 +114,9 @@ static int read_file(struct cg_jconn *c, struct cg_err *err)
         int r = cg_read_file(c->path, MAX_FILE, &text, &len, err);
 
         if (r < 0 && err->sys_errno == ENOENT) {
-                c->file = new_file();
+                c->file = new_file(err);
                 c->made = c->changed = true;
-                return c->file ? 0 : cg_fail(err, CG_E_NOMEM, "connection file");
+                return c->file ? 0 : err->code;
         }
         if (r == 0)
                 r = cg_json_object(text, len, c->path, &c->file, err);

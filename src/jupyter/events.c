@@ -228,7 +228,10 @@ static void fresh_kernel(struct front *f)
         cg_control_forget(f);
         memset(f->known, 0, sizeof(f->known));
         f->count = 0;
-        cg_jidentity_init(&f->me);
+        if (cg_jidentity_init(&f->me, &f->end_err) < 0) {
+                cg_front_stop(f);
+                return;
+        }
         cg_iopub_status(&f->iopub, NULL, "starting");
         cg_iopub_status(&f->iopub, NULL, "idle");
 }

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -456,16 +455,15 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         int r;
 
         *hangs = false;
-        if (!f || sodium_init() < 0) {
-                free(f);
+        if (!f)
                 return cg_fail(err, CG_E_NOMEM, "front");
-        }
         f->o = o;
         f->signal_fd = f->parent_fd = -1;
         f->main.tail = &f->main.first;
         f->control.tail = &f->control.first;
-        cg_jidentity_init(&f->me);
-        r = start(f, err);
+        r = cg_jidentity_init(&f->me, err);
+        if (r == 0)
+                r = start(f, err);
         if (r == 0)
                 serve(f);
         if (r == 0 && f->end_err.code < 0) {

@@ -5,7 +5,7 @@
  */
 #include "jupyter/message.h"
 
-#include <sodium.h>
+#include <nettle/memops.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static uint32_t *bucket(struct cg_jreplay *r, const unsigned char *digest)
 static bool was_seen(struct cg_jreplay *r, const unsigned char *digest)
 {
         for (uint32_t i = *bucket(r, digest); i; i = r->next[i - 1])
-                if (sodium_memcmp(r->digests[i - 1], digest, DIGEST) == 0)
+                if (memeql_sec(r->digests[i - 1], digest, DIGEST))
                         return true;
         return false;
 }
@@ -91,7 +91,7 @@ int cg_jsign_init(struct cg_jsign *s, const char *key, size_t len, struct cg_err
 void cg_jsign_fini(struct cg_jsign *s)
 {
         free(s->seen);
-        sodium_memzero(s, sizeof(*s));
+        explicit_bzero(s, sizeof(*s));
 }
 
 static void digest(const struct cg_jsign *s, const struct cg_slice parts[4], unsigned char out[DIGEST])
@@ -111,7 +111,7 @@ void cg_jsign_make(const struct cg_jsign *s, const struct cg_slice parts[4], cha
         if (!s->on)
                 return;
         digest(s, parts, d);
-        sodium_bin2hex(hex, CG_JSIGN_HEX + 1, d, sizeof(d));
+        cg_hex(hex, d, sizeof(d));
 }
 
 int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
@@ -126,8 +126,8 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct c
                 return cg_fail(err, CG_E_PROTO, "the signature has %zu bytes instead of %u", signature.len,
                                CG_JSIGN_HEX);
         digest(s, parts, d);
-        sodium_bin2hex(hex, sizeof(hex), d, sizeof(d));
-        if (sodium_memcmp(hex, signature.p, CG_JSIGN_HEX) != 0)
+        cg_hex(hex, d, sizeof(d));
+        if (!memeql_sec(hex, signature.p, CG_JSIGN_HEX))
                 return cg_fail(err, CG_E_PROTO, "the signature is wrong: the sender has another key");
         if (was_seen(s->seen, d))
                 return cg_fail(err, CG_E_PROTO, "the message was sent before: replayed");
@@ -376,16 +376,15 @@ static const char *user_name(void)
         return strlen(name) < 64 ? name : "user";
 }
 
-void cg_jidentity_init(struct cg_jidentity *id)
+int cg_jidentity_init(struct cg_jidentity *id, struct cg_err *err)
 {
-        unsigned char random[16];
-
         *id = (struct cg_jidentity){ .date_s = -1 };
-        randombytes_buf(random, sizeof(random));
-        sodium_bin2hex(id->session, sizeof(id->session), random, sizeof(random));
+        if (cg_random_hex(id->session, 16, err) < 0)
+                return -1;
         snprintf(id->id_prefix, sizeof(id->id_prefix), "%s_%u_", id->session, (unsigned)getpid());
         snprintf(id->middle, sizeof(id->middle), "\",\"username\":\"%s\",\"session\":\"%s\",\"date\":\"",
                  user_name(), id->session);
+        return 0;
 }
 
 static char *put(char *p, const char *end, const char *s)

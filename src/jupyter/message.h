@@ -101,7 +101,7 @@ struct cg_jidentity {
         int64_t date_s;
 };
 
-void cg_jidentity_init(struct cg_jidentity *id);
+int cg_jidentity_init(struct cg_jidentity *id, struct cg_err *err);
 
 struct cg_jout {
         const char *type;

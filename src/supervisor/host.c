@@ -4,16 +4,15 @@
  */
 #include "supervisor/host.h"
 
-#include <sodium.h>
-
 #include <errno.h>
 #include <fcntl.h>
+#include <nettle/memops.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/attach.h"
@@ -118,17 +117,6 @@ static bool same_user(int fd)
         return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
 }
 
-static int make_token(char token[33])
-{
-        unsigned char raw[16];
-
-        if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
-                return -1;
-        for (size_t i = 0; i < sizeof(raw); i++)
-                sprintf(token + 2 * i, "%02x", raw[i]);
-        return 0;
-}
-
 static void on_life_connect(struct watch *w)
 {
         struct sup *s = w->data;
@@ -148,7 +136,8 @@ static void on_life_connect(struct watch *w)
                 return;
         h->sup = s;
         h->number = ++s->next_host;
-        if (make_token(h->token) < 0 || cg_sup_watch_start(s, &h->lifeline, fd, on_life, h, &err) < 0) {
+        if (cg_random_hex(h->token, 16, &err) < 0 ||
+            cg_sup_watch_start(s, &h->lifeline, fd, on_life, h, &err) < 0) {
                 free(h);
                 return;
         }
@@ -167,8 +156,7 @@ static void on_life_connect(struct watch *w)
 static struct host *host_by_token(struct sup *s, const char *token)
 {
         for (struct host *h = s->hosts; h; h = h->next)
-                if (!h->link && h->lifeline.active && strlen(token) == 32 &&
-                    sodium_memcmp(h->token, token, 32) == 0)
+                if (!h->link && h->lifeline.active && strlen(token) == 32 && memeql_sec(h->token, token, 32))
                         return h;
         return NULL;
 }
@@ -190,7 +178,7 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
                 return;
         }
         /* a token is used once; its first 8 digits identify the host in the log */
-        sodium_memzero(h->token + 8, sizeof(h->token) - 9);
+        explicit_bzero(h->token + 8, sizeof(h->token) - 9);
         h->link = l;
         l->host = h;
         s->n_unauthenticated--;

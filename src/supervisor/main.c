@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -312,7 +311,7 @@ int main(int argc, char **argv)
 #ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */
 #endif
-        if (sodium_init() < 0 || start(s, &err) < 0) {
+        if (start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
                 report_start(&err);
                 status = 1;

@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
@@ -605,7 +605,6 @@ struct session *cg_sup_session_find(struct sup *s, const struct host *h, uint64_
 static int make_identity(struct session *ss, struct cg_err *err)
 {
         struct sup *s = ss->sup;
-        unsigned char raw[16];
         char lib[160];
 
         if (s->n_sessions >= CG_MAX_SESSIONS - 1)
@@ -614,11 +613,8 @@ static int make_identity(struct session *ss, struct cg_err *err)
                 ss->number = ++s->next_session;
         while (s->sessions[ss->number % CG_MAX_SESSIONS]);
 
-        if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
-                return cg_fail_errno(err, "getrandom");
-        for (size_t i = 0; i < sizeof(raw); i++)
-                sprintf(ss->id + 2 * i, "%02x", raw[i]);
-
+        if (cg_random_hex(ss->id, 16, err) < 0)
+                return -1;
         if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
                 ss->dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "session");

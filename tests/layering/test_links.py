@@ -9,7 +9,7 @@ import pytest
 # Libraries that exactly one program may need, by the start of their name.
 RESERVED = {
     "libpython": {"cellgate-kernel"},
-    "libcurl": {"cellgate-toolserver"},
+    "libcurl": set(),
     "libsqlite3": set(),
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
     "libpcre2": set(),

@@ -658,6 +658,21 @@ static void test_proc_stat(void **state)
         assert_int_equal(cg_proc_of_entry("self"), 0);
 }
 
+static void test_hex(void **state)
+{
+        char a[33], b[33];
+        struct cg_err err;
+
+        (void)state;
+        cg_hex(a, "\x00\x0f\xa5\xff", 4);
+        assert_string_equal(a, "000fa5ff");
+        assert_int_equal(cg_random_hex(a, 16, &err), 0);
+        assert_int_equal(cg_random_hex(b, 16, &err), 0);
+        assert_int_equal(strspn(a, "0123456789abcdef"), 32);
+        assert_int_equal(strlen(b), 32);
+        assert_string_not_equal(a, b);
+}
+
 static void test_utf8_put(void **state)
 {
         static const uint32_t points[] = { 0, 0x7f, 0x80, 0x7ff, 0x800, 0xffff, 0x10000, 0x10ffff };
@@ -699,6 +714,7 @@ int main(void)
                 cmocka_unit_test(test_remove_tree_has_an_end),
                 cmocka_unit_test(test_base64),
                 cmocka_unit_test(test_proc_stat),
+                cmocka_unit_test(test_hex),
                 cmocka_unit_test(test_utf8_put),
                 cmocka_unit_test(test_real_path),
         };

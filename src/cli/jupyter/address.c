@@ -3,7 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <sodium.h>
+#include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/kernel_env.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "config.h"
 
@@ -37,13 +38,13 @@ static int make_own_dir(const char *path, struct cg_err *err)
                 path);
 }
 
-static void add(crypto_generichash_state *h, const char *s)
+static void add(struct sha256_ctx *h, const char *s)
 {
-        crypto_generichash_update(h, (const unsigned char *)s, strlen(s) + 1);
+        sha256_update(h, strlen(s) + 1, (const uint8_t *)s);
 }
 
 /* A replaced program changes the address: an old supervisor must not serve a new kernel. */
-static void add_program(crypto_generichash_state *h, const char *path)
+static void add_program(struct sha256_ctx *h, const char *path)
 {
         char text[128];
         struct stat st;
@@ -58,14 +59,14 @@ static void add_program(crypto_generichash_state *h, const char *path)
 
 int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err)
 {
-        crypto_generichash_state h;
-        unsigned char digest[crypto_generichash_BYTES];
+        struct sha256_ctx h;
+        uint8_t digest[SHA256_DIGEST_SIZE];
         cg_auto_free char *state = NULL;
         char parent[128], hex[13];
 
         if (runtime_dir(parent, sizeof(parent), err) < 0 || make_own_dir(parent, err) < 0)
                 return -1;
-        crypto_generichash_init(&h, NULL, 0, sizeof(digest));
+        sha256_init(&h);
         add(&h, cg_version());
         add(&h, preload ? preload : "");
         add(&h, kernel_env ? kernel_env : "");
@@ -77,8 +78,8 @@ int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_
                 add_program(&h, state);
         add_program(&h, CG_LIBEXECDIR "/cellgate-supervisor");
         add_program(&h, CG_LIBEXECDIR "/cellgate-kernel");
-        crypto_generichash_final(&h, digest, sizeof(digest));
-        sodium_bin2hex(hex, sizeof(hex), digest, (sizeof(hex) - 1) / 2);
+        sha256_digest(&h, sizeof(digest), digest);
+        cg_hex(hex, digest, (sizeof(hex) - 1) / 2);
         if (snprintf(buf, size, "%s/" PREFIX "%s", parent, hex) >= (int)size)
                 return cg_fail(err, CG_E_LIMIT, "path of the supervisor's folder is too long");
         return 0;

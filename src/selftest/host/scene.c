@@ -16,7 +16,6 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
-#include <sys/random.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -27,6 +26,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "selftest/host/selftest.h"
 #include "config.h"
@@ -409,17 +409,6 @@ static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
         return 0;
 }
 
-static int make_secret(struct cg_scene *s, struct cg_err *err)
-{
-        unsigned char raw[16];
-
-        if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
-                return cg_fail_errno(err, "selftest: random numbers");
-        for (size_t i = 0; i < sizeof(raw); i++)
-                snprintf(s->secret + 2 * i, 3, "%02x", raw[i]);
-        return 0;
-}
-
 int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -440,7 +429,7 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
                                 .mqueue = -1,
                                 .key = -1 };
         cg_buf_init(&s->text, SCENE_MAX);
-        if (make_secret(s, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 ||
+        if (cg_random_hex(s->secret, 16, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 ||
             make_sockets(s, err) < 0 || make_shared(s, err) < 0 || make_key(s, err) < 0 ||
             make_terminal(s) < 0 || start_canary(s, err) < 0 || find_loopback_name(s, err) < 0)
                 return -1;
