@@ -14,7 +14,7 @@ from math import inf, isinf, prod
 __all__ = ["matches"]
 
 _STEPS = 10_000_000
-"""Most ways of matching that one check may try, about a second."""
+"""Limit of the tokens that one check may try, over all ways of matching: about a second."""
 _LENGTH = 5000
 """Most characters of a pattern."""
 _CHOICES = 200
@@ -50,26 +50,26 @@ def matches(pattern: str, text: str) -> bool | None:
 
 @lru_cache(500)
 def _compile(source: str) -> tuple[re.Pattern[str], int, int] | None:
-    """The pattern and its cost: up to factor * length ** power ways. None: not in the subset."""
+    """The pattern and its cost: up to factor * length ** power tokens. None: not in the subset."""
     try:
-        translated, ways, repeated = _translate(source)
+        translated, ways, tokens = _translate(source)
         regex = re.compile(translated, re.ASCII)
     except (re.error, ValueError, IndexError, OverflowError, RecursionError):
         return None
     power = sum(map(isinf, ways))
-    factor = (1 + repeated) * prod(int(n) for n in ways if not isinf(n))
+    factor = (1 + tokens) * prod(int(n) for n in ways if not isinf(n))
     return (regex, power, factor) if power <= 8 and factor <= _STEPS else None
 
 
 def _translate(source: str) -> tuple[str, list[float], int]:
-    """The pattern for Python, the number of ways of each choice in it, and its fixed repetitions.
+    """The pattern for Python, the number of ways of each choice in it, and the tokens of one way.
 
     Raises ValueError or IndexError for a pattern that is not in the subset.
     """
     out: list[str] = []
     ways: list[float] = [1]  # alternatives of groups and counts of repeats; inf: the text's length
-    repeated = 0
-    groups = [(0, 0)]  # open groups: their index in ways, and repeated at their start
+    tokens = 0  # with fixed repetitions written out
+    groups = [(0, 0)]  # open groups: their index in ways, and tokens at their start
     at = 0
     if len(source) > _LENGTH:
         raise ValueError("long")
@@ -80,7 +80,7 @@ def _translate(source: str) -> tuple[str, list[float], int]:
         kind, text, at = token.lastgroup, token[0], token.end()
         group: tuple[int, int] | None = None
         if kind == "open":
-            groups.append((len(ways), repeated))
+            groups.append((len(ways), tokens))
             ways.append(1)
             out.append("(?:")
             continue
@@ -88,6 +88,8 @@ def _translate(source: str) -> tuple[str, list[float], int]:
             group = groups.pop()
         elif kind == "or":
             ways[groups[-1][0]] += 1
+        else:
+            tokens += 1
         out.append(_translate_token(kind, text))
         repeat = _REPEAT.match(source, at)
         if repeat is not None:
@@ -99,8 +101,8 @@ def _translate(source: str) -> tuple[str, list[float], int]:
                 if isinf(high) or (len(ways) - start) * high > _CHOICES:
                     raise ValueError("repeated group")
                 ways[start:] *= int(high)
-                repeated = before + (repeated - before) * int(high)
-            repeated += max(0, low - 1)
+                tokens = before + (tokens - before) * int(high)
+            tokens += max(0, low - 1)
             ways.append(high - low + 1)
             out.append(repeat[0])
             at = repeat.end()
@@ -110,7 +112,7 @@ def _translate(source: str) -> tuple[str, list[float], int]:
         raise ValueError("open group")
     if not source.startswith("^") or ways[0] != 1:
         ways.append(inf)  # it may match from each character on
-    return "".join(out), ways, repeated
+    return "".join(out), ways, tokens
 
 
 def _bounds(repeat: re.Match[str]) -> tuple[int, float]:

@@ -111,6 +111,16 @@ def test_long_texts_are_left_to_the_server() -> None:
     assert matches("^a*b*c*$", "a" * 1000) is None
 
 
+def test_the_length_of_a_pattern_counts() -> None:
+    """One way of matching may try each token of the pattern."""
+    from cellgate_tools._pattern import matches
+
+    pattern = "[ab]" * 1000 + "c"
+    assert matches(pattern, "a" * 5000) is False
+    assert matches(pattern, "a" * 100000) is None
+    assert matches("(?:[ab][ab]){100}c", "a" * 100000) is None
+
+
 @pytest.mark.parametrize(
     "schema",
     [
