@@ -69,6 +69,7 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         pthread_mutex_init(&io->lock, &attr);
         pthread_mutex_init(&io->out_lock, &attr);
         pthread_mutexattr_destroy(&attr);
+        pthread_cond_init(&io->control_queued, NULL);
         link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
                   cg_io_on_kernel_msg);
         link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, cg_io_on_tool_msg);

@@ -93,6 +93,11 @@ void cg_io_shell_gone(struct cg_shell *sh);
 int cg_io_request_fd(const struct cg_shell *sh);
 /* The next request or NULL (caller: cg_request_free()). */
 struct cg_request *cg_io_next_request(struct cg_shell *sh);
+/*
+ * Waits for the next request of the control shell, without a descriptor, which a cell could close
+ * (caller: cg_request_free()).
+ */
+struct cg_request *cg_io_wait_control(struct cg_io *io);
 /* The next request if it is an offer, else NULL. */
 struct cg_request *cg_io_next_offer(struct cg_shell *sh);
 struct cg_request *cg_request_free(struct cg_request *req);

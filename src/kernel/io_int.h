@@ -110,8 +110,9 @@ struct cg_io {
         bool blocked; /* the socket of the kernel wire is full; dequeued messages wait in conn */
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
-        uint64_t last_cell;  /* the cell that ended last */
-        uint64_t named_cell; /* cg_io_set_running() */
+        pthread_cond_t control_queued; /* a request of the control shell was queued */
+        uint64_t last_cell;            /* the cell that ended last */
+        uint64_t named_cell;           /* cg_io_set_running() */
         struct cg_wait *waits;
         uint64_t last_call, sent_call;              /* number of the last CALL, of the last sent one */
         uint64_t last_question;                     /* number of the last INPUT_REQUEST */

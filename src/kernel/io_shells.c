@@ -190,6 +190,7 @@ bool cg_io_push_control(struct cg_io *io, struct cg_request *req)
         }
         pthread_mutex_lock(&io->lock);
         cg_io_push_request_locked(&io->shells[CONTROL], req);
+        pthread_cond_signal(&io->control_queued);
         pthread_mutex_unlock(&io->lock);
         return true;
 }
@@ -219,6 +220,20 @@ struct cg_request *cg_io_next_request(struct cg_shell *sh)
                 unqueue_locked(sh);
         }
         pthread_mutex_unlock(&sh->io->lock);
+        return req;
+}
+
+struct cg_request *cg_io_wait_control(struct cg_io *io)
+{
+        struct cg_shell *sh = &io->shells[CONTROL];
+        struct cg_request *req;
+
+        pthread_mutex_lock(&io->lock);
+        while (!sh->head)
+                pthread_cond_wait(&io->control_queued, &io->lock);
+        req = sh->head;
+        unqueue_locked(sh);
+        pthread_mutex_unlock(&io->lock);
         return req;
 }
 

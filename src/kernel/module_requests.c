@@ -4,11 +4,9 @@
 
 #include "kernel/module_int.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------ shells */
 
@@ -391,24 +389,16 @@ static void serve_control(PyObject *module, struct cg_request *req)
 
 void cg_py_module_control(void *module)
 {
-        /* never released: objects may refer to this thread state */
-        PyGILState_STATE gil = PyGILState_Ensure();
-        struct cg_shell *sh = cg_io_shell(cg_py_io(module), CG_IO_CONTROL);
-        struct pollfd p = { .fd = cg_io_request_fd(sh), .events = POLLIN };
+        struct cg_io *io = cg_py_io(module);
+        struct cg_request *req;
 
+        PyGILState_Ensure(); /* never released: objects may refer to this thread state */
         for (;;) {
-                struct cg_request *req = cg_io_next_request(sh);
-
-                if (req) {
-                        serve_control(module, req);
-                        continue;
-                }
                 Py_BEGIN_ALLOW_THREADS
-                if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
-                        sleep(1); /* a cell has closed the descriptor: do not spin */
+                req = cg_io_wait_control(io);
                 Py_END_ALLOW_THREADS
+                serve_control(module, req);
         }
-        PyGILState_Release(gil);
 }
 
 static PyObject *m_answer(PyObject *module, PyObject *args)
