@@ -57,6 +57,30 @@ bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
         return false;
 }
 
+int cg_sup_server_refuse(struct check *c, const char *what, const char *path, const char *why)
+{
+        cg_auto_free struct check *one = malloc(sizeof(*one));
+        char whose[PATH_MAX + 64] = "";
+
+        /* The first view whose cells decide what @path is: of the session itself, or of another. */
+        for (size_t i = 0; one && i < c->n_views; i++) {
+                *one = *c;
+                one->views = &c->views[i];
+                one->n_views = 1;
+                if (!cg_sup_file_is_exposed(one, path) && !cg_sup_file_holds_write_root(one, path))
+                        continue;
+                if (one->views->options != c->scope->options)
+                        snprintf(whose, sizeof(whose), " (cells of another session, whose workspace is %s)",
+                                 one->views->workspace);
+                break;
+        }
+        return cg_fail(c->err, CG_E_INVAL,
+                       "MCP server \"%s\": %s %s: %s%s. The server would run outside of the sandbox what "
+                       "cells put there. Keep it in a folder that cells cannot write, deny writing there "
+                       "(\"denyWrite\" in the settings file), or give the server a \"sandbox\" of its own",
+                       c->name, what, path, why, whose);
+}
+
 /* The home folder of the user that "~NAME/..." names. */
 static bool named_home(const char *spelled, char ret[PATH_MAX])
 {
@@ -106,11 +130,6 @@ static bool piece_is_exposed(const struct check *c, const char *piece, char foun
                cg_sup_file_is_exposed(c, found);
 }
 
-static bool ends_name(char ch)
-{
-        return !isalnum((unsigned char)ch) && !strchr("._-", ch);
-}
-
 /* @root where it stands in @text in letters, whatever is around it: "cd /work && npm start". */
 static bool names_folder(const struct check *c, const char *root, const char *text, char found[PATH_MAX])
 {
@@ -121,27 +140,12 @@ static bool names_folder(const struct check *c, const char *root, const char *te
         for (const char *p = text; (p = strstr(p, root)); p++) {
                 size_t len = n + strcspn(p + n, " \t\n:;,='\"`|&<>()");
 
-                if ((p[n] && p[n] != '/' && !ends_name(p[n])) || len >= PATH_MAX)
+                if ((p[n] && (isalnum((unsigned char)p[n]) || strchr("._-", p[n]))) || len >= PATH_MAX)
                         continue;
                 memcpy(found, p, len);
                 found[len] = '\0';
                 if (cg_sup_file_is_exposed(c, found))
                         return true;
-        }
-        return false;
-}
-
-static bool names_root(const struct check *c, const char *text, char found[PATH_MAX])
-{
-        for (size_t i = 0; i < c->n_views; i++) {
-                const struct cg_rules *rules = &c->views[i].rules;
-
-                if (names_folder(c, c->views[i].workspace, text, found))
-                        return true;
-                for (size_t k = 0; k < rules->n; k++)
-                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE &&
-                            names_folder(c, rules->v[k].path, text, found))
-                                return true;
         }
         return false;
 }
@@ -152,25 +156,34 @@ static bool words_are_exposed(const struct check *c, const char *text, char foun
         cg_auto_free char *copy = strdup(text);
         char *save = NULL;
 
-        if (!copy || piece_is_exposed(c, text, found) || names_root(c, text, found))
+        if (!copy || piece_is_exposed(c, text, found))
                 return true;
+        for (size_t i = 0; i < c->n_views; i++) {
+                const struct cg_rules *rules = &c->views[i].rules;
+
+                if (names_folder(c, c->views[i].workspace, text, found))
+                        return true;
+                for (size_t k = 0; k < rules->n; k++)
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE &&
+                            names_folder(c, rules->v[k].path, text, found))
+                                return true;
+        }
         for (char *p = strtok_r(copy, separators, &save); p; p = strtok_r(NULL, separators, &save))
                 if (piece_is_exposed(c, p, found))
                         return true;
         return false;
 }
 
-/* The value that a shell would find; NULL: none. Borrowed. */
-static const char *variable(const struct check *c, const char *name)
+bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
 {
-        const char *value = json_string_value(json_object_get(json_object_get(c->def, "env"), name));
+        const json_t *env = json_object_get(c->def, "env");
+        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
 
-        return value ? value : strcmp(name, "HOME") == 0 ? c->scope->home : NULL;
-}
-
-/* $NAME and ${NAME} by their values, for the shell that may read @text. */
-static void expand(const struct check *c, const char *text, struct cg_buf *ret)
-{
+        if (words_are_exposed(c, text, found))
+                return true;
+        if (!strchr(text, '$'))
+                return false;
+        /* $NAME and ${NAME} by their values, for the shell that may read @text. */
         while (*text) {
                 bool braces = text[0] == '$' && text[1] == '{';
                 const char *p = text + 1 + braces, *value = NULL;
@@ -179,22 +192,14 @@ static void expand(const struct check *c, const char *text, struct cg_buf *ret)
 
                 if (text[0] == '$' && n && n < sizeof(name)) {
                         snprintf(name, sizeof(name), "%.*s", (int)n, p);
-                        value = variable(c, name);
+                        value = json_string_value(json_object_get(env, name));
+                        if (!value && strcmp(name, "HOME") == 0)
+                                value = c->scope->home;
                 }
-                if (value && cg_buf_adds(ret, value, NULL) == 0)
+                if (value && cg_buf_adds(&expanded, value, NULL) == 0)
                         text = p + n + (braces && p[n] == '}');
-                else if (cg_buf_add(ret, text++, 1, NULL) < 0)
-                        return;
+                else if (cg_buf_add(&expanded, text++, 1, NULL) < 0)
+                        break;
         }
-}
-
-bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
-{
-        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
-
-        if (!strchr(text, '$'))
-                return words_are_exposed(c, text, found);
-        expand(c, text, &expanded);
-        return words_are_exposed(c, text, found) ||
-               words_are_exposed(c, expanded.data ? expanded.data : "", found);
+        return words_are_exposed(c, expanded.data ? expanded.data : "", found);
 }

@@ -3,7 +3,9 @@
  *   server_rules.c    what the others share: rules of kernels, lists
  *   server_exposed.c  which paths cells can write, and which words lead there
  *   server_tree.c     folders of files: symlinks to elsewhere, files with several names
- *   server_files.c    one definition: its program, arguments, variables and working folder
+ *   server_links.c    the files that belong to a program, and what links lead to
+ *   server_program.c  which program a command runs, and which arguments are code
+ *   server_files.c    one definition: program, arguments, variables and working folder
  *   server_sandbox.c  a definition with a sandbox of its own
  *   server_guards.c   registration: runs the check, makes its outcome hold in all kernels
  *
@@ -90,6 +92,9 @@ int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PA
  */
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
 
+/* Fails: cells decide what @path is. @what names it in the definition, @why is the reason. */
+int cg_sup_server_refuse(struct check *c, const char *what, const char *path, const char *why);
+
 /* ---- server_tree.c */
 
 /* Enough for any real program, and about a second of work. */
@@ -98,35 +103,69 @@ bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[
 #define SERVER_LENIENT_MAX 100000
 #define SERVER_DEPTH_MAX   100
 
-typedef int (*tree_visit)(struct check *c, void *data, const char *path, const struct stat *st);
-
 enum {
-        TREE_FILES = 1,   /* regular files are visited as well as symlinks */
-        TREE_OUTSIDE = 2, /* write roots in the folder are left out */
-        TREE_VISIBLE = 4, /* so are folders whose names begin with a dot */
-        TREE_SHALLOW = 8, /* so are all folders in it */
+        TREE_VISIBLE = 1, /* folders whose names begin with a dot are left out */
+        TREE_SHALLOW = 2, /* so are all folders in it */
         /*
          * A folder that is not the program's own: what cannot be read or is too much does not
          * refuse the server. c->linked is set then.
          */
-        TREE_LENIENT = 16,
+        TREE_LENIENT = 4,
 };
 
 /*
- * Calls @visit for each symlink below @folder. An absent folder is empty. CG_E_LIMIT,
- * CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS: not all could be visited.
+ * Both search folders for symlinks, which go to c->pending with @what for
+ * cg_sup_server_search_pending(). CG_E_LIMIT, CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS: not all could
+ * be searched. What was searched is not searched again.
  */
-int cg_sup_tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data);
+
+/* @folder is in write roots of all views. */
+int cg_sup_tree_search_inside(struct check *c, const char *what, const char *folder);
 /*
- * Searches the file or folder @path, which is outside of write roots: calls @link for each symlink,
- * with @what as its data, and sets c->linked if a file has names that are not in that folder. A
- * single file with several names becomes a guard. What was searched is not searched again.
+ * The file or folder @path is outside of write roots; those in it are left out. Sets c->linked if a
+ * file has names that are not in that folder. A single file with several names becomes a guard.
  */
-int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
-                               tree_visit link);
+int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags);
 
 /* Whether @path is a folder that was searched as a whole, or lies in one. */
 bool cg_sup_tree_was_searched(const struct check *c, const char *path);
+
+/* ---- server_links.c */
+
+/* @path becomes read-only in all views; "/" at its end: a folder that may not exist yet. */
+int cg_sup_server_add_guard(struct check *c, const char *path);
+/*
+ * Protects what belongs to the program or script @path (absolute), and all links on the way to it.
+ */
+int cg_sup_server_guard_path(struct check *c, const char *what, const char *path);
+/* Checks the links that were found so far, with what they lead to. */
+int cg_sup_server_search_pending(struct check *c);
+/*
+ * Searches the folders outside of write roots that @text names (one path, a list as in PYTHONPATH,
+ * or a command line), and those of the files that it names: links in them may lead to where cells
+ * write.
+ */
+int cg_sup_server_search_named(struct check *c, const char *what, const char *text);
+
+/* ---- server_program.c */
+
+/* One entry of @list, which is like PATH; false at its end. */
+bool cg_sup_path_next(const char **list, char entry[PATH_MAX]);
+bool cg_sup_list_has_word(const char *list, const char *word);
+/* Whether @text names an installer that links files from a cache into environments. */
+bool cg_sup_server_names_linker(const char *text);
+/* How a program treats its arguments. */
+struct launcher;
+/* Whether any argument of programs of this kind may be code. */
+bool cg_sup_server_runs_code(const struct launcher *l);
+/*
+ * Finds the program that @command is, puts it into @found ("": none), and protects it with its
+ * interpreter. *ret: what its arguments mean. @depth: of interpreters, 0.
+ */
+int cg_sup_server_check_program(struct check *c, const char *command, const struct launcher **ret,
+                                char found[PATH_MAX], int depth);
+/* The definition's arguments, for a program with @l. */
+int cg_sup_server_check_args(struct check *c, const struct launcher *l);
 
 /* ---- server_files.c */
 
@@ -149,6 +188,11 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
 /* ---- server_rules.c */
 
 bool cg_sup_path_is_present(const char *path);
+bool cg_sup_path_is_file(const char *path);
+/* Removes the last component. */
+void cg_sup_path_cut_last(char *path);
+/* The last component, borrowed. */
+const char *cg_sup_path_base(const char *path);
 bool cg_sup_list_has(const json_t *list, const json_t *item);
 /* The rules of the kernels of a session with @options. The caller frees them: cg_rules_fini(). */
 int cg_sup_server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,

@@ -1,6 +1,7 @@
 /* cellgate-supervisor: what the checks of MCP servers' files share. */
 #include "supervisor/server_files_int.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include "base/json.h"
 #include "sandbox/settings/kernel_view.h"
@@ -23,6 +24,28 @@ int cg_sup_server_rules(const json_t *options, const char *home, const json_t *g
         int r = cg_sup_settings(options, &s, err);
 
         return r < 0 ? r : cg_session_rules(s, workspace, home, guards, true, ret, err);
+}
+
+bool cg_sup_path_is_file(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+void cg_sup_path_cut_last(char *path)
+{
+        char *slash = strrchr(path, '/');
+
+        if (slash)
+                slash[slash == path] = '\0';
+}
+
+const char *cg_sup_path_base(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        return slash ? slash + 1 : path;
 }
 
 bool cg_sup_path_is_present(const char *path)

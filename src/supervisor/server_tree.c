@@ -24,36 +24,91 @@
 /* Entries of a folder of programs. */
 #define BESIDE_MAX 20000
 
-struct walk {
-        struct check *c;
-        unsigned int flags;
-        tree_visit visit;
-        void *data;
-        char path[PATH_MAX]; /* of the current entry */
+/* Whether cells, which have the supervisor's user, could write the file under another name. */
+static bool is_changeable(const struct stat *st)
+{
+        return geteuid() == 0 || st->st_uid == geteuid() || (st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* A file with several names. */
+struct name {
+        dev_t dev;
+        ino_t ino;
+        nlink_t links;
 };
 
-static int check_time(const struct check *c)
+struct walk {
+        struct check *c;
+        const char *what;
+        unsigned int flags;
+        bool files;          /* regular files with several names are collected, too */
+        char path[PATH_MAX]; /* of the current entry */
+        struct name *names;
+        size_t n_names, cap;
+};
+
+bool cg_sup_tree_was_searched(const struct check *c, const char *path)
 {
-        if (!cg_budget_is_spent(&c->scope->budget))
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach(c->searched, i, v) if (cg_path_within(path, json_string_value(v))) return true;
+        return false;
+}
+
+/*
+ * What a symlink leads to is loaded under the name of the link. Checked later, not by recursion:
+ * cells decide how many links lead from one folder to the next.
+ */
+static int visit_link(struct walk *w)
+{
+        struct check *c = w->c;
+        bool exposed = cg_sup_file_is_exposed(c, w->path);
+        char real[PATH_MAX];
+        struct stat st;
+
+        if (!exposed && (!realpath(w->path, real) || stat(real, &st) < 0 || !S_ISDIR(st.st_mode) ||
+                         cg_sup_tree_was_searched(c, real)))
                 return 0;
-        return cg_fail(c->err, CG_E_TIMEDOUT,
-                       "MCP server \"%s\": the check that cells cannot write its files took too long. Remove "
-                       "what it does not need from the folder of its program, or keep that where cells "
-                       "cannot write",
-                       c->name);
+        if (json_array_append_new(c->pending, json_string(w->path)) < 0)
+                return exposed ? cg_sup_server_refuse(c, w->what, w->path, "its name is not UTF-8") : 0;
+        return json_array_append_new(c->pending, json_string(w->what)) < 0
+                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
+                       : 0;
+}
+
+static int visit_file(struct walk *w, const struct stat *st)
+{
+        size_t cap = w->cap ? w->cap * 2 : 256;
+        struct name *v = w->names;
+
+        if (st->st_nlink < 2 || !is_changeable(st) || w->c->linked)
+                return 0;
+        if (w->n_names == LINKED_MAX) {
+                w->c->linked = true;
+                return 0;
+        }
+        if (w->n_names == w->cap) {
+                v = realloc(v, cap * sizeof(*v));
+                if (!v)
+                        return cg_fail(w->c->err, CG_E_NOMEM, "MCP server");
+                w->names = v;
+                w->cap = cap;
+        }
+        v[w->n_names++] = (struct name){ .dev = st->st_dev, .ino = st->st_ino, .links = st->st_nlink };
+        return 0;
 }
 
 /* By errno. */
-static int cannot_read(struct check *c, unsigned int flags, const char *path)
+static int cannot_read(const struct walk *w)
 {
-        if (errno == EACCES && (flags & TREE_LENIENT)) {
-                c->linked = true;
+        if (errno == EACCES && (w->flags & TREE_LENIENT)) {
+                w->c->linked = true;
                 return 0;
         }
-        return cg_fail_errno(c->err,
-                             "MCP server \"%s\": %s, whose files belong to its program, cannot be "
-                             "read",
-                             c->name, path);
+        return cg_fail_errno(w->c->err,
+                             "MCP server \"%s\": %s, whose files belong to its program, cannot be read",
+                             w->c->name, w->path);
 }
 
 static int walk_folder(struct walk *w, int fd, size_t len, int depth);
@@ -63,51 +118,55 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
 {
         struct check *c = w->c;
         int n = snprintf(w->path + len, sizeof(w->path) - len, "/%s", d->d_name), sub;
+        bool lenient = w->flags & TREE_LENIENT;
         struct stat st;
 
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
             (size_t)n >= sizeof(w->path) - len)
                 return 0;
-        if (++c->entries > SERVER_ENTRIES_MAX && !(w->flags & TREE_LENIENT))
+        if (++c->entries > SERVER_ENTRIES_MAX && !lenient)
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": more than %d files belong to its program (%s). Keep it "
                                "where cells cannot write, or remove what it does not need",
                                c->name, SERVER_ENTRIES_MAX, w->path);
-        if (c->entries % TIME_EVERY == 0 && check_time(c) < 0)
-                return c->err->code;
+        if (c->entries % TIME_EVERY == 0 && cg_budget_is_spent(&c->scope->budget))
+                return cg_fail(c->err, CG_E_TIMEDOUT,
+                               "MCP server \"%s\": the check that cells cannot write its files took too "
+                               "long. Remove what it does not need from the folder of its program, or keep "
+                               "that where cells cannot write",
+                               c->name);
         /* Too many: links are still followed, and files taken for ones with other names. */
-        if ((w->flags & TREE_LENIENT) && ++c->lenient > SERVER_LENIENT_MAX) {
+        if (lenient && ++c->lenient > SERVER_LENIENT_MAX) {
                 c->linked = true;
                 if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
                         return 0;
         }
-        if (d->d_type == DT_REG && !(w->flags & TREE_FILES))
+        if ((d->d_type == DT_REG && !w->files) || fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return 0;
-        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return 0;
-        if (S_ISLNK(st.st_mode) || (S_ISREG(st.st_mode) && (w->flags & TREE_FILES)))
-                return w->visit(c, w->data, w->path, &st);
+        if (S_ISLNK(st.st_mode))
+                return visit_link(w);
+        if (S_ISREG(st.st_mode))
+                return w->files ? visit_file(w, &st) : 0;
+        /* In a walk for files, which is outside of write roots, those in the folder are left out. */
         if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) ||
             ((w->flags & TREE_VISIBLE) && d->d_name[0] == '.') ||
-            ((w->flags & TREE_OUTSIDE) && cg_sup_file_is_open(c, w->path)))
+            (w->files && cg_sup_file_is_open(c, w->path)))
                 return 0;
-        if (depth == 0 && (w->flags & TREE_LENIENT)) {
+        if (depth == 0 && lenient) {
                 c->linked = true;
                 return 0;
         }
         if (depth == 0)
                 return cg_fail(c->err, CG_E_LIMIT,
-                               "MCP server \"%s\": folders of its program are more than "
-                               "%d deep (%s)",
+                               "MCP server \"%s\": folders of its program are more than %d deep (%s)",
                                c->name, SERVER_DEPTH_MAX, w->path);
         sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (sub >= 0)
                 return walk_folder(w, sub, len + (size_t)n, depth - 1);
-        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
-                return 0;
-        return cannot_read(c, w->flags, w->path);
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : cannot_read(w);
 }
 
+/* Takes @fd. */
 static int walk_folder(struct walk *w, int fd, size_t len, int depth)
 {
         DIR *dir = fdopendir(fd);
@@ -122,78 +181,40 @@ static int walk_folder(struct walk *w, int fd, size_t len, int depth)
                 r = walk_entry(w, dirfd(dir), d, len, depth);
         w->path[len] = '\0';
         if (r == 0 && !d && errno)
-                r = cannot_read(w->c, w->flags, w->path);
+                r = cannot_read(w);
         closedir(dir);
         return r;
 }
 
-int cg_sup_tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data)
+/* An absent folder is empty. */
+static int walk(struct walk *w, const char *folder)
 {
-        struct walk w = { .c = c, .flags = flags, .visit = visit, .data = data };
-        int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         size_t len = strlen(folder);
+        int fd;
 
-        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-                return 0;
-        if (fd < 0)
-                return cannot_read(c, flags, folder);
         while (len && folder[len - 1] == '/')
                 len--;
-        if (len >= sizeof(w.path)) {
-                close(fd);
-                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": the path %.200s... is too long",
-                               c->name, folder);
-        }
-        memcpy(w.path, folder, len);
-        w.path[len] = '\0';
-        return walk_folder(&w, fd, len, SERVER_DEPTH_MAX);
+        if (len >= sizeof(w->path))
+                return cg_fail(w->c->err, CG_E_LIMIT, "MCP server \"%s\": the path %.200s... is too long",
+                               w->c->name, folder);
+        memcpy(w->path, folder, len);
+        w->path[len] = '\0';
+        fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0)
+                return walk_folder(w, fd, len, SERVER_DEPTH_MAX);
+        return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_read(w);
 }
 
-/* ------------------------------------------------------------------ hard links */
-
-struct name {
-        dev_t dev;
-        ino_t ino;
-        nlink_t links;
-};
-
-struct names {
-        struct name *v;
-        size_t n, cap;
-        tree_visit link; /* for symlinks */
-        const char *what;
-};
-
-/* Whether cells, which have the supervisor's user, could write the file under another name. */
-static bool is_changeable(const struct stat *st)
+int cg_sup_tree_search_inside(struct check *c, const char *what, const char *folder)
 {
-        return geteuid() == 0 || st->st_uid == geteuid() || (st->st_mode & (S_IWGRP | S_IWOTH));
+        struct walk w = { .c = c, .what = what };
+
+        if (json_array_append_new(c->searched, json_string(folder)) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        return walk(&w, folder);
 }
 
-static int visit_outside(struct check *c, void *data, const char *path, const struct stat *st)
-{
-        struct names *names = data;
-        size_t cap = names->cap ? names->cap * 2 : 256;
-        struct name *v;
-
-        if (S_ISLNK(st->st_mode))
-                return names->link(c, (void *)(uintptr_t)names->what, path, st);
-        if (st->st_nlink < 2 || !is_changeable(st) || c->linked)
-                return 0;
-        if (names->n == LINKED_MAX) {
-                c->linked = true;
-                return 0;
-        }
-        if (names->n == names->cap) {
-                v = realloc(names->v, cap * sizeof(*v));
-                if (!v)
-                        return cg_fail(c->err, CG_E_NOMEM, "MCP server");
-                names->v = v;
-                names->cap = cap;
-        }
-        names->v[names->n++] = (struct name){ .dev = st->st_dev, .ino = st->st_ino, .links = st->st_nlink };
-        return 0;
-}
+/* ------------------------------------------------------------------ outside of write roots */
 
 static int compare_names(const void *a, const void *b)
 {
@@ -202,42 +223,6 @@ static int compare_names(const void *a, const void *b)
         if (x->ino != y->ino)
                 return x->ino < y->ino ? -1 : 1;
         return x->dev < y->dev ? -1 : x->dev > y->dev;
-}
-
-/* Whether some file has more names than were found. */
-static bool has_names_elsewhere(struct names *names)
-{
-        bool found = false;
-
-        if (names->n)
-                qsort(names->v, names->n, sizeof(*names->v), compare_names);
-        for (size_t i = 0, k; i < names->n && !found; i = k) {
-                for (k = i + 1; k < names->n && compare_names(&names->v[i], &names->v[k]) == 0;)
-                        k++;
-                found = k - i < names->v[i].links;
-        }
-        return found;
-}
-
-bool cg_sup_tree_was_searched(const struct check *c, const char *path)
-{
-        const json_t *v;
-        size_t i;
-
-        json_array_foreach(c->searched, i, v) if (cg_path_within(path, json_string_value(v))) return true;
-        return false;
-}
-
-/* Returns whether it was none so far. */
-static bool add_searched(struct check *c, const char *path, unsigned int flags)
-{
-        cg_auto_json json_t *key = json_sprintf("%s%s", flags & TREE_VISIBLE ? "visible:" : "", path);
-
-        if (key && cg_sup_list_has(c->searched, key))
-                return false;
-        if (key) /* no UTF-8: it is searched each time */
-                json_array_append(c->searched, key);
-        return true;
 }
 
 /*
@@ -269,28 +254,38 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
         return found == file->st_nlink;
 }
 
-int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
-                               tree_visit link)
+int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags)
 {
-        struct names names = { .link = link, .what = what };
+        cg_auto_json json_t *key = json_sprintf("%s%s", flags & TREE_VISIBLE ? "visible:" : "", path);
+        struct walk w = { .c = c, .what = what, .flags = flags, .files = true };
         size_t entries = c->entries;
         struct stat st;
         int r = 0;
 
         if (cg_sup_tree_was_searched(c, path) || stat(path, &st) < 0)
                 return 0;
-        if (!(flags & TREE_SHALLOW) && !add_searched(c, path, flags))
-                return 0;
+        if (!(flags & TREE_SHALLOW)) {
+                if (key && cg_sup_list_has(c->searched, key))
+                        return 0;
+                if (key) /* no UTF-8: it is searched each time */
+                        json_array_append(c->searched, key);
+        }
         if (!S_ISDIR(st.st_mode)) {
                 if (st.st_nlink > 1 && is_changeable(&st) && !has_names_beside_only(c, path, &st))
                         json_array_append_new(c->guards, json_string(path));
                 return 0;
         }
         c->entries = 0; /* each folder outside has a budget of its own; the time bounds all */
-        r = cg_sup_tree_walk(c, path, flags | TREE_FILES | TREE_OUTSIDE, visit_outside, &names);
+        r = walk(&w, path);
         c->entries = entries;
-        if (r == 0 && !c->linked && !(flags & TREE_SHALLOW))
-                c->linked = has_names_elsewhere(&names);
-        free(names.v);
+        if (w.n_names)
+                qsort(w.names, w.n_names, sizeof(*w.names), compare_names);
+        /* A file with more names than were found has some elsewhere. */
+        for (size_t i = 0, k; r == 0 && !(flags & TREE_SHALLOW) && i < w.n_names && !c->linked; i = k) {
+                for (k = i + 1; k < w.n_names && compare_names(&w.names[i], &w.names[k]) == 0;)
+                        k++;
+                c->linked = k - i < w.names[i].links;
+        }
+        free(w.names);
         return r;
 }
