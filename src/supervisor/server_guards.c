@@ -142,13 +142,6 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
         return 0;
 }
 
-static void free_views(struct server_scope *scope)
-{
-        for (size_t i = 0; i < scope->n_views; i++)
-                cg_rules_fini(&scope->views[i].rules);
-        free(scope->views);
-}
-
 /* ------------------------------------------------------------------ definitions */
 
 static int mark_invalid(json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
@@ -187,25 +180,6 @@ static int check_startable(const struct registration *g, const json_t *guards, s
         return r;
 }
 
-static int check_one(struct registration *g, const char *name, const json_t *definition, unsigned int folder)
-{
-        struct cg_err why;
-        struct check c;
-        int r = cg_sup_server_check(&c, &g->scope, name, definition, folder, &why);
-
-        if (r == 0 && cg_sup_is_sandboxed(g->session))
-                r = check_startable(g, c.guards, &why);
-        if (r < 0)
-                r = mark_invalid(g->checked, name, &why, &g->err);
-        else if (json_object_set(g->checked, name, c.def) < 0 ||
-                 json_object_set(g->guards, name, c.guards) < 0)
-                r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-        if (r == 0 && c.left_out.len && !g->left_out)
-                g->left_out = strndup(c.left_out.data, c.left_out.len);
-        cg_sup_server_check_fini(&c);
-        return r;
-}
-
 static int check_all(struct registration *g, const json_t *servers)
 {
         const json_t *definition;
@@ -214,14 +188,29 @@ static int check_all(struct registration *g, const json_t *servers)
 
         json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
         {
-                if (r == 0 && json_object_get(definition, "invalid"))
-                        r = json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0
-                                    ? cg_fail(&g->err, CG_E_NOMEM, "MCP servers")
-                                    : 0;
-                else if (r == 0)
-                        r = check_one(g, name, definition, ++g->session->n_server_dirs);
+                struct cg_err why;
+                struct check c;
+
+                if (json_object_get(definition, "invalid")) {
+                        if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
+                                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                        continue;
+                }
+                r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->n_server_dirs, &why);
+                if (r == 0 && cg_sup_is_sandboxed(g->session))
+                        r = check_startable(g, c.guards, &why);
+                if (r < 0)
+                        r = mark_invalid(g->checked, name, &why, &g->err);
+                else if (json_object_set(g->checked, name, c.def) < 0 ||
+                         json_object_set(g->guards, name, c.guards) < 0)
+                        r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                if (r == 0 && c.left_out.len && !g->left_out)
+                        g->left_out = strndup(c.left_out.data, c.left_out.len);
+                cg_sup_server_check_fini(&c);
+                if (r < 0)
+                        return r;
         }
-        return r;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ kernels that run */
@@ -248,16 +237,6 @@ static const char *find_open(const struct cg_rules *before, const struct cg_rule
         return NULL;
 }
 
-/* Whether @guard can concern cells that write in @workspace only. */
-static bool is_near_workspace(const json_t *guard, const char *workspace)
-{
-        const char *path = json_string_value(guard);
-        struct stat st;
-
-        return !path || cg_path_within(path, workspace) ||
-               (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1);
-}
-
 /*
  * Whether some guard can concern the session at all: without settings, cells write in the workspace
  * only.
@@ -265,14 +244,24 @@ static bool is_near_workspace(const json_t *guard, const char *workspace)
 static bool is_near(const struct examined *x, const json_t *all)
 {
         const char *workspace = json_string_value(json_object_get(x->session->options, "workspace"));
-        bool near = json_object_get(x->session->options, "settings") != NULL;
         char real[PATH_MAX];
         const json_t *v;
+        struct stat st;
         size_t i;
 
+        if (json_object_get(x->session->options, "settings"))
+                return true;
+        if (!realpath(workspace, real))
+                return false;
         json_array_foreach((json_t *)(uintptr_t)all, i, v)
-                near |= realpath(workspace, real) && is_near_workspace(v, real);
-        return near;
+        {
+                const char *path = json_string_value(v);
+
+                if (!path || cg_path_within(path, real) ||
+                    (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1))
+                        return true;
+        }
+        return false;
 }
 
 /* That was examined before @x, with the same outcome. */
@@ -364,26 +353,6 @@ static int list_examined(struct registration *g)
         return 0;
 }
 
-static int check_closable(struct registration *g, const struct examined *e)
-{
-        /* A reset does not undo what they wrote. */
-        if (e->session->ever_used)
-                return cg_fail(&g->err, CG_E_STATE,
-                               "%s, which the server runs, could be written by cells of "
-                               "%s, and some have run already: add the server before "
-                               "the first cell, when the session begins, or keep its "
-                               "program where cells cannot write",
-                               e->open, e->session == g->session ? "this session" : "another session");
-        if (!holds_denials(e->session))
-                return cg_fail(&g->err, CG_E_UNSUPPORTED,
-                               "%s, which the server runs, is where cells write, "
-                               "and the landlock tier cannot keep them from "
-                               "it: keep the program elsewhere, or choose "
-                               "\"landlock:freeze\"",
-                               e->open);
-        return 0;
-}
-
 /*
  * Makes the guards hold in kernels that run: those that have run nothing are replaced, all or none.
  * A session whose kernel cannot be replaced ends, that of the registration perhaps.
@@ -398,10 +367,24 @@ static int close_kernels(struct registration *g)
                 const struct examined *e = &g->examined[i];
 
                 r = examine(g, &g->examined[i]);
-                if (r == 0 && e->open)
-                        r = check_closable(g, e);
-                if (r == 0 && e->open)
-                        renew[n++] = e->session->number;
+                if (r < 0 || !e->open)
+                        continue;
+                /* A reset does not undo what they wrote. */
+                if (e->session->ever_used)
+                        return cg_fail(&g->err, CG_E_STATE,
+                                       "%s, which the server runs, could be written by cells of %s, and some "
+                                       "have run already: add the server before the first cell, when the "
+                                       "session begins, or keep its program where cells cannot write",
+                                       e->open,
+                                       e->session == g->session ? "this session" : "another session");
+                if (!holds_denials(e->session))
+                        return cg_fail(
+                                &g->err, CG_E_UNSUPPORTED,
+                                "%s, which the server runs, is where cells write, and the landlock tier "
+                                "cannot keep them from it: keep the program elsewhere, or choose "
+                                "\"landlock:freeze\"",
+                                e->open);
+                renew[n++] = e->session->number;
         }
         for (size_t i = 0; i < n && r == 0; i++) {
                 struct session *x = cg_sup_session_by_number(g->sup, renew[i]);
@@ -467,7 +450,9 @@ static void free_registration(struct registration *g)
                 free(g->examined[i].open);
         }
         free(g->examined);
-        free_views(&g->scope);
+        for (size_t i = 0; i < g->scope.n_views; i++)
+                cg_rules_fini(&g->scope.views[i].rules);
+        free(g->scope.views);
         json_decref(g->checked);
         json_decref(g->guards);
         json_decref(g->all);
