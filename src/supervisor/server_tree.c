@@ -147,7 +147,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                 return visit_link(w);
         if (S_ISREG(st.st_mode))
                 return w->files ? visit_file(w, &st) : 0;
-        /* In a walk for files, which is outside of write roots, those in the folder are left out. */
+        /* A walk for files, which is outside of write roots, leaves those in the folder out. */
         if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) ||
             ((w->flags & TREE_VISIBLE) && d->d_name[0] == '.') ||
             (w->files && cg_sup_file_is_open(c, w->path)))
