@@ -123,55 +123,34 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
         return r;
 }
 
-static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name,
-                         struct cg_err *err)
-{
-        const char *home;
-        int r = cg_json_str(o, "home", NULL, &home, err);
-
-        if (r == 0)
-                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), by_name,
-                                            err);
-        return r == 0 ? set_limits(plan, o, NULL, err) : r;
-}
-
 /*
- * Applies the settings that concern the plan. The supervisor has checked all of them and applies
- * the others.
+ * Applies the settings (NULL: none) that concern the plan. The supervisor has checked all of them
+ * and applies the others.
  */
-static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name,
-                          struct cg_err *err)
+static int apply_settings(struct cg_sandbox *plan, const json_t *o, const struct cg_settings *s,
+                          const char *workspace, bool by_name, struct cg_err *err)
 {
-        cg_auto_settings struct cg_settings *s = NULL;
-        cg_auto_free char *text = NULL;
+        const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
         const char *home;
-        size_t len;
-        bool ports;
+        bool ports = false;
         int r = cg_json_str(o, "home", NULL, &home, err);
 
-        text = cg_json_text(json_object_get(o, "settings"), &len);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "spawn request");
-        if (r == 0)
-                r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home,
-                                    json_object_get(o, "guards"), by_name, err);
-        if (r == 0 && ports)
+                r = s ? cg_session_view(plan, s, masks, workspace, home, guards, by_name, err)
+                      : cg_session_view_default(plan, workspace, home, guards, by_name, err);
+        if (r == 0 && s && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
-        if (r == 0 && ports)
+        if (r == 0 && s && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_SOCKS_PORT, err);
-        if (r == 0)
+        if (r == 0 && s)
                 r = cg_doors_plan(s, plan, err);
-        if (r == 0)
-                r = set_limits(plan, o, &s->own, err);
-        return r;
+        return r == 0 ? set_limits(plan, o, s ? &s->own : NULL, err) : r;
 }
 
-static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_name, struct cg_sandbox **ret,
-                     struct cg_err *err)
+static int make_plan(const json_t *o, const struct cg_settings *s, const struct cg_sandbox *base,
+                     bool by_name, struct cg_sandbox **ret, struct cg_err *err)
 {
         const char *workspace;
         bool on;
@@ -187,13 +166,9 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_nam
                 cg_sandbox_set_off(*ret);
         cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
-        if (json_is_true(json_object_get(json_object_get(json_object_get(o, "settings"), "cellgate"),
-                                         "watchFiles")))
+        if (s && s->own.watch_files)
                 cg_sandbox_set_watch(*ret);
-        if (on && json_object_get(o, "settings"))
-                r = apply_settings(*ret, o, workspace, by_name, err);
-        else
-                r = apply_default(*ret, o, workspace, by_name, err);
+        r = apply_settings(*ret, o, on ? s : NULL, workspace, by_name, err);
         if (r == 0)
                 r = cg_sandbox_set_cwd(*ret, workspace, err);
         if (r == 0)
@@ -204,14 +179,14 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_nam
 }
 
 /* The tier that the session asks for, else that of its settings. */
-static int choose_tier(const json_t *o, struct cg_tier_choice *ret, struct cg_err *err)
+static int choose_tier(const json_t *o, const struct cg_settings *s, struct cg_tier_choice *ret,
+                       struct cg_err *err)
 {
-        const json_t *own = json_object_get(json_object_get(o, "settings"), "cellgate");
         const char *text = json_string_value(json_object_get(o, "tier"));
         int r;
 
-        if (!text)
-                text = json_string_value(json_object_get(own, "tier"));
+        if (!text && s)
+                text = s->own.tier;
         r = cg_tier_parse(text ? text : "full", ret, err);
         return r == 0 ? cg_tier_decide(ret, err) : r;
 }
@@ -281,7 +256,9 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
 int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
 {
         struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
+        cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_json json_t *o = NULL;
+        const json_t *settings;
         char *text = NULL;
         size_t len = 0;
         bool on = true;
@@ -295,12 +272,15 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                 r = cg_json_object(text, len, "spawn request", &o, err);
         wipe(text, len);
         free(text);
+        settings = json_object_get(o, "settings");
         if (r == 0)
                 on = !json_is_false(json_object_get(o, "sandbox"));
+        if (r == 0 && settings)
+                r = cg_settings_read(settings, "sandbox settings", 0, &s, err);
         if (r == 0 && on)
-                r = choose_tier(o, &tier, err);
+                r = choose_tier(o, s, &tier, err);
         if (r == 0)
-                r = make_plan(o, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
+                r = make_plan(o, s, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
         if (r == 0 && on)
                 r = apply_tier(ret, o, &tier, err);
         if (r == 0)

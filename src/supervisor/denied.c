@@ -61,7 +61,7 @@ static const char *network_how(const struct session *ss)
 {
         const char *front = json_string_value(json_object_get(ss->options, "front"));
 
-        if (json_object_get(ss->options, "settings") || !front)
+        if (ss->settings || !front)
                 return NULL;
         if (strcmp(front, "mcp") == 0)
                 return "whoever starts `cellgate mcp serve` names hosts with --allow-host HOST; Python packages come by the tool install_package";
@@ -159,7 +159,6 @@ static bool take_token(struct session *ss)
 static int read_denial(const struct session *ss, const json_t *report, json_t **ret, struct cg_err *err)
 {
         const char *operation = "", *name = "", *setting = NULL, *what = "";
-        bool by_settings = json_object_get(ss->options, "settings") != NULL;
         int64_t error = 0, port = 0, pid = 0;
         struct cg_access_words w;
         enum cg_access_rule rule;
@@ -186,7 +185,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
             (setting && !cg_access_is_setting(setting)) || error < 0 || error > 4095 || port < 0 ||
             port > 65535 || pid < 0 || pid > INT32_MAX)
                 return cg_fail(err, CG_E_PROTO, "malformed DENIED");
-        cg_access_words(rule, setting, what, by_settings, &w);
+        cg_access_words(rule, setting, what, ss->settings != NULL, &w);
         if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
                 w.how = network_how(ss);
         *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation,

@@ -11,7 +11,6 @@
 #include "sandbox/egress/doors_client.h"
 #include "supervisor/kernel.h"
 #include "supervisor/members.h"
-#include "supervisor/settings.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
@@ -37,15 +36,13 @@ static void on_lines(struct watch *w)
 
 int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err)
 {
-        const json_t *options = k->session->options;
-        struct cg_path_base base = { .cwd = json_string_value(json_object_get(options, "workspace")),
+        const struct session *ss = k->session;
+        struct cg_path_base base = { .cwd = json_string_value(json_object_get(ss->options, "workspace")),
                                      .home = getenv("HOME") };
-        cg_auto_settings struct cg_settings *s = NULL;
+        const struct cg_settings *s = ss->settings;
         struct cg_rules rules = { 0 };
-        int fd, r = cg_sup_settings(options, &s, err);
+        int fd, r = cg_rules_make(s, &base, &rules, err);
 
-        if (r == 0)
-                r = cg_rules_make(s, &base, &rules, err);
         if (r == 0)
                 r = cg_doors_start(s, &base, &rules, doors_fd, reach, &k->doors, err);
         cg_rules_fini(&rules);
@@ -60,12 +57,4 @@ int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct c
 void cg_sup_doors_close(struct kernel *k)
 {
         cg_doors_end(&k->doors);
-}
-
-bool cg_sup_doors_are_alone(const json_t *options)
-{
-        cg_auto_settings struct cg_settings *s = NULL;
-        struct cg_err err;
-
-        return cg_sup_settings(options, &s, &err) == 0 && s && cg_doors_on_host(s);
 }

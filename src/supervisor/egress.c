@@ -19,7 +19,6 @@
 #include "supervisor/session_limits.h"
 #include "supervisor/masks.h"
 #include "supervisor/members.h"
-#include "supervisor/settings.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
@@ -103,16 +102,13 @@ static int make_env(struct session *ss, const struct cg_settings *s, bool proxy,
 
 int cg_sup_egress_check(struct session *ss, struct cg_err *err)
 {
-        cg_auto_settings struct cg_settings *s = NULL;
+        const struct cg_settings *s = ss->settings;
         bool ask, proxy;
         int r;
 
         json_decref(CG_STEAL(ss->egress_policy));
         if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
                 return -1;
-        r = cg_sup_settings(ss->options, &s, err);
-        if (r < 0)
-                return r;
         if (!s)
                 return ask ? cg_fail(err, CG_E_INVAL,
                                      "ask_egress needs settings: without them there is no network")

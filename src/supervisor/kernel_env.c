@@ -20,7 +20,6 @@
 #include "sandbox/settings/kernel_view.h"
 #include "supervisor/server_files_int.h"
 #include "supervisor/server_guards.h"
-#include "supervisor/settings.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
@@ -28,11 +27,9 @@
 static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct cg_err *err)
 {
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        cg_auto_settings struct cg_settings *s = NULL;
+        const struct cg_settings *s = ss->settings;
         int r = cg_sandbox_new(ret, err);
 
-        if (r == 0)
-                r = cg_sup_settings(ss->options, &s, err);
         if (r == 0)
                 r = s ? cg_session_view(*ret, s, NULL, workspace, cg_sup_home(), NULL, true, err)
                       : cg_session_view_default(*ret, workspace, cg_sup_home(), NULL, true, err);

@@ -11,7 +11,6 @@
 #include "sandbox/egress/mask.h"
 #include "supervisor/kernel.h"
 #include "supervisor/members.h"
-#include "supervisor/settings.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
@@ -126,12 +125,10 @@ static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *er
 
 int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 {
-        cg_auto_settings struct cg_settings *s = NULL;
-        int r;
+        const struct cg_settings *s = k->session->settings;
 
         cg_sup_masks_free(k);
-        r = cg_sup_settings(k->session->options, &s, err);
-        return r == 0 && s && masks_anything(s) ? make(k, s, err) : r;
+        return s && masks_anything(s) ? make(k, s, err) : 0;
 }
 
 void cg_sup_masks_free(struct kernel *k)

@@ -22,6 +22,8 @@
 #include "sandbox/settings/rules.h"
 #include "sandbox/settings/settings.h"
 
+struct session;
+
 /* What the cells of one or more sessions can write. */
 struct server_view {
         const json_t *options; /* of one of the sessions, borrowed */
@@ -194,8 +196,8 @@ void cg_sup_path_cut_last(char *path);
 /* The last component, borrowed. */
 const char *cg_sup_path_base(const char *path);
 bool cg_sup_list_has(const json_t *list, const json_t *item);
-/* The rules of the kernels of a session with @options. The caller frees them: cg_rules_fini(). */
-int cg_sup_server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
-                        struct cg_err *err);
+/* The rules of the session's kernels. The caller frees them: cg_rules_fini(). */
+int cg_sup_server_rules(const struct session *ss, const char *home, const json_t *guards,
+                        struct cg_rules *ret, struct cg_err *err);
 
 #endif

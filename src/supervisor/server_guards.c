@@ -73,11 +73,8 @@ json_t *cg_sup_server_guards(const struct sup *s)
  */
 static bool holds_denials(const struct session *ss)
 {
-        const json_t *own = json_object_get(json_object_get(ss->options, "settings"), "cellgate");
-        const char *tier = json_string_value(json_object_get(ss->options, "tier"));
+        const char *tier = cg_sup_tier(ss);
 
-        if (!tier)
-                tier = json_string_value(json_object_get(own, "tier"));
         return !ss->kernel->tier || strcmp(ss->kernel->tier, "landlock") != 0 ||
                (tier && strstr(tier, ":freeze"));
 }
@@ -131,7 +128,7 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
         if (r == 0 && json_array_append(known, o) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
         if (r == 0)
-                r = cg_sup_server_rules(ss->options, scope->home, NULL, &v->rules, err);
+                r = cg_sup_server_rules(ss, scope->home, NULL, &v->rules, err);
         if (r < 0 || v->rules.off) {
                 cg_rules_fini(&v->rules);
                 return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
@@ -175,7 +172,7 @@ static int check_startable(const struct registration *g, const json_t *guards, s
                 json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!cg_sup_list_has(all, v))
                         json_array_append(all, (json_t *)(uintptr_t)v);
         }
-        r = cg_sup_server_rules(g->session->options, g->scope.home, all, &rules, err);
+        r = cg_sup_server_rules(g->session, g->scope.home, all, &rules, err);
         cg_rules_fini(&rules);
         return r;
 }
@@ -249,7 +246,7 @@ static bool is_near(const struct examined *x, const json_t *all)
         struct stat st;
         size_t i;
 
-        if (json_object_get(x->session->options, "settings"))
+        if (x->session->settings)
                 return true;
         if (!realpath(workspace, real))
                 return false;
@@ -286,9 +283,9 @@ static int examine(struct registration *g, struct examined *x)
         int r = check_time(&g->scope, &g->err);
 
         if (r == 0 && !same && is_near(x, g->all)) {
-                r = cg_sup_server_rules(x->session->options, g->scope.home, x->guards, &before, &g->err);
+                r = cg_sup_server_rules(x->session, g->scope.home, x->guards, &before, &g->err);
                 if (r == 0)
-                        r = cg_sup_server_rules(x->session->options, g->scope.home, g->all, &now, &g->err);
+                        r = cg_sup_server_rules(x->session, g->scope.home, g->all, &now, &g->err);
                 open = r == 0 ? find_open(&before, &now) : NULL;
         }
         if (open && !(x->open = strdup(open)))

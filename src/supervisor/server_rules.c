@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include "base/json.h"
 #include "sandbox/settings/kernel_view.h"
-#include "supervisor/settings.h"
+#include "supervisor/state.h"
 
 bool cg_sup_list_has(const json_t *list, const json_t *item)
 {
@@ -16,14 +16,12 @@ bool cg_sup_list_has(const json_t *list, const json_t *item)
         return false;
 }
 
-int cg_sup_server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
-                        struct cg_err *err)
+int cg_sup_server_rules(const struct session *ss, const char *home, const json_t *guards,
+                        struct cg_rules *ret, struct cg_err *err)
 {
-        const char *workspace = json_string_value(json_object_get(options, "workspace"));
-        cg_auto_settings struct cg_settings *s = NULL;
-        int r = cg_sup_settings(options, &s, err);
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
 
-        return r < 0 ? r : cg_session_rules(s, workspace, home, guards, true, ret, err);
+        return cg_session_rules(ss->settings, workspace, home, guards, true, ret, err);
 }
 
 bool cg_sup_path_is_file(const char *path)

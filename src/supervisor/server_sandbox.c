@@ -9,7 +9,7 @@
 #include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/settings/view.h"
-#include "supervisor/settings.h"
+#include "sandbox/settings/settings.h"
 
 static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
 {
@@ -138,7 +138,7 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
         json_t *v;
 
         if (own_settings(json_object_get(c->def, "sandbox"), &own, &err) < 0 ||
-            cg_sup_settings_parse(own, &s, &err) < 0) {
+            cg_settings_read(own, "sandbox settings", 0, &s, &err) < 0) {
                 snprintf(why, size, "its settings: %.400s", err.msg);
                 return true;
         }

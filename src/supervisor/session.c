@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/settings.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
 #include "supervisor/denied.h"
@@ -163,7 +164,7 @@ static void notice_home(struct session *ss)
                 "Give cells a folder of their own as workspace, or allow writing in settings";
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
 
-        if (!cg_sup_is_sandboxed(ss) || json_object_get(ss->options, "settings"))
+        if (!cg_sup_is_sandboxed(ss) || ss->settings)
                 return;
         switch (cg_session_view_holds_home(workspace, cg_sup_home())) {
         case CG_IS_HOME:
@@ -280,6 +281,13 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
                 "the workspace is not the folder any more that the session was opened for; open a new session");
 }
 
+static int start_kernel(struct session *ss, struct cg_err *err)
+{
+        if (!ss->host)
+                ss->view = cg_sup_spare_view(ss);
+        return cg_sup_kernel_start(ss, err);
+}
+
 static void start_again(struct session *ss)
 {
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
@@ -291,7 +299,7 @@ static void start_again(struct session *ss)
         cg_sup_broker_detach(ss->sup, ss->number, true);
         r = stat(workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", workspace)
                                      : check_workspace(ss, &st, &err);
-        if (r < 0 || cg_sup_kernel_start(ss, &err) < 0)
+        if (r < 0 || start_kernel(ss, &err) < 0)
                 kernel_failed(ss, &err);
 }
 
@@ -299,7 +307,6 @@ static void renew_kernel(struct session *ss)
 {
         cg_sup_kernel_end(ss->kernel);
         start_again(ss);
-        cg_sup_spare_renewed(ss);
 }
 
 static void start_lost(struct session *ss)
@@ -537,6 +544,7 @@ static void release(struct session *ss)
         if (ss->dir)
                 cg_sup_remove(ss->sup, ss->dir);
         json_decref(ss->options);
+        cg_settings_free(ss->settings);
         json_decref(ss->servers);
         json_decref(ss->guards);
         json_decref(ss->egress_policy);
@@ -640,6 +648,7 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 static int check_options(struct session *ss, struct cg_err *err)
 {
         const char *workspace, *dir, *front, *tier;
+        const json_t *settings = json_object_get(ss->options, "settings");
         struct cg_tier_choice choice;
         struct stat st;
 
@@ -652,6 +661,10 @@ static int check_options(struct session *ss, struct cg_err *err)
         if (!S_ISDIR(st.st_mode))
                 return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
         if (check_workspace(ss, &st, err) < 0)
+                return -1;
+        /* A host that takes over a spare asks for the same settings. */
+        if (settings && !ss->settings &&
+            cg_settings_read(settings, "sandbox settings", 0, &ss->settings, err) < 0)
                 return -1;
         if (cg_sup_server_files_check_workspace(ss, err) < 0)
                 return -1;
@@ -697,7 +710,7 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         cg_sup_timer_init(ss, &ss->start_timer, ss);
         cg_sup_timer_init(ss, &ss->wall, ss);
         arm_start_timer(ss, ss->start_timeout_ms);
-        if (cg_sup_kernel_start(ss, err) < 0) {
+        if (start_kernel(ss, err) < 0) {
                 ss->opening = 0; /* the caller reports it */
                 cg_sup_session_end(ss, NULL);
                 return NULL;
@@ -729,11 +742,10 @@ static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t 
  * the host's next message takes to arrive; no message of a host is read meanwhile. A spare with an
  * outdated view gets another kernel, and cells wait for it.
  */
-static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request,
-                            uint64_t view)
+static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request)
 {
         adopt(ss, h, options, request);
-        if (ss->ending || cg_sup_spare_view_holds(ss, view))
+        if (ss->ending || !cg_sup_is_sandboxed(ss) || (ss->view && ss->view == cg_sup_spare_view(ss)))
                 return;
         /*
          * Its kernel has been ready once, so the next one's readiness is not the session's first.
@@ -747,16 +759,15 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
 {
         cg_auto_json json_t *options = NULL;
         struct session *spare;
-        uint64_t view = 0;
         struct cg_err err;
 
         if (cg_msg_json(m, &options, &err) < 0) {
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
-        spare = cg_sup_spare_take(h, options, &view);
+        spare = cg_sup_spare_take(h, options);
         if (spare)
-                adopt_and_check(spare, h, options, m->id, view);
+                adopt_and_check(spare, h, options, m->id);
         else if (!session_make(h->sup, h, options, m->id, &err))
                 cg_sup_host_failed(h, 0, m->id, &err);
 }

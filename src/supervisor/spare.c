@@ -15,13 +15,12 @@
 #include <sys/stat.h>
 #include "base/json.h"
 #include "base/util.h"
+#include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/kernel_view.h"
-#include "supervisor/doors.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_env.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/settings.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
@@ -47,7 +46,6 @@
 struct spare {
         struct session *session;
         int workspace; /* O_PATH */
-        uint64_t view; /* the files that its sandbox treats specially: cg_session_view_print() */
 };
 
 struct spares {
@@ -99,49 +97,29 @@ static json_t *masked_files(const struct cg_settings *s)
         return list;
 }
 
-/* Whether the tier is certainly the full one, which needs no search for protected names. */
-static bool is_full(const json_t *options)
+uint64_t cg_sup_spare_view(const struct session *ss)
 {
-        const json_t *own = json_object_get(json_object_get(options, "settings"), "cellgate");
-        const char *tier = json_string_value(json_object_get(options, "tier"));
-
-        if (!tier)
-                tier = json_string_value(json_object_get(own, "tier"));
-        return !tier || strcmp(tier, "full") == 0;
-}
-
-/* Fingerprint of the view that a kernel's sandbox would have now; 0: unknown. */
-static uint64_t view_of(const struct sup *sup, const json_t *options)
-{
-        cg_auto_json json_t *guards = cg_sup_guards(sup);
-        cg_auto_settings struct cg_settings *s = NULL;
-        cg_auto_json json_t *masked = NULL;
+        const char *workspace = workspace_of(ss->options), *tier = cg_sup_tier(ss);
+        cg_auto_json json_t *guards = cg_sup_guards(ss->sup);
+        const struct cg_settings *s = ss->settings;
+        cg_auto_json json_t *masked = s ? masked_files(s) : NULL;
         struct cg_sandbox *plan = NULL;
+        /* Certainly the full tier, which needs no search for protected names. */
+        bool full = !tier || strcmp(tier, "full") == 0;
         uint64_t print = 0;
-        bool full = is_full(options);
         struct cg_err err;
         int r = cg_sandbox_new(&plan, &err);
 
-        if (r == 0)
-                r = cg_sup_settings(options, &s, &err);
         if (r == 0 && s)
-                masked = masked_files(s);
-        if (r == 0 && s)
-                r = cg_session_view(plan, s, masked, workspace_of(options), cg_sup_home(), guards, full,
-                                    &err);
+                r = cg_session_view(plan, s, masked, workspace, cg_sup_home(), guards, full, &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, workspace_of(options), cg_sup_home(), guards, full, &err);
+                r = cg_session_view_default(plan, workspace, cg_sup_home(), guards, full, &err);
         if (r == 0)
-                r = add_hides(plan, options, &err);
+                r = add_hides(plan, ss->options, &err);
         if (r == 0)
                 print = cg_session_view_print(plan);
         cg_sandbox_free(plan);
         return print;
-}
-
-bool cg_sup_spare_view_holds(const struct session *ss, uint64_t view)
-{
-        return !cg_sup_is_sandboxed(ss) || (view && view == view_of(ss->sup, ss->options));
 }
 
 /* @options without the time limits, which do not change the kernel. */
@@ -224,7 +202,6 @@ static void start(struct sup *s, json_t *options)
         struct spare *sp = &s->spares->list[s->spares->n];
         struct cg_err err;
 
-        sp->view = view_of(s, options);
         sp->workspace = open(workspace_of(options), O_PATH | O_CLOEXEC | O_DIRECTORY);
         sp->session = s->session_ops->make(s, NULL, options, 0, &err);
         if (sp->session) {
@@ -266,7 +243,7 @@ void cg_sup_spares_stop(struct sup *s)
         drop_all(s);
 }
 
-struct session *cg_sup_spare_take(struct host *h, const json_t *options, uint64_t *view)
+struct session *cg_sup_spare_take(struct host *h, const json_t *options)
 {
         struct sup *s = h->sup;
 
@@ -278,7 +255,6 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options, uint64_
                 if (!sp->session->kernel || sp->session->kernel->state == K_DEAD ||
                     !same_options(sp->session->options, options))
                         continue;
-                *view = sp->view;
                 s->spares->deaths = 0;
                 if (same_workspace(sp))
                         return take(s, sp);
@@ -294,7 +270,7 @@ void cg_sup_spare_plan(struct session *ss)
 
         if (!s->want_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
                 return; /* the host could replace these folders */
-        if (cg_sup_doors_are_alone(ss->options))
+        if (ss->settings && cg_doors_on_host(ss->settings))
                 return; /* two kernels cannot listen at the same ports of this machine */
         if (s->private_mode && s->spares->host != ss->host)
                 drop_all(s);
@@ -314,14 +290,6 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
         if (s->private_mode)
                 drop_all(s);
         s->spares->host = NULL;
-}
-
-void cg_sup_spare_renewed(struct session *ss)
-{
-        struct spare *sp = find(ss->sup, ss);
-
-        if (sp)
-                sp->view = view_of(ss->sup, ss->options);
 }
 
 bool cg_sup_spare_ready(struct session *ss)

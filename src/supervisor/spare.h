@@ -16,14 +16,14 @@ int cg_sup_spares_start(struct sup *s, struct cg_err *err);
 void cg_sup_spares_stop(struct sup *s);
 /*
  * The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else
- * NULL. Before anything of the host runs in it, the caller must check cg_sup_spare_view_holds()
- * with *view.
+ * NULL. Before anything of the host runs in it, the caller must compare its view.
  */
-struct session *cg_sup_spare_take(struct host *h, const json_t *options, uint64_t *view);
-/* false: a secret has been added or replaced since, which the sandbox would not hide. */
-bool cg_sup_spare_view_holds(const struct session *ss, uint64_t view);
-/* The kernel of @ss was replaced; it need not be a spare. */
-void cg_sup_spare_renewed(struct session *ss);
+struct session *cg_sup_spare_take(struct host *h, const json_t *options);
+/*
+ * Fingerprint of the files that a kernel's sandbox would treat specially if it started now: a
+ * secret that was added or replaced since would not be hidden. 0: unknown.
+ */
+uint64_t cg_sup_spare_view(const struct session *ss);
 /* @ss has opened: plans a spare with its options. */
 void cg_sup_spare_plan(struct session *ss);
 void cg_sup_spares_host_gone(struct sup *s, const struct host *h);

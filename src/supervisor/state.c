@@ -1,6 +1,8 @@
 /* cellgate-supervisor: what can be asked of a session, and its timers. */
 #include "supervisor/state.h"
 
+#include "sandbox/settings/settings.h"
+
 struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)
 {
         struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
@@ -11,6 +13,13 @@ struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)
 bool cg_sup_is_sandboxed(const struct session *ss)
 {
         return !json_is_false(json_object_get(ss->options, "sandbox"));
+}
+
+const char *cg_sup_tier(const struct session *ss)
+{
+        const char *tier = json_string_value(json_object_get(ss->options, "tier"));
+
+        return tier || !ss->settings ? tier : ss->settings->own.tier;
 }
 
 uint64_t cg_sup_running_cell(const struct session *ss)

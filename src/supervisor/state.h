@@ -14,6 +14,7 @@
 #include "supervisor/shell.h"
 #include "supervisor/sup.h"
 
+struct cg_settings;
 struct host;
 struct kernel;
 struct member;
@@ -27,6 +28,7 @@ struct session {
         char id[33];
         char *dir; /* DIR/sNUMBER, with lib/ */
         json_t *options;
+        struct cg_settings *settings; /* "settings" of the options; NULL: none */
         int64_t approval_timeout_ms, start_timeout_ms;
         json_t *servers; /* definitions, kept for a tool server that is started again */
         /* {SERVER: [PATH, ...]}: files of its MCP servers; see cg_rules_add_guards() */
@@ -37,6 +39,8 @@ struct session {
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
+        /* of a spare: the view of its kernel, see cg_sup_spare_view() */
+        uint64_t view;
         bool warming;         /* it was made as a spare, and runs its first cell */
         bool used;            /* its kernel has run a cell of a host */
         bool ever_used;       /* one of its kernels has */
@@ -120,6 +124,8 @@ uint64_t cg_sup_running_cell(const struct session *ss);
 /* Bytes that the cell or request @id has printed; NULL: it does not run. */
 uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id);
 bool cg_sup_is_sandboxed(const struct session *ss);
+/* The tier that the options, else the settings, ask for; NULL: neither does. */
+const char *cg_sup_tier(const struct session *ss);
 /* A timer of the session, which is freed when all of them are closed. */
 void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data);
 void cg_sup_timer_close(struct session *ss, uv_timer_t *t);

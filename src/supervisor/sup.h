@@ -6,7 +6,6 @@
  * others through the tables of functions in struct sup.
  *
  *      sup, remove, oom        this file; folders that are removed off the event loop; OOM counters
- *      settings                sandbox settings in a session's options
  *      host_link               messages to hosts
  *      state                   struct session: what can be asked of it without side effects
  *      kernel_link             the connection to one kernel

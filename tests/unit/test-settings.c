@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ceilings.h"
 #include "base/util.h"
 #include "sandbox/settings/settings.h"
 
@@ -93,6 +94,29 @@ static void every_key_arrives(void **state)
         cg_settings_free(s);
 }
 
+static void parsed_json_is_read_as_text_is(void **state)
+{
+        static const char text[] = TOP("\"cellgate\":{\"hideCredentials\":false}");
+        json_t *o = json_loads(text, 0, NULL), *list = json_array();
+        struct cg_settings *s = NULL;
+        struct cg_err err = { 0 };
+        cg_auto_free char *large = malloc(CG_MAX_SETTINGS);
+
+        assert_non_null(large);
+        assert_int_equal(cg_settings_read(o, "s", 0, &s, &err), 0);
+        json_decref(o);
+        assert_true(s->own.has_hide_credentials && !s->own.hide_credentials);
+        s = cg_settings_free(s);
+        assert_int_equal(cg_settings_read(list, "s", 0, &s, &err), CG_E_PARSE);
+        assert_string_equal(err.msg, "s must be a JSON object");
+        memset(large, 'x', CG_MAX_SETTINGS);
+        o = json_pack("{s:s#}", "x", large, (int)CG_MAX_SETTINGS);
+        assert_int_equal(cg_settings_read(o, "s", 0, &s, &err), CG_E_LIMIT);
+        assert_null(s);
+        json_decref(o);
+        json_decref(list);
+}
+
 static void our_own_keys_arrive(void **state)
 {
         struct cg_settings *s = accept(
@@ -102,7 +126,8 @@ static void our_own_keys_arrive(void **state)
                     "\"limits\":{\"memoryMb\":1,\"processes\":2,\"openFiles\":3,"
                     "\"fileMb\":4,\"cpuSeconds\":5,\"wallSeconds\":6,\"cores\":1.5,\"outputMb\":7}}"));
 
-        assert_true(s->own.network_off && s->own.has_env && s->own.hide_credentials);
+        assert_true(s->own.network_off && s->own.has_env);
+        assert_true(s->own.has_hide_credentials && s->own.hide_credentials);
         assert_string_equal(s->own.env.v[0], "LC_*");
         assert_string_equal(s->own.violation_log, "/l");
         assert_int_equal(s->own.limits.memory_bytes, 1 << 20);
@@ -399,6 +424,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_key_arrives),
                 cmocka_unit_test(our_own_keys_arrive),
+                cmocka_unit_test(parsed_json_is_read_as_text_is),
                 cmocka_unit_test(defaults),
                 cmocka_unit_test(domains),
                 cmocka_unit_test(addresses_and_ports),

@@ -19,12 +19,6 @@
 /* Each is a mount. */
 #define HOME_MAX 2000
 
-/* As without settings, unless they say otherwise. */
-static bool hides_credentials(const struct cg_settings *s)
-{
-        return !json_is_false(json_object_get(json_object_get(s->root, "cellgate"), "hideCredentials"));
-}
-
 static int unhex(char c)
 {
         return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -96,7 +90,7 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
                 r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
                                          s->filesystem.allow_git_config, err);
         cg_rules_fini(&rules);
-        if (r == 0 && hides_credentials(s))
+        if (r == 0 && (!s->own.has_hide_credentials || s->own.hide_credentials))
                 r = cg_sandbox_add_default_hides(plan, home, err);
         return r;
 }

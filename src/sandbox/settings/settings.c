@@ -409,6 +409,12 @@ static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg
         return e;
 }
 
+static int read_hide(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        r->settings->own.has_hide_credentials = true;
+        return cg_read_bool(r, v, f, to);
+}
+
 static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
@@ -429,7 +435,7 @@ static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field 
                 CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_read_str,
                             .check = cg_check_absolute),
                 CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
-                CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", read_hide),
                 CG_FIELD_TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
                 CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_read_strs,
                             .check = cg_check_name),
@@ -462,38 +468,51 @@ static const struct cg_field top[] = {
         CG_FIELD_TO(cg_settings, own, "cellgate", read_own),
 };
 
-static int read_all(struct cg_reader *r)
-{
-        struct cg_settings *s = r->settings;
-        int e = cg_read_object(r, s->root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
-
-        if (e == 0 && !s->filesystem.disabled)
-                e = check_deny_list(r, "denyRead", &s->filesystem.deny_read);
-        if (e == 0 && !s->filesystem.disabled)
-                e = check_deny_list(r, "denyWrite", &s->filesystem.deny_write);
-        return e == 0 ? check_creds(r) : e;
-}
-
-int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
-                      struct cg_err *err)
+/* Takes @root, an object. */
+static int read_all(json_t *root, const char *what, int flags, struct cg_settings **ret, struct cg_err *err)
 {
         cg_auto_settings struct cg_settings *s = calloc(1, sizeof(*s));
         struct cg_reader r = { .settings = s, .what = what, .flags = flags, .err = err };
         int e;
 
-        if (!s)
+        if (!s) {
+                json_decref(root);
                 return cg_fail(err, CG_E_NOMEM, "settings");
+        }
+        s->root = root;
+        s->search_depth = CG_SEARCH_DEPTH;
+        e = cg_read_object(&r, root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
+        if (e == 0 && !s->filesystem.disabled)
+                e = check_deny_list(&r, "denyRead", &s->filesystem.deny_read);
+        if (e == 0 && !s->filesystem.disabled)
+                e = check_deny_list(&r, "denyWrite", &s->filesystem.deny_write);
+        if (e == 0)
+                e = check_creds(&r);
+        if (e == 0)
+                *ret = CG_STEAL(s);
+        return e;
+}
+
+int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
+                      struct cg_err *err)
+{
+        json_t *root;
+        int e;
+
         if (len > CG_MAX_SETTINGS)
                 return cg_fail(err, CG_E_LIMIT, "%s is larger than %u bytes", what, CG_MAX_SETTINGS);
-        e = cg_json_object(text, len, what, &s->root, err);
-        if (e < 0)
-                return e;
-        s->search_depth = CG_SEARCH_DEPTH;
-        e = read_all(&r);
-        if (e < 0)
-                return e;
-        *ret = CG_STEAL(s);
-        return 0;
+        e = cg_json_object(text, len, what, &root, err);
+        return e == 0 ? read_all(root, what, flags, ret, err) : e;
+}
+
+int cg_settings_read(const json_t *o, const char *what, int flags, struct cg_settings **ret,
+                     struct cg_err *err)
+{
+        if (json_dumpb(o, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY) > CG_MAX_SETTINGS)
+                return cg_fail(err, CG_E_LIMIT, "%s is larger than %u bytes", what, CG_MAX_SETTINGS);
+        if (!json_is_object(o))
+                return cg_fail(err, CG_E_PARSE, "%s must be a JSON object", what);
+        return read_all(json_incref((json_t *)(uintptr_t)o), what, flags, ret, err);
 }
 
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err)

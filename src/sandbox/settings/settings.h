@@ -117,8 +117,8 @@ struct cg_settings_own {
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
         /* tells of files that cannot be had, for every process: slower */
         bool watch_files;
-        /* hides ~/.ssh and the like; the default for kernels, not for commands */
-        bool hide_credentials;
+        /* hides ~/.ssh and the like; where it is not given: kernels do, commands do not */
+        bool has_hide_credentials, hide_credentials;
         /* listened at on the host, connected to inside */
         struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX];
         size_t n_expose;
@@ -170,6 +170,9 @@ enum {
  */
 int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
                       struct cg_err *err);
+/* The same for JSON that was parsed already. *ret keeps a reference to @o. */
+int cg_settings_read(const json_t *o, const char *what, int flags, struct cg_settings **ret,
+                     struct cg_err *err);
 /* The settings without a settings file: no network, no writes. */
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err);
 struct cg_settings *cg_settings_free(struct cg_settings *s);
