@@ -47,7 +47,7 @@ def _spec(number: str, sender: str, body: str, raw: str, raws: str, constants: d
 
 def _read() -> tuple[int, dict[str, Wire]]:
     header = (BASE / "wire.h").read_text()
-    constants = _constants((BASE / "limits.h").read_text()) | _constants(header)
+    constants = _constants((BASE / "ceilings.h").read_text()) | _constants(header)
     numbers = re.findall(r'^const struct cg_wire cg_wire_(\w+) = { "\1", (\d+),', (BASE / "wire.c").read_text(), re.M)
     wires = {}
     for wire, number in numbers:
