@@ -1,13 +1,12 @@
 /*
  * Names that programs outside of a sandbox obey, or keep credentials under: one table for kernels
- * and commands. A command that may
- * write a folder must not be able to leave a file there that acts later, outside. Pure text:
- * nothing is looked up in a file system.
+ * and commands. A command that may write a folder must not be able to leave a file there that acts
+ * later, outside. Pure text: nothing is looked up in a file system. names.c has the table,
+ * names_match.c the comparisons.
  *
  * The principle: what runs by itself on this machine when its user starts a shell, git, an editor,
- * an agent or a package manager in
- * that folder; and what holds credentials. Instructions for agents (CLAUDE.md), and programs that
- * somebody has to start, are neither.
+ * an agent or a package manager in that folder; and what holds credentials. Instructions for agents
+ * (CLAUDE.md), and programs that somebody has to start, are neither.
  */
 #ifndef CG_SANDBOX_NAMES_H
 #define CG_SANDBOX_NAMES_H
