@@ -2,6 +2,9 @@
 
 import os
 import platform
+import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,34 @@ def test_a_limit_that_a_process_gives_itself(box: Box) -> None:
     )
     assert box.run("python3", "-c", script, settings=Box.settings()).stdout == "File too large\n"
     assert (box.work / "data").stat().st_size == 1000
+    script = (
+        "import os, resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: os.truncate('data', 1001)\n"
+        "except OSError: signal.pause()\n"
+    )
+    assert box.run("python3", "-c", script, settings=Box.settings()).returncode == 128 + signal.SIGXFSZ
+    assert (box.work / "data").stat().st_size == 1000
+
+
+def test_a_file_that_cannot_be_emptied_leaves_no_descriptor(box: Box) -> None:
+    data = box.file("data", "text")
+    if not shutil.which("chattr") or subprocess.run(["chattr", "+a", data], capture_output=True).returncode:
+        pytest.skip("no append-only files here")
+    script = (
+        "import os\n"
+        "before = os.listdir('/proc/self/fd')\n"
+        "try: os.open('data', os.O_WRONLY | os.O_APPEND | os.O_TRUNC)\n"
+        "except OSError as e: print(e.strerror)\n"
+        "print(os.listdir('/proc/self/fd') == before)\n"
+    )
+    try:
+        p = box.run("python3", "-c", script, settings=Box.settings())
+    finally:
+        subprocess.run(["chattr", "-a", data], check=True)
+    assert p.stdout == "Operation not permitted\nTrue\n"
+    assert data.read_text() == "text"
 
 
 def test_a_path_that_is_too_long_to_be_judged(box: Box) -> None:

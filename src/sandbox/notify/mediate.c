@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -98,7 +99,10 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
 static int do_truncate(struct cg_med_call *c)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        int64_t size = (int64_t)c->a[1];
 
+        if (size < 0)
+                return -EINVAL; /* the kernel rejects it before it looks up the file */
         if (!cg_med_find(c, AT_FDCWD, c->a[0], &w))
                 return CG_MED_CONTINUE;
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
@@ -119,14 +123,25 @@ static int do_truncate(struct cg_med_call *c)
                 r = cg_med_judge(c, &w, CG_MED_CHANGE);
                 if (r < 0)
                         return r;
-                if ((int64_t)c->a[1] < 0)
-                        return -EINVAL;
-                /* The caller's own limit, which is at most the sandbox's. */
-                if (prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) == 0 && c->a[1] > most.rlim_cur &&
-                    (int64_t)c->a[1] > st.st_size)
-                        return -EFBIG;
                 fd = openat(w.dir, w.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-                return fd < 0 ? -errno : cg_med_result(ftruncate(fd, (off_t)c->a[1]));
+                if (fd < 0 || fstat(fd, &st) < 0)
+                        return -errno;
+                /*
+                 * The caller's own limit, since init has none. If it cannot be read the file does
+                 * not grow.
+                 */
+                if (size > st.st_size && prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) < 0)
+                        return -errno;
+                if (size > st.st_size && (uint64_t)size > most.rlim_cur) {
+                        /*
+                         * In this order: a signal could interrupt the call, which would start
+                         * again.
+                         */
+                        cg_reply_result(c->n, c->c, -EFBIG);
+                        syscall(SYS_tkill, c->tid, SIGXFSZ);
+                        return CG_MED_ANSWERED;
+                }
+                return cg_med_result(ftruncate(fd, (off_t)size));
         }
         return CG_MED_CONTINUE;
 }

@@ -45,12 +45,25 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
         struct seccomp_notif_addfd add = { .id = c->c->id,
                                            .srcfd = (uint32_t)*fd,
                                            .newfd_flags = (uint32_t)(flags & O_CLOEXEC) };
-        int r = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-        struct stat st;
+        bool truncate = false;
+        struct statx st;
+        int r = 0;
 
-        r = r < 0 ? -errno : r;
-        if (r >= 0 && truncates_later(flags) && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) &&
-            ftruncate(*fd, 0) < 0)
+        if (truncates_later(flags) && statx(*fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) == 0) {
+                truncate = S_ISREG(st.stx_mode);
+                /*
+                 * Checked first, as the kernel does: nobody can close the caller's descriptor once
+                 * it has one.
+                 */
+                if (truncate && (st.stx_attributes & STATX_ATTR_APPEND))
+                        r = -EPERM;
+        }
+        if (r == 0) {
+                r = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+                r = r < 0 ? -errno : r;
+        }
+        /* Fails now only if the disk or its quota does; then the caller's descriptor stays open. */
+        if (r >= 0 && truncate && ftruncate(*fd, 0) < 0)
                 r = -errno;
         cg_closep_(fd);
         return r;
