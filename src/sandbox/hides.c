@@ -66,7 +66,7 @@ static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, st
         if (n < 0 || (size_t)n >= sizeof(path))
                 return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
         if (!strchr(last, '*'))
-                return cg_sandbox_add_hide(sb, path, err);
+                return cg_plan_add_hide(sb, path, CG_WHY_CREDENTIALS, err);
         path[(size_t)n - strlen(last)] = '\0';
         dir = opendir(path);
         while (dir && r == 0 && (d = readdir(dir))) {
@@ -75,7 +75,7 @@ static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, st
                 if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
                         continue;
                 snprintf(child, sizeof(child), "%s%s", path, d->d_name);
-                r = cg_sandbox_add_hide(sb, child, err);
+                r = cg_plan_add_hide(sb, child, CG_WHY_CREDENTIALS, err);
         }
         if (dir)
                 closedir(dir);
@@ -101,14 +101,12 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
         char account[PATH_MAX];
         int r = 0;
 
-        sb->credentials_from = sb->n_hides;
         if (home)
                 r = hide_rows(sb, home, err);
         if (r == 0 && home && cg_account_home(account) && strcmp(home, account) != 0)
                 r = hide_rows(sb, account, err);
         for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(in_system); i++)
-                r = cg_sandbox_add_hide(sb, in_system[i], err);
-        sb->credentials_to = sb->n_hides;
+                r = cg_plan_add_hide(sb, in_system[i], CG_WHY_CREDENTIALS, err);
         return r;
 }
 
@@ -123,7 +121,6 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
 #define ENTRIES_MAX 20000
 #define BELOW_MAX   200
 #define ROWS_MAX    32
-#define HIDES_LEFT  64 /* reserved for paths that the session hides */
 
 struct hide_search {
         struct cg_sandbox *sb;
@@ -162,8 +159,7 @@ static int check_entry(struct hide_search *s, const char *folder, const struct d
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
                 return 0;
-        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX - HIDES_LEFT &&
-            is_hidden(s, d->d_name)) {
+        if (s->found < BELOW_MAX && is_hidden(s, d->d_name)) {
                 s->found++;
                 return cg_sandbox_add_hide(s->sb, path, err);
         }

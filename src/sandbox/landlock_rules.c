@@ -118,7 +118,10 @@ static bool is_folder(const char *path)
 static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const struct cg_plan_mount *m,
                          struct cg_err *err)
 {
-        struct cg_grant_node node = { .path = m->path, .state = CG_GRANT_HIDDEN, .why = m->why };
+        struct cg_grant_node node = { .path = m->path,
+                                      .state = CG_GRANT_HIDDEN,
+                                      .whole = m->kind == CG_PLAN_COVER,
+                                      .why = m->kind == CG_PLAN_COVER ? "hidden" : m->why };
 
         switch (m->kind) {
         case CG_PLAN_WRITE:
@@ -195,14 +198,6 @@ static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct c
                         r = node_of_mount(g, sb, &sb->mounts[i], err);
                 else if (sb->mounts[i].kind == CG_PLAN_WRITE)
                         g->nodes[0].state = CG_GRANT_WRITE;
-        }
-        for (size_t i = 0; i < sb->n_hides && r == 0; i++) {
-                struct cg_grant_node hide = { .path = sb->hides[i],
-                                              .whole = true,
-                                              .why = "hidden",
-                                              .folder = is_folder(sb->hides[i]) };
-
-                r = add_node(g, &hide, err);
         }
         if (r == 0)
                 tidy_nodes(g);

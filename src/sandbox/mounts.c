@@ -211,42 +211,6 @@ static int place_empty(struct view *v, size_t i, struct cg_err *err)
         return 0;
 }
 
-static int place(struct view *v, size_t i, struct cg_err *err)
-{
-        const struct cg_plan_mount *m = &v->sb->mounts[i];
-
-        switch (m->kind) {
-        case CG_PLAN_TMPFS:
-        case CG_PLAN_DEV:
-        case CG_PLAN_PROC:
-        case CG_PLAN_SYS:
-                return place_own(v, m, err);
-        case CG_PLAN_READ:
-        case CG_PLAN_PIN:
-                /* Init prevents that missing paths are made. */
-                return cg_plan_is_absent(v->sb, m->path) ? 0 : place_again(m, err);
-        case CG_PLAN_HIDE:
-                return place_hide(v, m, err);
-        case CG_PLAN_EMPTY:
-                return place_empty(v, i, err);
-        default:
-                return v->sources[i] >= 0 ? place_source(m, v->sources[i], err) : 0;
-        }
-}
-
-/* Makes EMPTY folders read-only once all mounts in them are done. */
-static int seal_empty(struct view *v, struct cg_err *err)
-{
-        for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                const struct cg_plan_mount *m = &v->sb->mounts[i];
-
-                if (m->kind == CG_PLAN_EMPTY && v->sources[i] >= 0 &&
-                    cg_mount_set(v->sources[i], MOUNT_ATTR_RDONLY, false) < 0)
-                        return cg_fail_errno(err, "sandbox: hiding %s", m->path);
-        }
-        return 0;
-}
-
 /* The outermost write root that contains @path, or NULL. */
 static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
 {
@@ -312,19 +276,51 @@ static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const cha
         return cg_cover_path(&v->cover, path, err);
 }
 
-static int hide_all(struct view *v, struct cg_err *err)
+static int place_cover(struct view *v, const char *hidden, struct cg_err *err)
 {
-        for (size_t i = 0; i < v->sb->n_hides; i++) {
-                if (pin_parents(v->sb, v->sb->hides[i], err) < 0)
+        if (pin_parents(v->sb, hidden, err) < 0)
+                return -1;
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                if (hide_in_bind(v, &v->sb->mounts[i], hidden, err) < 0)
                         return -1;
         }
-        for (size_t i = 0; i < v->sb->n_hides; i++) {
-                for (size_t k = 0; k < v->sb->n_mounts; k++) {
-                        if (hide_in_bind(v, &v->sb->mounts[k], v->sb->hides[i], err) < 0)
-                                return -1;
-                }
-                if (cg_cover_path(&v->cover, v->sb->hides[i], err) < 0)
-                        return -1;
+        return cg_cover_path(&v->cover, hidden, err);
+}
+
+static int place(struct view *v, size_t i, struct cg_err *err)
+{
+        const struct cg_plan_mount *m = &v->sb->mounts[i];
+
+        switch (m->kind) {
+        case CG_PLAN_TMPFS:
+        case CG_PLAN_DEV:
+        case CG_PLAN_PROC:
+        case CG_PLAN_SYS:
+                return place_own(v, m, err);
+        case CG_PLAN_READ:
+        case CG_PLAN_PIN:
+                /* Init prevents that missing paths are made. */
+                return cg_plan_is_absent(v->sb, m->path) ? 0 : place_again(m, err);
+        case CG_PLAN_HIDE:
+                return place_hide(v, m, err);
+        case CG_PLAN_EMPTY:
+                return place_empty(v, i, err);
+        case CG_PLAN_COVER:
+                return place_cover(v, m->path, err);
+        default:
+                return v->sources[i] >= 0 ? place_source(m, v->sources[i], err) : 0;
+        }
+}
+
+/* Makes EMPTY folders read-only once all mounts in them are done. */
+static int seal_empty(struct view *v, struct cg_err *err)
+{
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &v->sb->mounts[i];
+
+                if (m->kind == CG_PLAN_EMPTY && v->sources[i] >= 0 &&
+                    cg_mount_set(v->sources[i], MOUNT_ATTR_RDONLY, false) < 0)
+                        return cg_fail_errno(err, "sandbox: hiding %s", m->path);
         }
         return 0;
 }
@@ -337,7 +333,7 @@ static int apply(struct view *v, struct cg_err *err)
                 if (place(v, i, err) < 0)
                         return -1;
         }
-        return hide_all(v, err) < 0 ? -1 : seal_empty(v, err);
+        return seal_empty(v, err);
 }
 
 /*

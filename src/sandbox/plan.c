@@ -38,12 +38,17 @@ static size_t depth(const char *path)
         return n;
 }
 
-/* @a is mounted before @b: parents first, since they would cover their children. */
+/*
+ * @a is mounted before @b: parents first, since they would cover their children; covers last, since
+ * nothing shows again what they hide.
+ */
 static bool goes_before(const struct cg_plan_mount *a, const struct cg_plan_mount *b)
 {
         size_t da = depth(a->path), db = depth(b->path);
         int c;
 
+        if ((a->kind == CG_PLAN_COVER) != (b->kind == CG_PLAN_COVER))
+                return b->kind == CG_PLAN_COVER;
         if (da != db)
                 return da < db;
         c = strcmp(a->path, b->path);
@@ -272,28 +277,11 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         for (size_t i = 0; i < sb->n_placeholders; i++)
                 free(sb->placeholders[i].path);
         free(sb->placeholders);
-        for (size_t i = 0; i < sb->n_hides; i++)
-                free(sb->hides[i]);
         free_names(sb);
         free(sb->cwd);
         cg_grants_free(sb->grants);
         free(sb);
         return NULL;
-}
-
-static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_err *err)
-{
-        for (size_t i = 0; i < sb->n_hides; i++) {
-                if (strcmp(sb->hides[i], path) == 0)
-                        return 0;
-        }
-        if (sb->n_hides == CG_PLAN_HIDES_MAX)
-                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d hidden paths", CG_PLAN_HIDES_MAX);
-        sb->hides[sb->n_hides] = strdup(path);
-        if (!sb->hides[sb->n_hides])
-                return cg_fail(err, CG_E_NOMEM, "sandbox: hidden path %s", path);
-        sb->n_hides++;
-        return 0;
 }
 
 static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
@@ -315,8 +303,6 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->watch = from->watch;
         to->watch_network = from->watch_network;
         to->by_settings = from->by_settings;
-        to->credentials_from = from->credentials_from;
-        to->credentials_to = from->credentials_to;
         to->doors = from->doors;
         for (size_t i = 0; i < from->n_placeholders && r == 0; i++)
                 r = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
@@ -326,8 +312,6 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
                                          from->n_writable_names, from->git_config, err);
         for (size_t i = 0; i < from->n_mounts && r == 0; i++)
                 r = cg_plan_insert(to, &from->mounts[i], err);
-        for (size_t i = 0; i < from->n_hides && r == 0; i++)
-                r = add_hide_resolved(to, from->hides[i], err);
         if (r < 0)
                 return r;
         to->cwd = from->cwd ? strdup(from->cwd) : NULL;
@@ -565,16 +549,17 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
         return r < 0 ? r : cg_plan_insert(sb, &m, err);
 }
 
-int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err)
 {
         char real[PATH_MAX];
+        struct cg_plan_mount m = { .kind = CG_PLAN_COVER, .path = real, .why = (char *)why };
         int r = check_absolute("hidden path", path, err);
 
         if (r < 0)
                 return r;
         if (!cg_real_path(path, real)) {
                 /*
-                 * What the caller cannot access the sandbox cannot either: same user, fewer rights.
+                 * The sandbox cannot access a path that the caller cannot: same user, fewer rights.
                  */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;
@@ -582,7 +567,12 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
         }
         if (!real[1])
                 return cg_fail(err, CG_E_INVAL, "sandbox: \"/\" cannot be hidden");
-        return add_hide_resolved(sb, real, err);
+        return cg_plan_insert(sb, &m, err);
+}
+
+int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        return cg_plan_add_hide(sb, path, NULL, err);
 }
 
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err)

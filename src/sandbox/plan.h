@@ -12,7 +12,6 @@
  * denied path in a write root. The kernel itself stops at 100,000 (fs.mount-max).
  */
 #define CG_PLAN_MOUNTS_MAX 16384
-#define CG_PLAN_HIDES_MAX  512
 
 /* Defaults of struct cg_sandbox_limits. */
 #define CG_PLAN_PROCESSES  512
@@ -50,6 +49,11 @@ enum cg_plan_kind {
         /* an empty folder with paths in it that are shown; read-only once they are mounted */
         CG_PLAN_EMPTY,
         CG_PLAN_MASK, /* a file with other content */
+        /*
+         * As HIDE, for cg_sandbox_add_hide(): after all other kinds, so that no mount below shows
+         * anything again; the path may be missing.
+         */
+        CG_PLAN_COVER,
 };
 
 struct cg_plan_mount {
@@ -79,7 +83,7 @@ struct cg_plan_placeholder {
 struct cg_sandbox {
         bool off;
         bool root_writable;           /* "/" is a write root */
-        struct cg_plan_mount *mounts; /* parents before children */
+        struct cg_plan_mount *mounts; /* parents before children, CG_PLAN_COVER last */
         size_t n_mounts, cap_mounts;
         struct cg_plan_placeholder *placeholders;
         size_t n_placeholders, cap_placeholders;
@@ -101,10 +105,6 @@ struct cg_sandbox {
         bool git_config;     /* except .git/config */
         char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
         size_t n_writable_names;
-        char *hides[CG_PLAN_HIDES_MAX]; /* absolute, without symlinks */
-        size_t n_hides;
-        /* range of those of cg_sandbox_add_default_hides() */
-        size_t credentials_from, credentials_to;
         uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */
         size_t n_ports;
         char *cwd;
@@ -124,6 +124,8 @@ static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
 
 /* Inserts a copy of @m in order; an equal entry is not inserted twice. */
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);
+/* cg_sandbox_add_hide() with a reason; NULL: the session hides it. */
+int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err);
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
                             struct cg_err *err);
 /* @path must not be made. */
@@ -132,6 +134,8 @@ bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"
 #define CG_WHY_GUARD "program that runs outside"
+/* The same: hides.c. */
+#define CG_WHY_CREDENTIALS "cellgate.hideCredentials"
 /* The same: hardlinks.c. */
 #define CG_WHY_LINK "another name of a denied file"
 

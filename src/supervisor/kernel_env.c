@@ -49,7 +49,7 @@ static bool is_written(const struct cg_sandbox *plan, const char *path)
 
                 if (m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path))
                         return true;
-                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path) &&
+                if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path) &&
                     (!top || strlen(m->path) >= strlen(top->path)))
                         top = m;
         }

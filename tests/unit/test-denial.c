@@ -35,8 +35,7 @@ static int make_plan(void **state)
         assert_int_equal(cg_sandbox_new(&sb, &err), 0);
         for (size_t i = 0; i < CG_ARRAY_LEN(mounts); i++)
                 assert_int_equal(cg_plan_insert(sb, &mounts[i], &err), 0);
-        assert_int_equal(cg_sandbox_add_hide(sb, "/etc/passwd", &err), 0);
-        sb->credentials_to = 1;
+        assert_int_equal(cg_plan_add_hide(sb, "/etc/passwd", CG_WHY_CREDENTIALS, &err), 0);
         assert_int_equal(cg_sandbox_add_hide(sb, "/etc/group", &err), 0);
         *state = sb;
         return 0;

@@ -111,12 +111,16 @@ static void absent_hide_is_left_out(void **state)
 {
         struct cg_sandbox *sb = *state;
         struct cg_err err = { 0 };
+        size_t n = sb->n_mounts;
 
         assert_int_equal(cg_sandbox_add_hide(sb, "/no/such/file", &err), 0);
-        assert_int_equal(sb->n_hides, 0);
+        assert_int_equal(sb->n_mounts, n);
         assert_int_equal(cg_sandbox_add_hide(sb, "/etc/passwd", &err), 0);
         assert_int_equal(cg_sandbox_add_hide(sb, "/etc/../etc/passwd", &err), 0);
-        assert_int_equal(sb->n_hides, 1);
+        assert_int_equal(sb->n_mounts, n + 1);
+        /* after everything else, deeper mounts as well */
+        assert_int_equal(cg_sandbox_add_bind_ro(sb, "/usr", "/run/a/b/c", &err), 0);
+        assert_string_equal(sb->mounts[n + 1].path, "/etc/passwd");
         assert_int_equal(cg_sandbox_add_hide(sb, "/", &err), CG_E_INVAL);
         assert_int_equal(cg_sandbox_add_hide(sb, "etc", &err), CG_E_INVAL);
 }
@@ -163,7 +167,8 @@ static void copy_has_all(void **state)
         assert_int_equal(other->n_mounts, sb->n_mounts);
         for (size_t i = 0; i < sb->n_mounts; i++)
                 assert_string_equal(other->mounts[i].path, sb->mounts[i].path);
-        assert_string_equal(other->hides[0], "/etc/passwd");
+        assert_int_equal(other->mounts[other->n_mounts - 1].kind, CG_PLAN_COVER);
+        assert_string_equal(other->mounts[other->n_mounts - 1].path, "/etc/passwd");
         assert_string_equal(other->cwd, "/usr");
         assert_int_equal(other->limits.file_bytes, 77);
         assert_true(sb->filter.len > 0);

@@ -14,7 +14,7 @@ static const char *const kinds[] = {
         [CG_PLAN_TMPFS] = "private",        [CG_PLAN_DEV] = "own devices",   [CG_PLAN_PROC] = "own processes",
         [CG_PLAN_SYS] = "own network",      [CG_PLAN_WRITE] = "writable",    [CG_PLAN_BIND_RO] = "read-only",
         [CG_PLAN_READ] = "read-only",       [CG_PLAN_PIN] = "kept in place", [CG_PLAN_HIDE] = "hidden",
-        [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
+        [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",       [CG_PLAN_COVER] = "hidden",
 };
 
 /* One mount as JSON members; the caller adds the braces. */

@@ -53,7 +53,10 @@ int cg_access_of_operation(const char *operation)
 
 /* ---- the rule that denies */
 
-/* The innermost mount that contains @path. Pins do not count: they show what their parent shows. */
+/*
+ * The innermost mount that contains @path, or the cover, which hides all below it. Pins do not
+ * count: they show the same as their parents.
+ */
 static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const char *path)
 {
         const struct cg_plan_mount *best = NULL;
@@ -61,8 +64,11 @@ static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const c
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path) &&
-                    (!best || strlen(m->path) >= strlen(best->path)))
+                if (m->kind == CG_PLAN_PIN || !cg_path_within(path, m->path))
+                        continue;
+                if (m->kind == CG_PLAN_COVER)
+                        return m;
+                if (!best || strlen(m->path) >= strlen(best->path))
                         best = m;
         }
         return best;
@@ -71,25 +77,12 @@ static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const c
 static bool is_pinned(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
-                if (strcmp(sb->mounts[i].path, path) == 0)
-                        return true;
-        }
-        for (size_t i = 0; i < sb->n_hides; i++) {
-                if (cg_path_within(sb->hides[i], path))
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                if (m->kind == CG_PLAN_COVER ? cg_path_within(m->path, path) : strcmp(m->path, path) == 0)
                         return true;
         }
         return false;
-}
-
-/* Paths of cg_sandbox_add_hide(), which are hidden after all mounts, with everything below them. */
-static enum cg_access_rule hidden(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_hides; i++) {
-                if (cg_path_within(path, sb->hides[i]))
-                        return i >= sb->credentials_from && i < sb->credentials_to ? CG_ACCESS_CREDENTIALS
-                                                                                   : CG_ACCESS_PRIVATE;
-        }
-        return CG_ACCESS_NONE;
 }
 
 static bool is_refusal(int error)
@@ -103,6 +96,8 @@ static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_acces
         bool write = access == CG_ACCESS_WRITE && is_refusal(error);
 
         switch (m->kind) {
+        case CG_PLAN_COVER:
+                return m->why ? CG_ACCESS_CREDENTIALS : CG_ACCESS_PRIVATE;
         case CG_PLAN_HIDE:
         case CG_PLAN_EMPTY:
                 *setting = m->why;
@@ -135,15 +130,15 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 return CG_ACCESS_NONE;
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
-        rule = hidden(sb, path);
-        if (!rule && access == CG_ACCESS_WRITE && error == EACCES && cg_mediate_why(sb, path, &from)) {
+        m = mount_of(sb, path);
+        if ((!m || m->kind != CG_PLAN_COVER) && access == CG_ACCESS_WRITE && error == EACCES &&
+            cg_mediate_why(sb, path, &from)) {
                 *setting = from;
                 return from ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
         }
-        m = rule ? NULL : mount_of(sb, path);
         if (m)
                 rule = by_mount(m, access, error, &from);
-        else if (!rule && !sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
+        else if (!sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
                 rule = CG_ACCESS_NOT_ALLOWED;
         /* A file that cannot be executed most likely is not a program. */
         if (!rule && root && access != CG_ACCESS_EXEC && (error == EACCES || error == EPERM))

@@ -46,8 +46,12 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                /* Later mounts are deeper, or cover earlier ones. */
-                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path))
+                /*
+                 * Later mounts are deeper, or are on top of earlier ones. A cover that exists is a
+                 * mount of its own and read-only; where it is missing, its path is like those
+                 * around it.
+                 */
+                if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path))
                         best = m;
         }
         *len = 0;

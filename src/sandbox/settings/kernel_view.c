@@ -279,7 +279,5 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
 
         for (size_t i = 0; i < plan->n_mounts; i++)
                 h = mix_path(h, (int)plan->mounts[i].kind, plan->mounts[i].path);
-        for (size_t i = 0; i < plan->n_hides; i++)
-                h = mix_path(h, -1, plan->hides[i]);
         return h;
 }
