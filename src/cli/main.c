@@ -20,7 +20,7 @@ static const struct cg_cli_command commands[] = {
         { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
         { "doctor", cg_cli_doctor, "what this machine offers a sandbox, and how to get what is missing" },
         { "selftest", cg_cli_selftest,
-          "tries to get out of a sandbox of this machine, in some hundred ways" },
+          "tries to get out of a sandbox of this machine, in several hundred ways" },
         { "sandbox", cg_cli_sandbox,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };

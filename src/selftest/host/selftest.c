@@ -35,7 +35,7 @@
 
 static const char help[] =
         "Usage: cellgate selftest [OPTIONS]\n\n"
-        "Tries to get out of a sandbox, here and now: some hundred attempts to read, write, reach or become what a sandbox\n"
+        "Tries to get out of a sandbox, here and now: several hundred attempts to read, write, reach or become what a sandbox\n"
         "must keep away, each in a throw-away scene. Needs no network and no rights. One line for each:\n\n"
         "  ok    it was denied (or, for what must be possible: it is)\n"
         "  HOLE  it was not denied\n"

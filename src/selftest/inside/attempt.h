@@ -42,7 +42,31 @@ enum { CG_IN_COMMAND = 1, CG_IN_KERNEL = 2, CG_IN_BOTH = 3 };
 
 struct cg_try {
         const char *scene; /* lines NAME=VALUE */
+        const struct cg_attempt *attempt;
         char note[CG_NOTE_SIZE];
+};
+
+typedef enum cg_verdict (*cg_attempt_fn)(struct cg_try *t, const struct cg_attempt *a);
+
+/* Changes of files by name. A change of the name "fresh" makes that file first. */
+enum cg_change {
+        CG_MAKE = 1, /* file arg */
+        CG_REMOVE,
+        CG_MKDIR,
+        CG_RMDIR,
+        CG_MKFIFO,
+        CG_TRUNCATE, /* to its size, so that nothing is lost */
+        CG_CHMOD,
+        CG_FCHMOD,
+        CG_TIMES,
+        CG_FTIMES,
+        CG_ATTRIBUTE,
+        CG_ACCESS_LIST,
+        CG_FLAGS,
+        CG_RENAME,   /* arg to arg2 */
+        CG_EXCHANGE, /* arg and arg2 */
+        CG_LINK,     /* arg2: another name of arg */
+        CG_SYMLINK,  /* arg2: a link to arg */
 };
 
 struct cg_attempt {
@@ -52,15 +76,30 @@ struct cg_attempt {
          * "environment", "descriptors", "session"
          */
         const char *layer;
+        cg_attempt_fn run;
+        const char *what;
         bool allow; /* must be possible */
         enum cg_bare bare;
-        int in;
-        enum cg_verdict (*run)(struct cg_try *t, const struct cg_attempt *a);
-        const char *what;
+        int in; /* sandboxes that it applies to; 0: both */
         /* Arguments of functions that several attempts share. */
         const char *arg, *arg2;
         unsigned long call[7]; /* number and arguments of a system call */
+        enum cg_change change;
+        cg_attempt_fn then; /* tried after the change, at @at */
+        const char *at;
+        /* Errors that count as denials, too: see cg_filtered() and cg_refused(). */
+        int also[4];
 };
+
+/* Rows of the tables. After @what: members that are not 0. */
+#define CG_DENY(name_, layer_, run_, what_, ...) \
+        { \
+                .name = name_, .layer = layer_, .run = run_, .what = what_, __VA_ARGS__ \
+        }
+#define CG_ALLOW(name_, run_, what_, ...) CG_DENY(name_, "", run_, what_, .allow = true, __VA_ARGS__)
+
+/* Values of cg_attempt.call. */
+#define CG_ADDR(x) ((unsigned long)(x))
 
 struct cg_attempts {
         const char *group;
@@ -80,10 +119,11 @@ enum cg_verdict cg_fails(struct cg_try *t, const char *fmt, ...) __attribute__((
 enum cg_verdict cg_skip(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Verdict on a system call's result (-1 and errno): held if it failed with EPERM, EACCES or ENOSYS.
+ * Verdict on a system call's result (-1 and errno): held if it failed with EPERM, EACCES, ENOSYS or
+ * an error of a->also.
  */
 enum cg_verdict cg_filtered(struct cg_try *t, long result);
-/* The same for calls with paths: EROFS, ENOENT, EXDEV and EBUSY count as denials, too. */
+/* The same for calls with paths: EROFS, ENOENT, EXDEV, EBUSY and ENOTDIR count as denials, too. */
 enum cg_verdict cg_refused(struct cg_try *t, long result);
 /* Verdict on a required operation. */
 enum cg_verdict cg_possible(struct cg_try *t, long result);
@@ -104,10 +144,22 @@ bool cg_has(const char *buf, size_t len, const char *text);
 /* "EPERM"; never NULL. */
 const char *cg_errno_name(int error);
 
+/* Opens for writing, making it if needed, and closes. -1 and errno. */
+int cg_make(const char *path);
 /* Appends one byte; -1 and errno. */
 long cg_append(const char *path);
+/* -1 and errno */
+int cg_change(enum cg_change change, const char *from, const char *to);
+void cg_undo(enum cg_change change, const char *from, const char *to);
 /* A race is run for 0.3 s. */
 bool cg_race_goes_on(const struct timespec *start);
+
+/*
+ * The canary is a process of the same user outside. Inside, its number may be another process's:
+ * success is a hole only if the command line is the canary's.
+ */
+const char *cg_canary_path(const struct cg_try *t, const char *name);
+bool cg_is_canary(const struct cg_try *t);
 
 /* ---- shared by tables */
 /* a->call must be refused */
@@ -116,14 +168,24 @@ enum cg_verdict cg_try_call(struct cg_try *t, const struct cg_attempt *a);
 enum cg_verdict cg_try_open_write(struct cg_try *t, const struct cg_attempt *a);
 /* a->arg opened and one byte read */
 enum cg_verdict cg_try_open_read(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg opened with the flags call[0], and again by /proc/self/fd with call[1] */
+enum cg_verdict cg_try_reopen(struct cg_try *t, const struct cg_attempt *a);
 /* a->arg appended to */
 enum cg_verdict cg_try_append(struct cg_try *t, const struct cg_attempt *a);
 /* a->arg made, and removed again */
 enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a);
+/* a->change made, a->then tried if there is one, and the change undone */
+enum cg_verdict cg_try_change(struct cg_try *t, const struct cg_attempt *a);
 /* appended to by a name that becomes a link to a->arg */
 enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a);
-/* a->arg read; has the scene's value a->arg2 */
+/* a->arg read; has the scene's value a->arg2, or that of a hidden file */
 enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a);
+/* names in the folder a->arg other than those of a->arg2, which are separated by blanks */
+enum cg_verdict cg_try_list(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg can be made, written and removed */
+enum cg_verdict cg_try_write(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg can be read and is not empty */
+enum cg_verdict cg_try_readable(struct cg_try *t, const struct cg_attempt *a);
 
 #define CG_TABLE(name, title) \
         const struct cg_attempts cg_attempts_##name = { title, attempts, \

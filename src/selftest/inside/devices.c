@@ -1,5 +1,4 @@
 /* Devices and terminals. Runs inside the sandbox. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
@@ -24,23 +23,6 @@ static enum cg_verdict make_node(struct cg_try *t, const struct cg_attempt *a)
                 unlink("node");
         }
         return r < 0 ? cg_refused(t, r) : cg_hole(t, opened < 0 ? "it was made" : "it was made and opened");
-}
-
-/* Entries of /dev other than the harmless devices. */
-static enum cg_verdict unknown_nodes(struct cg_try *t, const struct cg_attempt *a)
-{
-        static const char known[] =
-                " . .. null zero full random urandom tty fd stdin stdout stderr ptmx pts shm ";
-        DIR *d = opendir("/dev");
-        struct dirent *e;
-        char word[300];
-
-        while (d && (e = readdir(d))) {
-                snprintf(word, sizeof(word), " %s ", e->d_name);
-                if (!strstr(known, word))
-                        return cg_hole(t, "/dev/%.100s is there", e->d_name);
-        }
-        return cg_held(t, "only the harmless ones");
 }
 
 static enum cg_verdict disks(struct cg_try *t, const struct cg_attempt *a)
@@ -85,14 +67,6 @@ static enum cg_verdict host_pts(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, open(path, O_RDWR | O_NOCTTY | O_NONBLOCK));
 }
 
-static enum cg_verdict controlling(struct cg_try *t, const struct cg_attempt *a)
-{
-        int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_NONBLOCK);
-
-        return fd < 0 ? cg_held(t, "%s", cg_errno_name(errno))
-                      : cg_hole(t, "the caller's terminal was opened");
-}
-
 static enum cg_verdict own_terminal(struct cg_try *t, const struct cg_attempt *a)
 {
         int master, slave;
@@ -104,153 +78,45 @@ static enum cg_verdict own_terminal(struct cg_try *t, const struct cg_attempt *a
         return cg_works(t, "%s", "");
 }
 
-static enum cg_verdict device_works(struct cg_try *t, const struct cg_attempt *a)
+static enum cg_verdict null_works(struct cg_try *t, const struct cg_attempt *a)
 {
-        int fd = open(a->arg, (int)a->call[0]);
-        char byte = 0;
-
-        return cg_possible(t, fd < 0                   ? -1
-                              : a->call[0] == O_RDONLY ? read(fd, &byte, 1)
-                                                       : write(fd, &byte, 1));
+        return cg_possible(t, cg_append(a->arg));
 }
 
 static const struct cg_attempt attempts[] = {
-        { "mknod-memory",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          make_node,
-          "a node for the machine's memory",
-          NULL,
-          NULL,
-          { S_IFCHR, 1, 1 } },
-        { "mknod-null",
-          "capabilities|landlock",
-          false,
-          CG_BARE_ROOT,
-          0,
-          make_node,
-          "any character device",
-          NULL,
-          NULL,
-          { S_IFCHR, 1, 3 } },
-        { "mknod-disk",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          make_node,
-          "a node for a disk",
-          NULL,
-          NULL,
-          { S_IFBLK, 8, 0 } },
-        { "dev-nodes",
-          "mount|landlock|broker",
-          false,
-          CG_BARE_ALL,
-          0,
-          unknown_nodes,
-          "devices that programs do not need",
-          NULL,
-          NULL,
-          { 0 } },
-        { "dev-disks",
-          "mount|landlock|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          disks,
-          "the host's disks",
-          NULL,
-          NULL,
-          { 0 } },
-#define DEVICE(name, who, path, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_##who, 0, cg_try_open_write, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-        DEVICE("dev-mem", MACHINE, "/dev/mem", "the machine's memory"),
-        DEVICE("dev-kmsg", MACHINE, "/dev/kmsg", "the kernel's log"),
-        DEVICE("dev-fuse", MACHINE, "/dev/fuse", "file systems of its own"),
-        DEVICE("dev-kvm", MACHINE, "/dev/kvm", "virtual machines"),
-        DEVICE("dev-tun", MACHINE, "/dev/net/tun", "network devices"),
-        DEVICE("dev-vsock", MACHINE, "/dev/vsock", "the hypervisor's socket device"),
-        DEVICE("dev-loop", MACHINE, "/dev/loop-control", "loop devices"),
+        CG_DENY("mknod-memory", "capabilities", make_node, "a node for the machine's memory",
+                .bare = CG_BARE_ROOT, .call = { S_IFCHR, 1, 1 }),
+        CG_DENY("mknod-null", "capabilities|landlock", make_node, "any character device",
+                .bare = CG_BARE_ROOT, .call = { S_IFCHR, 1, 3 }),
+        CG_DENY("mknod-disk", "capabilities", make_node, "a node for a disk", .bare = CG_BARE_ROOT,
+                .call = { S_IFBLK, 8, 0 }),
+        CG_DENY("dev-nodes", "mount|landlock|broker", cg_try_list, "devices that programs do not need",
+                .arg = "/dev",
+                .arg2 = "null zero full random urandom tty fd stdin stdout stderr ptmx pts shm"),
+        CG_DENY("dev-disks", "mount|landlock|broker", disks, "the host's disks", .bare = CG_BARE_MACHINE),
+#define DEVICE(name, path, what) \
+        CG_DENY(name, "mount|landlock", cg_try_open_write, what, .bare = CG_BARE_MACHINE, .arg = path)
+        DEVICE("dev-mem", "/dev/mem", "the machine's memory"),
+        DEVICE("dev-kmsg", "/dev/kmsg", "the kernel's log"),
+        DEVICE("dev-fuse", "/dev/fuse", "file systems of its own"),
+        DEVICE("dev-kvm", "/dev/kvm", "virtual machines"),
+        DEVICE("dev-tun", "/dev/net/tun", "network devices"),
+        DEVICE("dev-vsock", "/dev/vsock", "the hypervisor's socket device"),
+        DEVICE("dev-loop", "/dev/loop-control", "loop devices"),
 #undef DEVICE
-        { "dev-create",
-          "mount|landlock",
-          false,
-          CG_BARE_ROOT,
-          0,
-          cg_try_create,
-          "a file in /dev",
-          "/dev/cellgate-selftest",
-          NULL,
-          { 0 } },
-        { "tty-inject",
-          "seccomp",
-          false,
-          CG_BARE_MACHINE,
-          CG_IN_COMMAND,
-          host_terminal,
-          "typing into the caller's terminal",
-          NULL,
-          NULL,
-          { TIOCSTI } },
-        { "tty-paste",
-          "seccomp",
-          false,
-          CG_BARE_MACHINE,
-          CG_IN_COMMAND,
-          host_terminal,
-          "TIOCLINUX on the caller's terminal",
-          NULL,
-          NULL,
-          { TIOCLINUX } },
-        { "tty-controlling",
-          "session",
-          false,
-          CG_BARE_ALL,
-          CG_IN_COMMAND,
-          controlling,
-          "the caller's terminal by /dev/tty",
-          NULL,
-          NULL,
-          { 0 } },
-        { "tty-of-others",
-          "mount|landlock|broker",
-          false,
-          CG_BARE_ALL,
-          0,
-          host_pts,
-          "another program's terminal by its number",
-          NULL,
-          NULL,
-          { 0 } },
-        { "dev-null",
-          "",
-          true,
-          0,
-          0,
-          device_works,
-          "/dev/null can be written",
-          "/dev/null",
-          NULL,
-          { O_WRONLY } },
-        { "dev-urandom",
-          "",
-          true,
-          0,
-          0,
-          device_works,
-          "/dev/urandom can be read",
-          "/dev/urandom",
-          NULL,
-          { O_RDONLY } },
-        { "own-terminal", "", true, 0, 0, own_terminal, "a terminal of its own", NULL, NULL, { 0 } },
+        CG_DENY("dev-create", "mount|landlock", cg_try_create, "a file in /dev", .bare = CG_BARE_ROOT,
+                .arg = "/dev/cellgate-selftest"),
+        CG_DENY("tty-inject", "seccomp", host_terminal, "typing into the caller's terminal",
+                .bare = CG_BARE_MACHINE, .in = CG_IN_COMMAND, .call = { TIOCSTI }),
+        CG_DENY("tty-paste", "seccomp", host_terminal, "TIOCLINUX on the caller's terminal",
+                .bare = CG_BARE_MACHINE, .in = CG_IN_COMMAND, .call = { TIOCLINUX }),
+        CG_DENY("tty-controlling", "session", cg_try_open_write, "the caller's terminal by /dev/tty",
+                .in = CG_IN_COMMAND, .arg = "/dev/tty", .also = { ENXIO }),
+        CG_DENY("tty-of-others", "mount|landlock|broker", host_pts,
+                "another program's terminal by its number"),
+        CG_ALLOW("dev-null", null_works, "/dev/null can be written", .arg = "/dev/null"),
+        CG_ALLOW("dev-urandom", cg_try_readable, "/dev/urandom can be read", .arg = "/dev/urandom"),
+        CG_ALLOW("own-terminal", own_terminal, "a terminal of its own"),
 };
 
 CG_TABLE(devices, "devices and terminals");

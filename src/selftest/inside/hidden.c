@@ -1,100 +1,18 @@
 /* Files that must not be read: those of denyRead, and credentials. Runs inside the sandbox. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "selftest/inside/attempt.h"
-
-static enum cg_verdict read_it(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct cg_attempt b = { .arg = a->arg, .arg2 = a->arg2 ? a->arg2 : "hidden_content" };
-
-        return cg_try_leak(t, &b);
-}
-
-static enum cg_verdict list_it(struct cg_try *t, const struct cg_attempt *a)
-{
-        DIR *d = opendir(a->arg);
-        struct dirent *e;
-
-        if (!d)
-                return cg_refused(t, -1);
-        while ((e = readdir(d))) {
-                if (e->d_name[0] != '.')
-                        return cg_hole(t, "it lists %.100s", e->d_name);
-        }
-        return cg_held(t, "it is empty");
-}
-
-static enum cg_verdict by_link(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct cg_attempt b = { .arg = "peek", .arg2 = "hidden_content" };
-        enum cg_verdict v;
-
-        if (symlink(a->arg, "peek") < 0)
-                return cg_fails(t, "no link of its own: %s", cg_errno_name(errno));
-        v = cg_try_leak(t, &b);
-        unlink("peek");
-        return v;
-}
-
-static enum cg_verdict by_hard_link(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct cg_attempt b = { .arg = "peek", .arg2 = "hidden_content" };
-        enum cg_verdict v;
-
-        if (link(a->arg, "peek") < 0)
-                return cg_refused(t, -1);
-        v = cg_try_leak(t, &b);
-        unlink("peek");
-        return v;
-}
-
-/* Renamed, it would have a name without a cover. */
-static enum cg_verdict by_rename(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct cg_attempt b = { .arg = a->arg2, .arg2 = "hidden_content" };
-        enum cg_verdict v;
-
-        if (rename(a->arg, "moved-away") < 0)
-                return cg_refused(t, -1);
-        v = cg_try_leak(t, &b);
-        rename("moved-away", a->arg);
-        return v;
-}
-
-static enum cg_verdict by_exchange(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct cg_attempt b = { .arg = "peek", .arg2 = "hidden_content" };
-        int fd = open("peek", O_WRONLY | O_CREAT, 0644);
-        enum cg_verdict v;
-
-        if (fd >= 0)
-                close(fd);
-        if (syscall(SYS_renameat2, AT_FDCWD, "peek", AT_FDCWD, "secret.txt", RENAME_EXCHANGE) < 0) {
-                v = cg_refused(t, -1);
-        } else {
-                v = cg_try_leak(t, &b);
-                syscall(SYS_renameat2, AT_FDCWD, "peek", AT_FDCWD, "secret.txt", RENAME_EXCHANGE);
-        }
-        unlink("peek");
-        return v;
-}
 
 static enum cg_verdict by_path_fd(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open("secret.txt", O_PATH | O_CLOEXEC);
         char path[64];
-        struct cg_attempt b = { .arg = path, .arg2 = "hidden_content" };
+        const struct cg_attempt b = { .arg = path };
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         return fd < 0 ? cg_refused(t, fd) : cg_try_leak(t, &b);
@@ -124,16 +42,6 @@ static enum cg_verdict by_exec(struct cg_try *t, const struct cg_attempt *a)
                                 : cg_held(t, "%s", cg_errno_name(errno));
 }
 
-static enum cg_verdict write_hidden(struct cg_try *t, const struct cg_attempt *a)
-{
-        return cg_refused(t, open("secret.txt", O_WRONLY | O_APPEND));
-}
-
-static enum cg_verdict put_into_hidden(struct cg_try *t, const struct cg_attempt *a)
-{
-        return cg_try_create(t, a);
-}
-
 static enum cg_verdict size_of(struct cg_try *t, const struct cg_attempt *a)
 {
         struct stat st;
@@ -153,132 +61,60 @@ static enum cg_verdict shadow(struct cg_try *t, const struct cg_attempt *a)
                      : cg_held(t, "%s", n < 0 ? cg_errno_name(errno) : "empty");
 }
 
-static enum cg_verdict readable(struct cg_try *t, const struct cg_attempt *a)
-{
-        char buf[64];
-
-        return cg_possible(t, cg_slurp(a->arg, buf, sizeof(buf)));
-}
-
 static const struct cg_attempt attempts[] = {
-#define HIDE(name, fn, what, path) \
-        { \
-                name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-        HIDE("hide-read", read_it, "a file of denyRead", "secret.txt"),
-        { "hide-size", "mount", false, CG_BARE_ALL, 0, size_of, "its size", NULL, NULL, { 0 } },
-        HIDE("hide-folder-file", read_it, "a file in a folder of denyRead", "secrets/inner.txt"),
-        HIDE("hide-folder-list", list_it, "the names in it", "secrets"),
-        HIDE("hide-pattern", read_it, "a file that a pattern of denyRead names", "sub/deeper/key.pem"),
-        HIDE("hide-symlink", by_link, "a link to it", "secret.txt"),
-        HIDE("hide-old-symlink", read_it, "a link that was there", "link-secret"),
-        HIDE("hide-hard-link", by_hard_link, "a second name for it", "secret.txt"),
-        HIDE("hide-old-hard-link", read_it, "a second name that it always had", "secret-alias.txt"),
-        { "hide-rename",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_rename,
-          "it moved away",
-          "secret.txt",
-          "moved-away",
-          { 0 } },
-        { "hide-folder-rename",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_rename,
-          "its folder moved away",
-          "secrets",
-          "moved-away/inner.txt",
-          { 0 } },
-        { "hide-parent-rename",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_rename,
-          "the folder above a pattern's match moved away",
-          "sub",
-          "moved-away/deeper/key.pem",
-          { 0 } },
-        HIDE("hide-exchange", by_exchange, "it exchanged for another", NULL),
+#define HIDE(name, run, what, path, ...) CG_DENY(name, "mount|landlock", run, what, .arg = path, __VA_ARGS__)
+        HIDE("hide-read", cg_try_leak, "a file of denyRead", "secret.txt"),
+        CG_DENY("hide-size", "mount", size_of, "its size"),
+        HIDE("hide-folder-file", cg_try_leak, "a file in a folder of denyRead", "secrets/inner.txt"),
+        HIDE("hide-folder-list", cg_try_list, "the names in it", "secrets"),
+        HIDE("hide-pattern", cg_try_leak, "a file that a pattern of denyRead names", "sub/deeper/key.pem"),
+        HIDE("hide-symlink", cg_try_change, "a link to it", "secret.txt", .change = CG_SYMLINK,
+             .arg2 = "peek", .then = cg_try_leak, .at = "peek"),
+        HIDE("hide-old-symlink", cg_try_leak, "a link of the scene", "link-secret"),
+        HIDE("hide-hard-link", cg_try_change, "a hard link to it", "secret.txt", .change = CG_LINK,
+             .arg2 = "peek", .then = cg_try_leak, .at = "peek"),
+        HIDE("hide-old-hard-link", cg_try_leak, "a hard link of the scene", "secret-alias.txt"),
+        HIDE("hide-rename", cg_try_change, "it moved away", "secret.txt", .change = CG_RENAME,
+             .arg2 = "moved-away", .then = cg_try_leak, .at = "moved-away"),
+        HIDE("hide-folder-rename", cg_try_change, "its folder moved away", "secrets", .change = CG_RENAME,
+             .arg2 = "moved-away", .then = cg_try_leak, .at = "moved-away/inner.txt"),
+        HIDE("hide-parent-rename", cg_try_change, "the folder above a pattern's match moved away", "sub",
+             .change = CG_RENAME, .arg2 = "moved-away", .then = cg_try_leak,
+             .at = "moved-away/deeper/key.pem"),
+        HIDE("hide-exchange", cg_try_change, "it exchanged for another", "fresh", .change = CG_EXCHANGE,
+             .arg2 = "secret.txt", .then = cg_try_leak, .at = "fresh"),
         HIDE("hide-path-fd", by_path_fd, "an O_PATH descriptor of it", NULL),
         HIDE("hide-mmap", by_mmap, "it mapped into memory", NULL),
-        HIDE("hide-dots", read_it, "its name by way of other folders", "d/../././/secret.txt"),
-        HIDE("hide-proc-cwd", read_it, "its name by way of /proc/self/cwd", "/proc/self/cwd/secret.txt"),
-        HIDE("hide-write", write_hidden, "writing it", NULL),
-        HIDE("hide-folder-put", put_into_hidden, "putting something into a hidden folder", "secrets/new.txt"),
-        { "hide-dotenv",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          read_it,
-          "secrets in .env",
-          ".env",
-          NULL,
-          { 0 } },
-#undef HIDE
-        { "hide-exec",
-          "mount|landlock",
-          false,
-          CG_BARE_NONE,
-          0,
-          by_exec,
-          "it run as a program",
-          NULL,
-          NULL,
-          { 0 } },
-#define HIDE(name, path, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_ALL, 0, read_it, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-        HIDE("cred-ssh", "../home/.ssh/id_ed25519", "keys in ~/.ssh"),
-        HIDE("cred-aws", "../home/.aws/credentials", "~/.aws"),
-        HIDE("cred-gnupg", "../home/.gnupg/secring.gpg", "~/.gnupg"),
-        HIDE("cred-netrc", "../home/.netrc", "~/.netrc"),
-        HIDE("cred-kube", "../home/.kube/config", "~/.kube"),
-        HIDE("cred-docker", "../home/.docker/config.json", "~/.docker"),
-        HIDE("cred-github", "../home/.config/gh/hosts.yml", "~/.config/gh"),
-        HIDE("cred-npm", "../home/.npmrc", "~/.npmrc"),
-        HIDE("cred-git", "../home/.git-credentials", "~/.git-credentials"),
-        HIDE("cred-browser", "../home/.mozilla/cookies.sqlite", "a browser's cookies"),
-        HIDE("cred-history", "../home/.bash_history", "what was typed"),
+        HIDE("hide-dots", cg_try_leak, "its name by way of other folders", "d/../././/secret.txt"),
+        HIDE("hide-proc-cwd", cg_try_leak, "its name by way of /proc/self/cwd", "/proc/self/cwd/secret.txt"),
+        HIDE("hide-write", cg_try_open_write, "writing it", "secret.txt"),
+        HIDE("hide-folder-put", cg_try_create, "a new file in a hidden folder", "secrets/new.txt"),
+        HIDE("hide-dotenv", cg_try_leak, "secrets in .env", ".env"),
+        HIDE("hide-exec", by_exec, "it run as a program", NULL, .bare = CG_BARE_NONE),
+        HIDE("cred-ssh", cg_try_leak, "keys in ~/.ssh", "../home/.ssh/id_ed25519"),
+        HIDE("cred-aws", cg_try_leak, "~/.aws", "../home/.aws/credentials"),
+        HIDE("cred-gnupg", cg_try_leak, "~/.gnupg", "../home/.gnupg/secring.gpg"),
+        HIDE("cred-netrc", cg_try_leak, "~/.netrc", "../home/.netrc"),
+        HIDE("cred-kube", cg_try_leak, "~/.kube", "../home/.kube/config"),
+        HIDE("cred-docker", cg_try_leak, "~/.docker", "../home/.docker/config.json"),
+        HIDE("cred-github", cg_try_leak, "~/.config/gh", "../home/.config/gh/hosts.yml"),
+        HIDE("cred-npm", cg_try_leak, "~/.npmrc", "../home/.npmrc"),
+        HIDE("cred-git", cg_try_leak, "~/.git-credentials", "../home/.git-credentials"),
+        HIDE("cred-browser", cg_try_leak, "a browser's cookies", "../home/.mozilla/cookies.sqlite"),
+        HIDE("cred-history", cg_try_leak, "the shell's history", "../home/.bash_history"),
 #undef HIDE
 #define SYSTEM(name, path, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_MACHINE, 0, shadow, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
+        CG_DENY(name, "mount|landlock", shadow, what, .bare = CG_BARE_MACHINE, .arg = path)
         SYSTEM("cred-shadow", "/etc/shadow", "passwords in /etc/shadow"),
         SYSTEM("cred-gshadow", "/etc/gshadow", "group passwords"),
         SYSTEM("cred-sudoers", "/etc/sudoers", "/etc/sudoers"),
         SYSTEM("cred-host-key", "/etc/ssh/ssh_host_ed25519_key", "the machine's ssh key"),
         SYSTEM("cred-backup", "/var/backups/shadow.bak", "copies of them"),
 #undef SYSTEM
-        { "read-beside", "", true, 0, 0, readable, "what is not hidden beside it", "plain.txt", NULL, { 0 } },
-        { "read-again",
-          "",
-          true,
-          0,
-          0,
-          readable,
-          "allowRead within a hidden folder",
-          "mostly/shown.txt",
-          NULL,
-          { 0 } },
-        { "read-system", "", true, 0, 0, readable, "the system's files", "/etc/passwd", NULL, { 0 } },
+        CG_ALLOW("read-beside", cg_try_readable, "a file beside it that is not hidden", .arg = "plain.txt"),
+        CG_ALLOW("read-again", cg_try_readable, "allowRead within a hidden folder",
+                 .arg = "mostly/shown.txt"),
+        CG_ALLOW("read-system", cg_try_readable, "the system's files", .arg = "/etc/passwd"),
 };
 
 CG_TABLE(hidden, "hidden files");

@@ -72,17 +72,6 @@ struct outcome {
         char note[CG_NOTE_SIZE];
 };
 
-static void attempt(const char *scene, const struct cg_attempt *a, struct outcome *o)
-{
-        struct cg_try t = { .scene = scene };
-
-        setpgid(0, 0);
-        o->verdict = a->run(&t, a);
-        memcpy(o->note, t.note, sizeof(o->note));
-        o->done = true;
-        _exit(0);
-}
-
 static int64_t now_ms(void)
 {
         struct timespec ts;
@@ -117,8 +106,35 @@ static int await(pid_t pid, int *status)
         return 0;
 }
 
-static void judge_death(struct outcome *o, int waited, int status)
+static void run_one(const char *scene, const struct cg_attempt *a, struct outcome *o)
 {
+        struct cg_try t = { .scene = scene, .attempt = a };
+        int status = 0, waited;
+        pid_t pid;
+
+        memset(o, 0, sizeof(*o));
+        o->verdict = CG_FAILS;
+        if (cg_scene_lacks(&t, a->layer) && !a->allow) {
+                o->verdict = CG_SKIP;
+                snprintf(o->note, sizeof(o->note), "this sandbox has no layer that denies it (%s)", a->layer);
+                return;
+        }
+        fflush(stdout);
+        pid = fork();
+        if (pid < 0) {
+                snprintf(o->note, sizeof(o->note), "no process for it: %s", cg_errno_name(errno));
+                return;
+        }
+        if (pid == 0) {
+                setpgid(0, 0);
+                o->verdict = a->run(&t, a);
+                memcpy(o->note, t.note, sizeof(o->note));
+                o->done = true;
+                _exit(0);
+        }
+        waited = await(pid, &status);
+        if (o->done && waited == 0)
+                return;
         o->verdict = CG_FAILS;
         if (waited < 0) {
                 snprintf(o->note, sizeof(o->note), "not over after %d seconds", ATTEMPT_MS / 1000);
@@ -130,33 +146,6 @@ static void judge_death(struct outcome *o, int waited, int status)
                          WIFSIGNALED(status) ? "signal" : "status",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         }
-}
-
-static void run_one(const char *scene, const struct cg_attempt *a, struct outcome *o)
-{
-        struct cg_try t = { .scene = scene };
-        int status = 0, waited;
-        pid_t pid;
-
-        memset(o, 0, sizeof(*o));
-        if (cg_scene_lacks(&t, a->layer) && !a->allow) {
-                o->verdict = CG_SKIP;
-                snprintf(o->note, sizeof(o->note), "this sandbox has no layer that would hold it (%s)",
-                         a->layer);
-                return;
-        }
-        fflush(stdout);
-        pid = fork();
-        if (pid == 0)
-                attempt(scene, a, o);
-        if (pid < 0) {
-                o->verdict = CG_FAILS;
-                snprintf(o->note, sizeof(o->note), "no process for it: %s", cg_errno_name(errno));
-                return;
-        }
-        waited = await(pid, &status);
-        if (!o->done || waited < 0)
-                judge_death(o, waited, status);
 }
 
 static bool is_wanted(const struct cg_attempt *a, int place, char *const *names)

@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,15 +32,6 @@ static int make_parents(const char *path)
                         return -1;
         }
         return 0;
-}
-
-static int make(const char *path)
-{
-        int fd = open(path, O_WRONLY | O_CREAT, 0644);
-
-        if (fd >= 0)
-                close(fd);
-        return fd < 0 ? -1 : 0;
 }
 
 static int put(const char *path, const char *text)
@@ -83,7 +73,7 @@ static enum cg_verdict each(struct cg_try *t, const struct cg_attempt *a)
                         *to++ = *p == '*' ? 'x' : *p;
                 *to = '\0';
                 tried++;
-                if (make_parents(path) == 0 && make(path) == 0) {
+                if (make_parents(path) == 0 && cg_make(path) == 0) {
                         unlink(path);
                         return cg_hole(t, "%s was made", path);
                 }
@@ -93,58 +83,23 @@ static enum cg_verdict each(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "%zu names", tried);
 }
 
-/* ---- ways to come by a name: each makes @path */
+/* ---- ways to make a name */
 
-static int by_creat(const char *path)
+/* The last component of @path; the folder is copied to @folder, of PATH_MAX bytes. */
+static const char *split(const char *path, char *folder)
 {
-        return creat(path, 0644) < 0 ? -1 : 0;
-}
-static int by_mkdir(const char *path)
-{
-        return mkdir(path, 0755);
-}
-static int by_fifo(const char *path)
-{
-        return mkfifo(path, 0644);
+        const char *last = strrchr(path, '/');
+
+        snprintf(folder, PATH_MAX, "%.*s", (int)(last - path), path);
+        return last + 1;
 }
 
-static int by_rename(const char *path)
+/* An exchange needs an existing target, which cannot be made. */
+static int by_noreplace(const char *path)
 {
-        int r = make("fresh") < 0 ? -1 : rename("fresh", path);
-        int e = errno;
-
-        unlink("fresh");
-        errno = e;
-        return r;
-}
-
-static int by_exchange(const char *path)
-{
-        int r;
-
-        /*
-         * An exchange needs an existing target, which cannot be made, so the name is made as the
-         * other half.
-         */
-        r = make("fresh") < 0
-                    ? -1
-                    : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
-        return r;
-}
-
-static int by_link(const char *path)
-{
-        int r = make("fresh") < 0 ? -1 : link("fresh", path);
-        int e = errno;
-
-        unlink("fresh");
-        errno = e;
-        return r;
-}
-
-static int by_symlink(const char *path)
-{
-        return symlink("fresh", path);
+        return cg_make("fresh") < 0
+                       ? -1
+                       : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
 }
 
 static int by_tmpfile(const char *path)
@@ -160,54 +115,37 @@ static int by_tmpfile(const char *path)
         return r;
 }
 
+static int by_creat(const char *path)
+{
+        return creat(path, 0644) < 0 ? -1 : 0;
+}
+
 static int by_folder_fd(const char *path)
 {
         char folder[PATH_MAX];
-        const char *last = strrchr(path, '/');
-        int dir, fd;
+        const char *last = split(path, folder);
+        int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-        snprintf(folder, sizeof(folder), "%.*s", (int)(last - path), path);
-        dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        fd = dir < 0 ? -1 : openat(dir, last + 1, O_WRONLY | O_CREAT, 0644);
-        return fd < 0 ? -1 : 0;
+        return dir < 0 || openat(dir, last, O_WRONLY | O_CREAT, 0644) < 0 ? -1 : 0;
 }
 
 static int by_proc_fd(const char *path)
 {
         char folder[PATH_MAX], by[PATH_MAX + 64];
-        const char *last = strrchr(path, '/');
-        int dir;
+        const char *last = split(path, folder);
+        int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-        snprintf(folder, sizeof(folder), "%.*s", (int)(last - path), path);
-        dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        snprintf(by, sizeof(by), "/proc/self/fd/%d/%s", dir, last + 1);
-        return dir < 0 ? -1 : make(by);
-}
-
-static int by_proc_cwd(const char *path)
-{
-        char by[PATH_MAX + 100];
-
-        snprintf(by, sizeof(by), "/proc/self/cwd/%s", path);
-        return make(by);
-}
-
-static int by_thread_cwd(const char *path)
-{
-        char by[PATH_MAX + 100];
-
-        snprintf(by, sizeof(by), "/proc/thread-self/../../cwd/./%s", path);
-        return make(by);
+        snprintf(by, sizeof(by), "/proc/self/fd/%d/%s", dir, last);
+        return dir < 0 ? -1 : cg_make(by);
 }
 
 static int by_chdir(const char *path)
 {
         char folder[PATH_MAX];
-        const char *last = strrchr(path, '/');
+        const char *last = split(path, folder);
         int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), r, e;
 
-        snprintf(folder, sizeof(folder), "%.*s", (int)(last - path), path);
-        r = chdir(folder) < 0 ? -1 : make(last + 1);
+        r = chdir(folder) < 0 ? -1 : cg_make(last);
         e = errno;
         if (fchdir(here) < 0)
                 return -1;
@@ -215,112 +153,117 @@ static int by_chdir(const char *path)
         return r;
 }
 
-/* By a new symlink: to the folder, and to the name itself, which does not exist. */
+/* Makes @path, where "alias" in it is a new link to @target. */
+static int by_alias(const char *target, const char *path)
+{
+        int r, e;
+
+        unlink("alias");
+        if (symlink(target, "alias") < 0)
+                return -1;
+        r = cg_make(path);
+        e = errno;
+        unlink("alias");
+        errno = e;
+        return r;
+}
+
 static int by_folder_link(const char *path)
 {
         char folder[PATH_MAX], by[PATH_MAX + 10];
-        const char *last = strrchr(path, '/');
-        int r, e;
 
-        snprintf(folder, sizeof(folder), "%.*s", (int)(last - path), path);
-        unlink("alias");
-        if (symlink(folder, "alias") < 0)
-                return -1;
-        snprintf(by, sizeof(by), "alias/%s", last + 1);
-        r = make(by);
-        e = errno;
-        unlink("alias");
-        errno = e;
-        return r;
+        snprintf(by, sizeof(by), "alias/%s", split(path, folder));
+        return by_alias(folder, by);
 }
 
+/* By a link to the name itself, which does not exist. */
 static int by_dangling_link(const char *path)
 {
-        int r, e;
-
-        unlink("alias");
-        if (symlink(path, "alias") < 0)
-                return -1;
-        r = make("alias");
-        e = errno;
-        unlink("alias");
-        errno = e;
-        return r;
-}
-
-static int by_dots(const char *path)
-{
-        char by[PATH_MAX + 100];
-
-        snprintf(by, sizeof(by), "./names/../names/1/../1//2/../../../%s", path);
-        return make(by);
+        return by_alias(path, "alias");
 }
 
 static int by_case(const char *path)
 {
-        char by[PATH_MAX + 100];
+        char by[PATH_MAX];
 
         snprintf(by, sizeof(by), "%s", path);
         for (char *p = strrchr(by, '/'); *p; p++)
                 *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
-        return make(by);
+        return cg_make(by);
 }
 
-static const struct {
+/* Each makes a path: by a function, by a change of a new file, or by another spelling of it. */
+static const struct way {
         const char *name;
         int (*make)(const char *path);
+        enum cg_change change;
+        const char *prefix;
 } ways[] = {
-        { "open", make },
-        { "creat", by_creat },
-        { "mkdir", by_mkdir },
-        { "mkfifo", by_fifo },
-        { "rename", by_rename },
-        { "noreplace", by_exchange },
-        { "link", by_link },
-        { "symlink", by_symlink },
-        { "tmpfile", by_tmpfile },
-        { "folder-fd", by_folder_fd },
-        { "proc-fd", by_proc_fd },
-        { "proc-cwd", by_proc_cwd },
-        { "thread-cwd", by_thread_cwd },
-        { "chdir", by_chdir },
-        { "folder-link", by_folder_link },
-        { "dangling-link", by_dangling_link },
-        { "dots", by_dots },
-        { "case", by_case },
+        { "open", .make = cg_make },
+        { "creat", .make = by_creat },
+        { "mkdir", .change = CG_MKDIR },
+        { "mkfifo", .change = CG_MKFIFO },
+        { "rename", .change = CG_RENAME },
+        { "noreplace", .make = by_noreplace },
+        { "link", .change = CG_LINK },
+        { "symlink", .change = CG_SYMLINK },
+        { "tmpfile", .make = by_tmpfile },
+        { "folder-fd", .make = by_folder_fd },
+        { "proc-fd", .make = by_proc_fd },
+        { "proc-cwd", .prefix = "/proc/self/cwd/" },
+        { "thread-cwd", .prefix = "/proc/thread-self/../../cwd/./" },
+        { "chdir", .make = by_chdir },
+        { "folder-link", .make = by_folder_link },
+        { "dangling-link", .make = by_dangling_link },
+        { "dots", .prefix = "./names/../names/1/../1//2/../../../" },
+        { "case", .make = by_case },
 };
 
-/* a->arg2: the way; in an existing folder, and in a deep one. */
+static int make_by(const struct way *w, const char *path)
+{
+        char by[PATH_MAX + 100];
+        int r, e;
+
+        if (w->make)
+                return w->make(path);
+        if (w->prefix) {
+                snprintf(by, sizeof(by), "%s%s", w->prefix, path);
+                return cg_make(by);
+        }
+        if (w->change < CG_RENAME)
+                return cg_change(w->change, path, NULL);
+        r = cg_make("fresh") < 0 ? -1 : cg_change(w->change, "fresh", path);
+        e = errno;
+        unlink("fresh");
+        errno = e;
+        return r;
+}
+
+/* a->arg, by the way a->arg2; in an existing folder, and in a deep one. */
 static enum cg_verdict by_way(struct cg_try *t, const struct cg_attempt *a)
 {
         static const char *const folders[] = { "names", DEEP };
+        const struct way *w = ways;
 
+        while (strcmp(w->name, a->arg2) != 0)
+                w++;
         for (size_t f = 0; f < sizeof(folders) / sizeof(folders[0]); f++) {
                 char path[PATH_MAX];
 
                 snprintf(path, sizeof(path), "%s/%s", folders[f], a->arg);
                 make_parents(path);
-                for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-                        enum cg_verdict v;
-                        int r;
-
-                        if (strcmp(ways[i].name, a->arg2) != 0)
-                                continue;
-                        r = ways[i].make(path);
-                        if (r == 0) {
-                                unlink(path);
-                                rmdir(path);
-                                return cg_hole(t, "%s was made", path);
-                        }
-                        v = cg_refused(t, r);
-                        if (v != CG_HELD)
-                                return v;
+                if (make_by(w, path) == 0) {
+                        unlink(path);
+                        rmdir(path);
+                        return cg_hole(t, "%s was made", path);
                 }
+                if (cg_refused(t, -1) != CG_HELD)
+                        return CG_HOLE;
         }
         return cg_held(t, "%s", cg_errno_name(EACCES));
 }
 
-/* ---- folders that come along */
+/* ---- folders that are moved as a whole */
 
 /* A folder with the rest of a longer name in it is moved or linked to where it is obeyed. */
 static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a)
@@ -332,9 +275,9 @@ static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a
         snprintf(to, sizeof(to), "bring/%s", a->arg);
         snprintf(got, sizeof(got), "%s/%s", to, a->arg2);
         make_parents(inner);
-        if (make(inner) < 0)
+        if (cg_make(inner) < 0)
                 return cg_fails(t, "%s: %s", inner, cg_errno_name(errno));
-        r = a->call[0] ? symlink("brought", to) : rename("bring/brought", to);
+        r = a->change == CG_SYMLINK ? symlink("brought", to) : rename("bring/brought", to);
         if (r == 0) {
                 unlink(got);
                 unlink(to);
@@ -374,7 +317,7 @@ static enum cg_verdict in_repository(struct cg_try *t, const struct cg_attempt *
                 return cg_fails(t, "no repository: %s", cg_errno_name(errno));
         snprintf(path, sizeof(path), DEEP "/made/.git/%s", a->arg);
         make_parents(path);
-        return judge(t, make(path), path);
+        return judge(t, cg_make(path), path);
 }
 
 /*
@@ -422,40 +365,6 @@ static enum cg_verdict config_plain(struct cg_try *t, const struct cg_attempt *a
         return cg_possible(t, r);
 }
 
-/* A hook that exists and is not executable. */
-static const unsigned char acl[] = { 2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,
-                                     5, 0, 255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255 };
-
-static enum cg_verdict attribute(struct cg_try *t, const struct cg_attempt *a)
-{
-        const char *path = "sub/.git/hooks/idle";
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        long r = -1;
-
-        if (fd < 0)
-                return cg_fails(t, "%s: %s", path, cg_errno_name(errno));
-        switch (a->call[0]) {
-        case 0:
-                r = chmod(path, 0755);
-                break;
-        case 1:
-                r = fchmod(fd, 0755);
-                break;
-        case 2:
-                r = utimensat(AT_FDCWD, path, NULL, 0);
-                break;
-        case 3:
-                r = futimens(fd, NULL);
-                break;
-        default:
-                r = fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0);
-        }
-        close(fd);
-        if (r < 0 && errno == EOPNOTSUPP)
-                return cg_held(t, "EOPNOTSUPP");
-        return cg_refused(t, r);
-}
-
 /* Parts of a repository are made in a folder with another name, which then becomes one. */
 static enum cg_verdict in_pieces(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -466,7 +375,7 @@ static enum cg_verdict in_pieces(struct cg_try *t, const struct cg_attempt *a)
         make_parents("names/pieces/refs/x");
         snprintf(config, sizeof(config), "names/pieces/%s", a->arg);
         make_parents(config);
-        make(config);
+        cg_make(config);
         make_parents("names/inner/.git/x");
         snprintf(to, sizeof(to), "names/%s", a->arg2);
         if (a->call[0] == 0) /* a HEAD beside it */
@@ -518,10 +427,7 @@ static enum cg_verdict named_by_settings(struct cg_try *t, const struct cg_attem
 static char flipping[PATH_MAX];
 static volatile bool over;
 
-/*
- * Changes the path in memory from a harmless one to another and back while the other thread opens
- * it.
- */
+/* Changes the path in memory from a harmless one to a protected one and back. */
 static void *flip(void *data)
 {
         const char *other = data;
@@ -536,35 +442,7 @@ static void *flip(void *data)
         return NULL;
 }
 
-static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct timespec start;
-        struct stat st;
-        pthread_t thread;
-        long tries = 0;
-        bool hole = false;
-
-        make_parents("names/race/x");
-        snprintf(flipping, sizeof(flipping), "names/race/_bashrc");
-        over = false;
-        if (pthread_create(&thread, NULL, flip, (void *)(uintptr_t) ".bashrc") != 0)
-                return cg_fails(t, "no second thread");
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        for (; cg_race_goes_on(&start) && !hole; tries++) {
-                int fd = open(flipping, O_WRONLY | O_CREAT, 0644);
-
-                if (fd >= 0)
-                        close(fd);
-                hole = lstat("names/race/.bashrc", &st) == 0;
-        }
-        over = true;
-        pthread_join(thread, NULL);
-        unlink("names/race/.bashrc");
-        unlink("names/race/_bashrc");
-        return hole ? cg_hole(t, ".bashrc was made") : cg_held(t, "%ld tries", tries);
-}
-
-/* Exchanges the folder of a name, a plain one and a repository's, while the name is made. */
+/* Exchanges two folders of a name: an ordinary one and a protected one. */
 static void *swap_folders(void *data)
 {
         while (!over)
@@ -572,7 +450,9 @@ static void *swap_folders(void *data)
         return NULL;
 }
 
-static enum cg_verdict race_folder(struct cg_try *t, const struct cg_attempt *a)
+/* Makes @path while @change runs, until @victim exists. @harmless is removed each time. */
+static enum cg_verdict race(struct cg_try *t, void *(*change)(void *), const char *other, const char *path,
+                            const char *harmless, const char *victim)
 {
         struct timespec start;
         struct stat st;
@@ -580,28 +460,38 @@ static enum cg_verdict race_folder(struct cg_try *t, const struct cg_attempt *a)
         long tries = 0;
         bool hole = false;
 
+        over = false;
+        if (pthread_create(&thread, NULL, change, (void *)(uintptr_t)other) != 0)
+                return cg_fails(t, "no second thread");
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        for (; cg_race_goes_on(&start) && !hole; tries++) {
+                cg_make(path);
+                unlink(harmless);
+                hole = lstat(victim, &st) == 0;
+        }
+        over = true;
+        pthread_join(thread, NULL);
+        unlink(victim);
+        return hole ? cg_hole(t, "%s was made", victim) : cg_held(t, "%ld tries", tries);
+}
+
+static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
+{
+        make_parents("names/race/x");
+        snprintf(flipping, sizeof(flipping), "names/race/_bashrc");
+        return race(t, flip, ".bashrc", flipping, "names/race/_bashrc", "names/race/.bashrc");
+}
+
+static enum cg_verdict race_folder(struct cg_try *t, const struct cg_attempt *a)
+{
         make_parents("names/swap/real/commands-of-nobody/x");
         make_parents("names/swap/.claude/x");
         unlink("names/swap/a");
         unlink("names/swap/b");
         if (symlink("real", "names/swap/a") < 0 || symlink(".claude", "names/swap/b") < 0)
                 return cg_fails(t, "no links: %s", cg_errno_name(errno));
-        over = false;
-        if (pthread_create(&thread, NULL, swap_folders, NULL) != 0)
-                return cg_fails(t, "no second thread");
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        for (; cg_race_goes_on(&start) && !hole; tries++) {
-                int fd = open("names/swap/a/settings.json", O_WRONLY | O_CREAT, 0644);
-
-                if (fd >= 0)
-                        close(fd);
-                unlink("names/swap/real/settings.json");
-                hole = lstat("names/swap/.claude/settings.json", &st) == 0;
-        }
-        over = true;
-        pthread_join(thread, NULL);
-        unlink("names/swap/.claude/settings.json");
-        return hole ? cg_hole(t, ".claude/settings.json was made") : cg_held(t, "%ld tries", tries);
+        return race(t, swap_folders, NULL, "names/swap/a/settings.json", "names/swap/real/settings.json",
+                    "names/swap/.claude/settings.json");
 }
 
 /* ---- what must be possible */
@@ -612,7 +502,7 @@ static enum cg_verdict ordinary(struct cg_try *t, const struct cg_attempt *a)
         for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
                 if (strcmp(ways[i].name, "case") == 0)
                         continue;
-                if (ways[i].make(DEEP "/ordinary") < 0)
+                if (make_by(&ways[i], DEEP "/ordinary") < 0)
                         return cg_fails(t, "%s: %s", ways[i].name, cg_errno_name(errno));
                 if (unlink(DEEP "/ordinary") < 0 && rmdir(DEEP "/ordinary") < 0)
                         return cg_fails(t, "%s, removed: %s", ways[i].name, cg_errno_name(errno));
@@ -654,7 +544,7 @@ static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)
         for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
                 unlink("names/masked");
                 umask(masks[i]);
-                if (make("names/masked") < 0 || stat("names/masked", &st) < 0)
+                if (cg_make("names/masked") < 0 || stat("names/masked", &st) < 0)
                         return cg_possible(t, -1);
                 if ((st.st_mode & 0777) != (0644 & ~masks[i]))
                         return cg_fails(t, "umask %03o: mode %03o", masks[i], st.st_mode & 0777);
@@ -665,34 +555,13 @@ static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)
 
 #define L "names"
 #define WAY(way) \
-        { \
-                "name-" way, L, false, CG_BARE_ALL, 0, by_way, "a protected name, by " way, ".bash_login", \
-                        way, \
-                { \
-                        0 \
-                } \
-        }
+        CG_DENY("name-" way, L, by_way, "a protected name, by " way, .arg = ".bash_login", .arg2 = way)
+#define HOOK(name, change_, what, ...) \
+        CG_DENY(name, L, cg_try_change, what, .change = change_, .arg = "sub/.git/hooks/idle", \
+                .also = { EOPNOTSUPP }, __VA_ARGS__)
 static const struct cg_attempt attempts[] = {
-        { "name-each",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          each,
-          "each name of the table, in a folder",
-          "names",
-          NULL,
-          { 0 } },
-        { "name-each-deep",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          each,
-          "the same eight folders deep",
-          DEEP,
-          NULL,
-          { 0 } },
+        CG_DENY("name-each", L, each, "each name of the table, in a folder", .arg = "names"),
+        CG_DENY("name-each-deep", L, each, "the same eight folders deep", .arg = DEEP),
         WAY("open"),
         WAY("creat"),
         WAY("mkdir"),
@@ -711,292 +580,58 @@ static const struct cg_attempt attempts[] = {
         WAY("dangling-link"),
         WAY("dots"),
         WAY("case"),
-        { "name-folder-brought",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          bring_folder,
-          "a folder with commands, renamed to .claude",
-          ".claude",
-          "commands/x.md",
-          { 0 } },
-        { "name-folder-linked",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          bring_folder,
-          "a link to it under that name",
-          ".claude",
-          "commands/x.md",
-          { 1 } },
-        { "name-folder-deep",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          bring_folder,
-          "one renamed to .config",
-          ".config",
-          "autostart/x.desktop",
-          { 0 } },
-        { "name-git-folder",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          bring_folder,
-          "a folder renamed to .git",
-          ".git",
-          "objects/x",
-          { 0 } },
-        { "name-git-link",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          bring_folder,
-          "a link to one under that name",
-          ".git",
-          "objects/x",
-          { 1 } },
-        { "name-git-file",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          by_way,
-          "a file .git, which leads git to a repository",
-          ".git",
-          "open",
-          { 0 } },
-        { "name-git-config",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "the configuration of a repository of its own",
-          "config",
-          NULL,
-          { 0 } },
-        { "name-git-worktree",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "that of a work tree",
-          "config.worktree",
-          NULL,
-          { 0 } },
-        { "name-git-commondir",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "what leads git to another",
-          "commondir",
-          NULL,
-          { 0 } },
-        { "name-git-hook",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "a hook",
-          "hooks/pre-commit",
-          NULL,
-          { 0 } },
-        { "name-git-module",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "the configuration of a submodule",
-          "modules/a/b/config",
-          NULL,
-          { 0 } },
-        { "name-git-module-hook",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_repository,
-          "its hook",
-          "modules/refs/hooks/post-checkout",
-          NULL,
-          { 0 } },
-        { "name-git-lock",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          config_by_lock,
-          "git's way to write one, with a program in it",
-          "[core]\n\tfsmonitor = /bin/false\n",
-          NULL,
-          { 0 } },
-        { "name-git-lock-include",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          config_by_lock,
-          "with another file in it",
-          "[include]\n\tpath = /x\n",
-          NULL,
-          { 0 } },
-        { "name-git-lock-remote",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          config_by_lock,
-          "with a program for a remote",
-          "[remote \"o\"]\n\turl = ext::sh -c false\n",
-          NULL,
-          { 0 } },
-        { "name-git-lock-open",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          config_kept_open,
-          "a plain one, changed by a descriptor",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-git-head",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_pieces,
-          "a HEAD beside a configuration",
-          "config",
-          "",
-          { 0 } },
-        { "name-git-head-hooks",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_pieces,
-          "a HEAD beside hooks",
-          "hooks/update",
-          "",
-          { 0 } },
-        { "name-git-head-renamed",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          head_renamed,
-          "a file renamed to HEAD there",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-git-pieces",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          in_pieces,
-          "a folder with a configuration, moved into a repository",
-          "config",
-          "inner/.git/modules",
-          { 1 } },
-        { "name-nested-settings",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          settings_removed,
-          "the configuration of a repository below, removed to make another",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-nested-hooks",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          named_by_settings,
-          "a hook where that configuration has them",
-          "sub/ci/hooks/pre-commit",
-          NULL,
-          { 0 } },
-        { "name-nested-program",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          named_by_settings,
-          "a program that it names",
-          "sub/ci/watch",
-          NULL,
-          { 0 } },
-        { "name-chmod",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          attribute,
-          "a hook that is there made one that git runs",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-fchmod", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, { 1 } },
-        { "name-utime", L, false, CG_BARE_ALL, 0, attribute, "its times", NULL, NULL, { 2 } },
-        { "name-futime", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, { 3 } },
-        { "name-access-list",
-          L,
-          false,
-          CG_BARE_MACHINE,
-          0,
-          attribute,
-          "its mode by an access list",
-          NULL,
-          NULL,
-          { 4 } },
-        { "name-race-name",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          race_name,
-          "a name that changes in memory",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-race-folder",
-          L,
-          false,
-          CG_BARE_ALL,
-          0,
-          race_folder,
-          "a link to a folder that changes",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-ordinary", "", true, 0, 0, ordinary, "other names, by all these ways", NULL, NULL, { 0 } },
-        { "name-git-plain",
-          "",
-          true,
-          0,
-          0,
-          config_plain,
-          "a plain configuration, as git init writes it",
-          NULL,
-          NULL,
-          { 0 } },
-        { "name-fifo", "", true, 0, 0, fifo, "a FIFO, opened at both ends", NULL, NULL, { 0 } },
-        { "name-umask", "", true, 0, 0, umask_holds, "modes of new files", NULL, NULL, { 0 } },
+        CG_DENY("name-folder-brought", L, bring_folder, "a folder with commands, renamed to .claude",
+                .arg = ".claude", .arg2 = "commands/x.md"),
+        CG_DENY("name-folder-linked", L, bring_folder, "a link to it under that name", .arg = ".claude",
+                .arg2 = "commands/x.md", .change = CG_SYMLINK),
+        CG_DENY("name-folder-deep", L, bring_folder, "one renamed to .config", .arg = ".config",
+                .arg2 = "autostart/x.desktop"),
+        CG_DENY("name-git-folder", L, bring_folder, "a folder renamed to .git", .arg = ".git",
+                .arg2 = "objects/x"),
+        CG_DENY("name-git-link", L, bring_folder, "a link to one under that name", .arg = ".git",
+                .arg2 = "objects/x", .change = CG_SYMLINK),
+        CG_DENY("name-git-file", L, by_way, "a file .git, which leads git to a repository", .arg = ".git",
+                .arg2 = "open"),
+        CG_DENY("name-git-config", L, in_repository, "the configuration of a repository of its own",
+                .arg = "config"),
+        CG_DENY("name-git-worktree", L, in_repository, "that of a work tree", .arg = "config.worktree"),
+        CG_DENY("name-git-commondir", L, in_repository, "what leads git to another", .arg = "commondir"),
+        CG_DENY("name-git-hook", L, in_repository, "a hook", .arg = "hooks/pre-commit"),
+        CG_DENY("name-git-module", L, in_repository, "the configuration of a submodule",
+                .arg = "modules/a/b/config"),
+        CG_DENY("name-git-module-hook", L, in_repository, "its hook",
+                .arg = "modules/refs/hooks/post-checkout"),
+        CG_DENY("name-git-lock", L, config_by_lock, "git's way to write one, with a program in it",
+                .arg = "[core]\n\tfsmonitor = /bin/false\n"),
+        CG_DENY("name-git-lock-include", L, config_by_lock, "with another file in it",
+                .arg = "[include]\n\tpath = /x\n"),
+        CG_DENY("name-git-lock-remote", L, config_by_lock, "with a program for a remote",
+                .arg = "[remote \"o\"]\n\turl = ext::sh -c false\n"),
+        CG_DENY("name-git-lock-open", L, config_kept_open, "a plain one, changed by a descriptor"),
+        CG_DENY("name-git-head", L, in_pieces, "a HEAD beside a configuration", .arg = "config", .arg2 = ""),
+        CG_DENY("name-git-head-hooks", L, in_pieces, "a HEAD beside hooks", .arg = "hooks/update",
+                .arg2 = ""),
+        CG_DENY("name-git-head-renamed", L, head_renamed, "a file renamed to HEAD there"),
+        CG_DENY("name-git-pieces", L, in_pieces, "a folder with a configuration, moved into a repository",
+                .arg = "config", .arg2 = "inner/.git/modules", .call = { 1 }),
+        CG_DENY("name-nested-settings", L, settings_removed,
+                "the configuration of a repository below, removed to make another"),
+        CG_DENY("name-nested-hooks", L, named_by_settings, "a hook where that configuration has them",
+                .arg = "sub/ci/hooks/pre-commit"),
+        CG_DENY("name-nested-program", L, named_by_settings, "a program that it names",
+                .arg = "sub/ci/watch"),
+        /* It exists and is not executable. */
+        HOOK("name-chmod", CG_CHMOD, "an ignored hook made one that git runs"),
+        HOOK("name-fchmod", CG_FCHMOD, "the same by a descriptor"),
+        HOOK("name-utime", CG_TIMES, "its times"),
+        HOOK("name-futime", CG_FTIMES, "the same by a descriptor"),
+        HOOK("name-access-list", CG_ACCESS_LIST, "its mode by an access list", .bare = CG_BARE_MACHINE),
+        CG_DENY("name-race-name", L, race_name, "a name that changes in memory"),
+        CG_DENY("name-race-folder", L, race_folder, "a link to a folder that changes"),
+        CG_ALLOW("name-ordinary", ordinary, "other names, by all these ways"),
+        CG_ALLOW("name-git-plain", config_plain, "a plain configuration, as git init writes it"),
+        CG_ALLOW("name-fifo", fifo, "a FIFO, opened at both ends"),
+        CG_ALLOW("name-umask", umask_holds, "modes of new files"),
 };
 
 CG_TABLE(names, "names");

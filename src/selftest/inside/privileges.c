@@ -1,7 +1,6 @@
 /* Privileges that a process has or could regain. Runs inside the sandbox. */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
 #include <stdio.h>
@@ -18,6 +17,8 @@
 
 extern char **environ;
 
+static struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+
 static enum cg_verdict no_caps(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[8192], *at;
@@ -29,18 +30,8 @@ static enum cg_verdict no_caps(struct cg_try *t, const struct cg_attempt *a)
         return bits ? cg_hole(t, "%s %llx", a->arg, bits) : cg_held(t, "none");
 }
 
-static enum cg_verdict raise_caps(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct caps[2] = { { 0 } };
-
-        caps[0].effective = caps[0].permitted = caps[0].inheritable = 1U << CAP_SYS_CHROOT;
-        return cg_filtered(t, syscall(SYS_capset, &header, caps));
-}
-
 static enum cg_verdict raise_ambient(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct caps[2] = { { 0 } };
 
         syscall(SYS_capget, &header, caps);
@@ -67,53 +58,23 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
         return cg_hole(t, "securebits %x: being uid 0 may give power", (unsigned)bits);
 }
 
-static enum cg_verdict new_privs(struct cg_try *t, const struct cg_attempt *a)
+/* prctl(call[0]) must have the value call[1]. */
+static enum cg_verdict has_setting(struct cg_try *t, const struct cg_attempt *a)
 {
-        return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
+        return (unsigned long)prctl((int)a->call[0], 0, 0, 0, 0) == a->call[1]
                        ? cg_held(t, "set")
-                       : cg_hole(t, "set-user-id programs have an effect");
+                       : cg_hole(t, "%s", a->arg);
 }
 
-static enum cg_verdict filter_mode(struct cg_try *t, const struct cg_attempt *a)
-{
-        return prctl(PR_GET_SECCOMP) == 2 ? cg_held(t, "a filter is on")
-                                          : cg_hole(t, "no system call filter");
-}
-
-/* A set-user-ID bit must have no effect on any mount. */
-static enum cg_verdict nosuid(struct cg_try *t, const struct cg_attempt *a)
+/* The flag call[0] of the mount that has a->arg; a->arg2: its name */
+static enum cg_verdict mount_flag(struct cg_try *t, const struct cg_attempt *a)
 {
         struct statvfs v;
 
         if (statvfs(a->arg, &v) < 0)
                 return cg_fails(t, "%s: %s", a->arg, cg_errno_name(errno));
-        return v.f_flag & ST_NOSUID ? cg_held(t, "mounted nosuid")
-                                    : cg_hole(t, "%s honours set-user-id programs", a->arg);
-}
-
-static enum cg_verdict nodev(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct statvfs v;
-
-        if (statvfs(a->arg, &v) < 0)
-                return cg_fails(t, "%s: %s", a->arg, cg_errno_name(errno));
-        return v.f_flag & ST_NODEV ? cg_held(t, "mounted nodev")
-                                   : cg_hole(t, "%s honours device nodes", a->arg);
-}
-
-static enum cg_verdict become_other(struct cg_try *t, const struct cg_attempt *a)
-{
-        long r = syscall(SYS_setresuid, 12345, 12345, 12345);
-
-        return r < 0 && errno == EINVAL ? cg_held(t, "EINVAL: there is no other user in here")
-                                        : cg_filtered(t, r);
-}
-
-static enum cg_verdict become_group(struct cg_try *t, const struct cg_attempt *a)
-{
-        gid_t g = 0;
-
-        return cg_filtered(t, setgroups(1, &g));
+        return v.f_flag & a->call[0] ? cg_held(t, "mounted %s", a->arg2)
+                                     : cg_hole(t, "%s is not mounted %s", a->arg, a->arg2);
 }
 
 static enum cg_verdict give_away(struct cg_try *t, const struct cg_attempt *a)
@@ -125,8 +86,7 @@ static enum cg_verdict give_away(struct cg_try *t, const struct cg_attempt *a)
         if (fd < 0)
                 return cg_fails(t, "no file of its own: %s", cg_errno_name(e));
         errno = e;
-        return r < 0 && e == EINVAL ? cg_held(t, "EINVAL: there is no other user in here")
-                                    : cg_filtered(t, r);
+        return cg_filtered(t, r);
 }
 
 static enum cg_verdict file_caps(struct cg_try *t, const struct cg_attempt *a)
@@ -141,8 +101,7 @@ static enum cg_verdict file_caps(struct cg_try *t, const struct cg_attempt *a)
         e = errno;
         unlink("capable");
         errno = e;
-        return r < 0 && (e == ENOTSUP || e == EINVAL) ? cg_held(t, "%s", cg_errno_name(e))
-                                                      : cg_filtered(t, r);
+        return cg_filtered(t, r);
 }
 
 static enum cg_verdict more_files(struct cg_try *t, const struct cg_attempt *a)
@@ -160,13 +119,7 @@ static enum cg_verdict core_files(struct cg_try *t, const struct cg_attempt *a)
 
         getrlimit(RLIMIT_CORE, &l);
         return l.rlim_max == 0 ? cg_held(t, "none")
-                               : cg_hole(t, "a crash hands its memory to the host's core_pattern");
-}
-
-static enum cg_verdict secret_variable(struct cg_try *t, const struct cg_attempt *a)
-{
-        return getenv("CELLGATE_SELFTEST_SECRET") ? cg_hole(t, "it is in the environment")
-                                                  : cg_held(t, "not there");
+                               : cg_hole(t, "the host's core_pattern gets the memory after a crash");
 }
 
 static enum cg_verdict secret_any_variable(struct cg_try *t, const struct cg_attempt *a)
@@ -180,214 +133,63 @@ static enum cg_verdict secret_any_variable(struct cg_try *t, const struct cg_att
         return cg_held(t, "in no variable");
 }
 
-static enum cg_verdict path_variable(struct cg_try *t, const struct cg_attempt *a)
+static enum cg_verdict variable(struct cg_try *t, const struct cg_attempt *a)
 {
-        return getenv("PATH") ? cg_works(t, "%s", "") : cg_fails(t, "there is no PATH");
+        if (getenv(a->arg))
+                return a->allow ? cg_works(t, "%s", "") : cg_hole(t, "%s is in the environment", a->arg);
+        return a->allow ? cg_fails(t, "there is no %s", a->arg) : cg_held(t, "it is not set");
 }
+
+static char zeros[64];
+static struct __user_cap_data_struct chroot_caps[2] = {
+        { .effective = 1U << CAP_SYS_CHROOT,
+          .permitted = 1U << CAP_SYS_CHROOT,
+          .inheritable = 1U << CAP_SYS_CHROOT },
+};
 
 static const struct cg_attempt attempts[] = {
 #define CAPS(name, field, who, what) \
-        { \
-                name, "capabilities", false, CG_BARE_##who, 0, no_caps, what, field, NULL, \
-                { \
-                        0 \
-                } \
-        }
+        CG_DENY(name, "capabilities", no_caps, what, .bare = CG_BARE_##who, .arg = field)
         CAPS("caps-effective", "CapEff:", ROOT, "capabilities in effect"),
         CAPS("caps-permitted", "CapPrm:", ROOT, "capabilities that could be put into effect"),
         CAPS("caps-bounding", "CapBnd:", ALL, "capabilities that a program could give"),
         CAPS("caps-ambient", "CapAmb:", NONE, "capabilities that programs inherit"),
 #undef CAPS
-        { "caps-raise",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          raise_caps,
-          "getting a capability back",
-          NULL,
-          NULL,
-          { 0 } },
-        { "caps-raise-ambient",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          raise_ambient,
-          "handing one on to programs",
-          NULL,
-          NULL,
-          { 0 } },
-        { "caps-of-file",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          file_caps,
-          "a program with capabilities in the workspace",
-          NULL,
-          NULL,
-          { 0 } },
-        { "securebits",
-          "capabilities",
-          false,
-          CG_BARE_ALL,
-          0,
-          securebits,
-          "power by being uid 0",
-          NULL,
-          NULL,
-          { 0 } },
-        { "no-new-privs",
-          "no_new_privs",
-          false,
-          CG_BARE_ALL,
-          0,
-          new_privs,
-          "privileges by running a program",
-          NULL,
-          NULL,
-          { 0 } },
-        { "seccomp-mode",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          filter_mode,
-          "that there is a system call filter",
-          NULL,
-          NULL,
-          { 0 } },
-        { "suid-system",
-          "mount",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          nosuid,
-          "set-user-id programs of the system",
-          "/usr/bin",
-          NULL,
-          { 0 } },
-        { "suid-workspace",
-          "mount",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          nosuid,
-          "set-user-id programs in the workspace",
-          ".",
-          NULL,
-          { 0 } },
-        { "nodev-system",
-          "mount",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          nodev,
-          "device nodes on the root file system",
-          "/",
-          NULL,
-          { 0 } },
-        { "nodev-workspace",
-          "mount",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          nodev,
-          "device nodes in the workspace",
-          ".",
-          NULL,
-          { 0 } },
-        { "setuid-other",
-          "user|capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          become_other,
-          "becoming another user",
-          NULL,
-          NULL,
-          { 0 } },
-        { "setgroups",
-          "user|capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          become_group,
-          "joining a group",
-          NULL,
-          NULL,
-          { 0 } },
-        { "chown-other",
-          "user|capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          give_away,
-          "a file for another user",
-          NULL,
-          NULL,
-          { 0 } },
-        { "rlimit-raise",
-          "capabilities",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          more_files,
-          "a limit above its ceiling",
-          NULL,
-          NULL,
-          { 0 } },
-        { "core-dump",
-          "rlimits",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          core_files,
-          "memory by way of a crash",
-          NULL,
-          NULL,
-          { 0 } },
-        { "env-secret",
-          "environment",
-          false,
-          CG_BARE_ALL,
-          0,
-          secret_variable,
-          "a secret in the caller's environment",
-          NULL,
-          NULL,
-          { 0 } },
-        { "env-secret-value",
-          "environment",
-          false,
-          CG_BARE_ALL,
-          0,
-          secret_any_variable,
-          "the same under any name",
-          NULL,
-          NULL,
-          { 0 } },
-        { "env-secret-initial",
-          "environment",
-          false,
-          CG_BARE_ALL,
-          0,
-          cg_try_leak,
-          "the same in the memory the program started with",
-          "/proc/self/environ",
-          "secret",
-          { 0 } },
-        { "env-path",
-          "",
-          true,
-          0,
-          0,
-          path_variable,
-          "variables that were allowed are there",
-          NULL,
-          NULL,
-          { 0 } },
+        CG_DENY("caps-raise", "capabilities", cg_try_call, "getting a capability back", .bare = CG_BARE_ROOT,
+                .call = { SYS_capset, CG_ADDR(&header), CG_ADDR(chroot_caps) }),
+        CG_DENY("caps-raise-ambient", "capabilities", raise_ambient, "handing one on to programs",
+                .bare = CG_BARE_ROOT),
+        CG_DENY("caps-of-file", "capabilities", file_caps, "a program with capabilities in the workspace",
+                .bare = CG_BARE_ROOT, .also = { ENOTSUP, EINVAL }),
+        CG_DENY("securebits", "capabilities", securebits, "power by being uid 0"),
+        CG_DENY("no-new-privs", "no_new_privs", has_setting, "privileges by running a program",
+                .arg = "set-user-id programs have an effect", .call = { PR_GET_NO_NEW_PRIVS, 1 }),
+        CG_DENY("seccomp-mode", "seccomp", has_setting, "a process without a system call filter",
+                .arg = "no system call filter", .call = { PR_GET_SECCOMP, 2 }),
+        CG_DENY("suid-system", "mount", mount_flag, "set-user-id programs of the system",
+                .bare = CG_BARE_MACHINE, .arg = "/usr/bin", .arg2 = "nosuid", .call = { ST_NOSUID }),
+        CG_DENY("suid-workspace", "mount", mount_flag, "set-user-id programs in the workspace",
+                .bare = CG_BARE_MACHINE, .arg = ".", .arg2 = "nosuid", .call = { ST_NOSUID }),
+        CG_DENY("nodev-system", "mount", mount_flag, "device nodes on the root file system",
+                .bare = CG_BARE_MACHINE, .arg = "/", .arg2 = "nodev", .call = { ST_NODEV }),
+        CG_DENY("nodev-workspace", "mount", mount_flag, "device nodes in the workspace",
+                .bare = CG_BARE_MACHINE, .arg = ".", .arg2 = "nodev", .call = { ST_NODEV }),
+        CG_DENY("setuid-other", "user|capabilities", cg_try_call, "becoming another user",
+                .bare = CG_BARE_ROOT, .call = { SYS_setresuid, 12345, 12345, 12345 }, .also = { EINVAL }),
+        CG_DENY("setgroups", "user|capabilities", cg_try_call, "joining a group", .bare = CG_BARE_ROOT,
+                .call = { SYS_setgroups, 1, CG_ADDR(zeros) }),
+        CG_DENY("chown-other", "user|capabilities", give_away, "a file for another user",
+                .bare = CG_BARE_ROOT, .also = { EINVAL }),
+        CG_DENY("rlimit-raise", "capabilities", more_files, "a limit above its ceiling",
+                .bare = CG_BARE_MACHINE),
+        CG_DENY("core-dump", "rlimits", core_files, "memory by way of a crash", .bare = CG_BARE_MACHINE),
+        CG_DENY("env-secret", "environment", variable, "a secret in the caller's environment",
+                .arg = "CELLGATE_SELFTEST_SECRET"),
+        CG_DENY("env-secret-value", "environment", secret_any_variable, "the same under any name"),
+        CG_DENY("env-secret-initial", "environment", cg_try_leak,
+                "the same in the memory the program started with", .arg = "/proc/self/environ",
+                .arg2 = "secret"),
+        CG_ALLOW("env-path", variable, "allowed variables are set", .arg = "PATH"),
 };
 
 CG_TABLE(privileges, "privileges and environment");

@@ -9,21 +9,9 @@
 
 #include "selftest/inside/attempt.h"
 
-/*
- * The canary is a process of the same user outside. Inside, its number may be another process's, so
- * its command line is compared.
- */
-static const char *canary_path(const struct cg_try *t, const char *name)
-{
-        static char path[64];
-
-        snprintf(path, sizeof(path), "/proc/%lu/%s", cg_scene_number(t, "canary_pid"), name);
-        return path;
-}
-
 static enum cg_verdict canary_file(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct cg_attempt b = { .arg = canary_path(t, a->arg), .arg2 = a->arg2 };
+        struct cg_attempt b = { .arg = cg_canary_path(t, a->arg), .arg2 = a->arg2 };
 
         return cg_try_leak(t, &b);
 }
@@ -31,7 +19,7 @@ static enum cg_verdict canary_file(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict canary_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *secret = cg_scene(t, "canary_memory");
-        int fd = open(canary_path(t, "mem"), O_RDONLY);
+        int fd = open(cg_canary_path(t, "mem"), O_RDONLY);
         char buf[64];
         long n = fd < 0 ? -1 : pread(fd, buf, sizeof(buf), (off_t)cg_scene_number(t, "canary_address"));
 
@@ -41,25 +29,25 @@ static enum cg_verdict canary_memory(struct cg_try *t, const struct cg_attempt *
                      : cg_held(t, "what is there is another process");
 }
 
-/* Opens a file that is hidden inside by the canary's root or working folder. */
-static enum cg_verdict by_canary(struct cg_try *t, const struct cg_attempt *a)
+/* A hidden file below @folder, a link of /proc to a process's root or working folder. */
+static enum cg_verdict below(struct cg_try *t, const char *folder, bool is_root)
 {
         char path[4200];
-        struct cg_attempt b = { .arg = path, .arg2 = "hidden_content" };
+        const struct cg_attempt b = { .arg = path };
 
-        snprintf(path, sizeof(path), "%s%s", canary_path(t, a->arg),
-                 strcmp(a->arg, "root") ? "/secret.txt" : cg_scene(t, "hidden_path"));
+        snprintf(path, sizeof(path), "%s%s", folder, is_root ? cg_scene(t, "hidden_path") : "/secret.txt");
         return cg_try_leak(t, &b);
 }
 
-/* By a process's own root, which must show the same view. */
+static enum cg_verdict by_canary(struct cg_try *t, const struct cg_attempt *a)
+{
+        return below(t, cg_canary_path(t, a->arg), strcmp(a->arg, "root") == 0);
+}
+
+/* A process's own root must show the same view. */
 static enum cg_verdict by_root_of(struct cg_try *t, const struct cg_attempt *a)
 {
-        char path[4200];
-        struct cg_attempt b = { .arg = path, .arg2 = "hidden_content" };
-
-        snprintf(path, sizeof(path), "%s%s", a->arg, cg_scene(t, "hidden_path"));
-        return cg_try_leak(t, &b);
+        return below(t, a->arg, true);
 }
 
 /* All visible processes. */
@@ -87,30 +75,21 @@ static enum cg_verdict scan(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "%d processes are there, none of them from outside", seen);
 }
 
-static bool is_canary(const struct cg_try *t)
-{
-        const char *wanted = cg_scene(t, "canary_argument");
-        char buf[4096];
-        long n = cg_slurp(canary_path(t, "cmdline"), buf, sizeof(buf));
-
-        return n > 0 && wanted && cg_has(buf, (size_t)n, wanted);
-}
-
 static enum cg_verdict canary_namespace(struct cg_try *t, const struct cg_attempt *a)
 {
-        int fd = open(canary_path(t, a->arg), O_RDONLY);
+        int fd = open(cg_canary_path(t, a->arg), O_RDONLY);
 
         if (fd < 0)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return is_canary(t) ? cg_hole(t, "it was opened")
-                            : cg_held(t, "that number is another process in here");
+        return cg_is_canary(t) ? cg_hole(t, "it was opened")
+                               : cg_held(t, "that number is another process in here");
 }
 
 static enum cg_verdict canary_link(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *wanted = cg_scene(t, a->arg2);
         char buf[4200];
-        long n = readlink(canary_path(t, a->arg), buf, sizeof(buf) - 1);
+        long n = readlink(cg_canary_path(t, a->arg), buf, sizeof(buf) - 1);
 
         if (n < 0)
                 return cg_held(t, "%s", cg_errno_name(errno));
@@ -143,33 +122,6 @@ static enum cg_verdict open_first(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "none of these is there");
 }
 
-/* A folder that must be empty or missing. */
-static enum cg_verdict is_empty(struct cg_try *t, const struct cg_attempt *a)
-{
-        DIR *d = opendir(a->arg);
-        struct dirent *e;
-
-        if (!d)
-                return cg_held(t, "%s", cg_errno_name(errno));
-        while ((e = readdir(d))) {
-                if (e->d_name[0] != '.')
-                        return cg_hole(t, "%.100s is there", e->d_name);
-        }
-        return cg_held(t, "empty");
-}
-
-static enum cg_verdict only_loopback(struct cg_try *t, const struct cg_attempt *a)
-{
-        DIR *d = opendir("/sys/class/net");
-        struct dirent *e;
-
-        while (d && (e = readdir(d))) {
-                if (e->d_name[0] != '.' && strcmp(e->d_name, "lo") != 0)
-                        return cg_hole(t, "%.100s is there", e->d_name);
-        }
-        return cg_held(t, d ? "only lo" : "there is no /sys/class/net");
-}
-
 static enum cg_verdict oom_score(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open("/proc/self/oom_score_adj", O_WRONLY);
@@ -177,53 +129,27 @@ static enum cg_verdict oom_score(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, fd < 0 ? -1 : write(fd, "-1000", 5));
 }
 
-static enum cg_verdict own_proc(struct cg_try *t, const struct cg_attempt *a)
-{
-        char buf[4096];
-
-        return cg_slurp(a->arg, buf, sizeof(buf)) > 0 ? cg_works(t, "%s", "")
-                                                      : cg_fails(t, "%s", cg_errno_name(errno));
-}
-
 static const struct cg_attempt attempts[] = {
-#define WRITE(name, path, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_ROOT, 0, cg_try_open_write, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-        WRITE("proc-core-pattern", "/proc/sys/kernel/core_pattern",
-              "a program that the host runs on the next crash"),
-        WRITE("proc-sys-vm", "/proc/sys/vm/swappiness", "the machine's settings"),
-        WRITE("proc-sys-net", "/proc/sys/net/ipv4/ip_forward", "the network's settings"),
-        WRITE("proc-irq", "/proc/irq/default_smp_affinity", "interrupts"),
-        WRITE("system-write", "/usr/lib/os-release", "overwriting a file of the system"),
-#undef WRITE
-#define WRITE(name, path, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_MACHINE, 0, cg_try_open_write, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-        WRITE("init-oom-score", "/proc/1/oom_score_adj", "that pid 1 is ended first when memory is short"),
-        WRITE("init-core-filter", "/proc/1/coredump_filter", "what pid 1 leaves in a core dump"),
-        WRITE("init-timer-slack", "/proc/1/timerslack_ns", "how late pid 1 is woken"),
-        WRITE("init-autogroup", "/proc/1/autogroup", "the priority of pid 1's session"),
-        WRITE("init-clear-refs", "/proc/1/clear_refs", "the state of pid 1's pages"),
-        WRITE("init-comm", "/proc/1/comm", "the name of pid 1"),
-        WRITE("proc-modprobe", "/proc/sys/kernel/modprobe",
-              "a program that the host runs for the next module"),
-        WRITE("proc-sysrq", "/proc/sysrq-trigger", "a crash or restart at once"),
-#undef WRITE
+#define WRITE(name, path, who, what) \
+        CG_DENY(name, "mount|landlock", cg_try_open_write, what, .bare = CG_BARE_##who, .arg = path)
 #define READ(name, path, who, what) \
-        { \
-                name, "mount|landlock", false, CG_BARE_##who, 0, cg_try_open_read, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
+        CG_DENY(name, "mount|landlock", cg_try_open_read, what, .bare = CG_BARE_##who, .arg = path)
+        WRITE("proc-core-pattern", "/proc/sys/kernel/core_pattern", ROOT,
+              "a program that the host runs on the next crash"),
+        WRITE("proc-sys-vm", "/proc/sys/vm/swappiness", ROOT, "the machine's settings"),
+        WRITE("proc-sys-net", "/proc/sys/net/ipv4/ip_forward", ROOT, "the network's settings"),
+        WRITE("proc-irq", "/proc/irq/default_smp_affinity", ROOT, "interrupts"),
+        WRITE("system-write", "/usr/lib/os-release", ROOT, "overwriting a file of the system"),
+        WRITE("init-oom-score", "/proc/1/oom_score_adj", MACHINE,
+              "making pid 1 the first victim of the OOM killer"),
+        WRITE("init-core-filter", "/proc/1/coredump_filter", MACHINE, "the contents of pid 1's core dump"),
+        WRITE("init-timer-slack", "/proc/1/timerslack_ns", MACHINE, "the timer slack of pid 1"),
+        WRITE("init-autogroup", "/proc/1/autogroup", MACHINE, "the priority of pid 1's session"),
+        WRITE("init-clear-refs", "/proc/1/clear_refs", MACHINE, "the state of pid 1's pages"),
+        WRITE("init-comm", "/proc/1/comm", MACHINE, "the name of pid 1"),
+        WRITE("proc-modprobe", "/proc/sys/kernel/modprobe", MACHINE,
+              "a program that the host runs for the next module"),
+        WRITE("proc-sysrq", "/proc/sysrq-trigger", MACHINE, "a crash or restart at once"),
         READ("proc-kcore", "/proc/kcore", MACHINE, "all of the machine's memory"),
         READ("proc-kmsg", "/proc/kmsg", MACHINE, "the kernel's messages"),
         READ("proc-keys", "/proc/keys", MACHINE, "names of keys"),
@@ -234,227 +160,53 @@ static const struct cg_attempt attempts[] = {
         READ("proc-init-environ", "/proc/1/environ", MACHINE, "the environment of pid 1"),
         READ("proc-init-mem", "/proc/1/maps", MACHINE, "the memory map of pid 1"),
 #undef READ
-        { "proc-init-root",
-          "mount|landlock",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          by_root_of,
-          "a hidden file by pid 1's root",
-          "/proc/1/root",
-          NULL,
-          { 0 } },
-        { "proc-self-root",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_root_of,
-          "a hidden file by /proc/self/root",
-          "/proc/self/root",
-          NULL,
-          { 0 } },
-        { "proc-task-root",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_root_of,
-          "the same by a thread's root",
-          "/proc/thread-self/root",
-          NULL,
-          { 0 } },
-        { "proc-environ",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_file,
-          "the environment of a process outside",
-          "environ",
-          "secret",
-          { 0 } },
-        { "proc-cmdline",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_file,
-          "the arguments of a process outside",
-          "cmdline",
-          "canary_argument",
-          { 0 } },
-        { "proc-mem",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_memory,
-          "the memory of a process outside",
-          NULL,
-          NULL,
-          { 0 } },
-        { "proc-fd",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_file,
-          "an open file of a process outside",
-          "fd/60",
-          "canary_content",
-          { 0 } },
-        { "proc-root",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_canary,
-          "a hidden file by the root of a process outside",
-          "root",
-          NULL,
-          { 0 } },
-        { "proc-cwd",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          by_canary,
-          "a hidden file by the folder of a process outside",
-          "cwd",
-          NULL,
-          { 0 } },
-        { "proc-exe",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_link,
-          "which program runs outside",
-          "exe",
-          "canary_exe",
-          { 0 } },
-        { "proc-ns-net",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_namespace,
-          "the network of a process outside",
-          "ns/net",
-          NULL,
-          { 0 } },
-        { "proc-ns-mnt",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          canary_namespace,
-          "the mounts of a process outside",
-          "ns/mnt",
-          NULL,
-          { 0 } },
-        { "proc-scan-environ",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          scan,
-          "the environment of any process",
-          "environ",
-          "canary_environ",
-          { 0 } },
-        { "proc-scan-cmdline",
-          "pid|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          scan,
-          "the arguments of any process",
-          "cmdline",
-          "canary_argument",
-          { 0 } },
-        { "proc-net-tcp",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_ALL,
-          0,
-          host_ports,
-          "the host's listening ports",
-          "/proc/net/tcp",
-          NULL,
-          { 0 } },
-        { "proc-oom-score",
-          "mount|capabilities",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          oom_score,
-          "a process that runs out of memory last",
-          NULL,
-          NULL,
-          { 0 } },
-        { "sys-write",
-          "mount|landlock",
-          false,
-          CG_BARE_ROOT,
-          0,
-          open_first,
-          "the machine's state",
-          "/sys/kernel/uevent_helper /sys/power/state /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/profiling /sys/module/kernel/parameters/panic",
-          NULL,
-          { 0 } },
-        { "sys-cgroup-escape",
-          "mount|landlock",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          open_first,
-          "a program that the host runs for a cgroup",
-          "/sys/fs/cgroup/release_agent /sys/fs/cgroup/memory/release_agent /sys/fs/cgroup/pids/release_agent "
-          "/sys/fs/cgroup/cpu/release_agent /sys/fs/cgroup/cgroup.procs",
-          NULL,
-          { 0 } },
-        { "sys-tracing",
-          "mount|landlock",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          is_empty,
-          "the kernel's tracing",
-          "/sys/kernel/tracing",
-          NULL,
-          { 0 } },
-        { "sys-debug",
-          "mount|landlock",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          is_empty,
-          "the kernel's debugging files",
-          "/sys/kernel/debug",
-          NULL,
-          { 0 } },
-        { "sys-interfaces",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          only_loopback,
-          "the host's network interfaces",
-          NULL,
-          NULL,
-          { 0 } },
-        { "proc-own",
-          "",
-          true,
-          0,
-          0,
-          own_proc,
-          "a process's own /proc can be read",
-          "/proc/self/status",
-          NULL,
-          { 0 } },
+#undef WRITE
+        CG_DENY("proc-init-root", "mount|landlock", by_root_of, "a hidden file by pid 1's root",
+                .bare = CG_BARE_MACHINE, .arg = "/proc/1/root"),
+        CG_DENY("proc-self-root", "mount|landlock", by_root_of, "a hidden file by /proc/self/root",
+                .arg = "/proc/self/root"),
+        CG_DENY("proc-task-root", "mount|landlock", by_root_of, "the same by a thread's root",
+                .arg = "/proc/thread-self/root"),
+        CG_DENY("proc-environ", "pid|landlock", canary_file, "the environment of a process outside",
+                .arg = "environ", .arg2 = "secret"),
+        CG_DENY("proc-cmdline", "pid|landlock", canary_file, "the arguments of a process outside",
+                .arg = "cmdline", .arg2 = "canary_argument"),
+        CG_DENY("proc-mem", "pid|landlock", canary_memory, "the memory of a process outside"),
+        CG_DENY("proc-fd", "pid|landlock", canary_file, "an open file of a process outside", .arg = "fd/60",
+                .arg2 = "canary_content"),
+        CG_DENY("proc-root", "pid|landlock", by_canary, "a hidden file by the root of a process outside",
+                .arg = "root"),
+        CG_DENY("proc-cwd", "pid|landlock", by_canary, "a hidden file by the folder of a process outside",
+                .arg = "cwd"),
+        CG_DENY("proc-exe", "pid|landlock", canary_link, "which program runs outside", .arg = "exe",
+                .arg2 = "canary_exe"),
+        CG_DENY("proc-ns-net", "pid|landlock", canary_namespace, "the network of a process outside",
+                .arg = "ns/net"),
+        CG_DENY("proc-ns-mnt", "pid|landlock", canary_namespace, "the mounts of a process outside",
+                .arg = "ns/mnt"),
+        CG_DENY("proc-scan-environ", "pid|landlock", scan, "the environment of any process", .arg = "environ",
+                .arg2 = "canary_environ"),
+        CG_DENY("proc-scan-cmdline", "pid|landlock", scan, "the arguments of any process", .arg = "cmdline",
+                .arg2 = "canary_argument"),
+        CG_DENY("proc-net-tcp", "net|seccomp|broker", host_ports, "the host's listening ports",
+                .arg = "/proc/net/tcp"),
+        CG_DENY("proc-oom-score", "mount|capabilities", oom_score, "a process that runs out of memory last",
+                .bare = CG_BARE_MACHINE),
+        CG_DENY("sys-write", "mount|landlock", open_first, "the machine's state", .bare = CG_BARE_ROOT,
+                .arg = "/sys/kernel/uevent_helper /sys/power/state /sys/kernel/mm/transparent_hugepage/enabled "
+                       "/sys/kernel/profiling /sys/module/kernel/parameters/panic"),
+        CG_DENY("sys-cgroup-escape", "mount|landlock", open_first,
+                "a program that the host runs for a cgroup", .bare = CG_BARE_MACHINE,
+                .arg = "/sys/fs/cgroup/release_agent /sys/fs/cgroup/memory/release_agent "
+                       "/sys/fs/cgroup/pids/release_agent /sys/fs/cgroup/cpu/release_agent /sys/fs/cgroup/cgroup.procs"),
+        CG_DENY("sys-tracing", "mount|landlock", cg_try_list, "the kernel's tracing", .bare = CG_BARE_MACHINE,
+                .arg = "/sys/kernel/tracing"),
+        CG_DENY("sys-debug", "mount|landlock", cg_try_list, "the kernel's debugging files",
+                .bare = CG_BARE_MACHINE, .arg = "/sys/kernel/debug"),
+        CG_DENY("sys-interfaces", "net|seccomp|broker", cg_try_list, "the host's network interfaces",
+                .bare = CG_BARE_MACHINE, .arg = "/sys/class/net", .arg2 = "lo"),
+        CG_ALLOW("proc-own", cg_try_readable, "a process's own /proc can be read",
+                 .arg = "/proc/self/status"),
 };
 
 CG_TABLE(proc, "/proc and /sys");

@@ -29,23 +29,11 @@ static pid_t canary(const struct cg_try *t)
         return (pid_t)cg_scene_number(t, "canary_pid");
 }
 
-/* A process inside may have the same number; then success says nothing about the one outside. */
-static bool is_canary(const struct cg_try *t)
-{
-        const char *wanted = cg_scene(t, "canary_argument");
-        char path[64], buf[4096];
-        long n;
-
-        snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)canary(t));
-        n = cg_slurp(path, buf, sizeof(buf));
-        return n > 0 && wanted && cg_has(buf, (size_t)n, wanted);
-}
-
 static enum cg_verdict on_canary(struct cg_try *t, long result)
 {
         if (result < 0)
-                return errno == ESRCH ? cg_held(t, "ESRCH") : cg_filtered(t, result);
-        return is_canary(t) ? cg_hole(t, "done") : cg_held(t, "that number is another process in here");
+                return cg_filtered(t, result);
+        return cg_is_canary(t) ? cg_hole(t, "done") : cg_held(t, "that number is another process in here");
 }
 
 static enum cg_verdict signal_canary(struct cg_try *t, const struct cg_attempt *a)
@@ -82,18 +70,6 @@ static enum cg_verdict trace_canary(struct cg_try *t, const struct cg_attempt *a
         if (r == 0)
                 ptrace(PTRACE_DETACH, canary(t), 0, 0);
         return on_canary(t, r);
-}
-
-static enum cg_verdict trace_init(struct cg_try *t, const struct cg_attempt *a)
-{
-        long r = ptrace(PTRACE_SEIZE, 1, 0, 0);
-
-        return cg_filtered(t, r);
-}
-
-static enum cg_verdict trace_me(struct cg_try *t, const struct cg_attempt *a)
-{
-        return cg_filtered(t, ptrace(PTRACE_TRACEME, 0, 0, 0));
 }
 
 static enum cg_verdict read_memory(struct cg_try *t, const struct cg_attempt *a)
@@ -153,19 +129,6 @@ static enum cg_verdict nice_canary(struct cg_try *t, const struct cg_attempt *a)
         int now = getpriority(PRIO_PROCESS, (id_t)canary(t));
 
         return on_canary(t, setpriority(PRIO_PROCESS, (id_t)canary(t), now));
-}
-
-/* Signal 0: tests the permission only. */
-static enum cg_verdict signal_init(struct cg_try *t, const struct cg_attempt *a)
-{
-        return cg_filtered(t, kill(1, 0));
-}
-
-static enum cg_verdict limit_init(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct rlimit l;
-
-        return cg_filtered(t, prlimit(1, RLIMIT_CPU, NULL, &l));
 }
 
 #define IOPRIO_NONE 0
@@ -294,18 +257,6 @@ static enum cg_verdict reserve_memory(struct cg_try *t, const struct cg_attempt 
         return cg_possible(t, result);
 }
 
-static enum cg_verdict realtime(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct sched_param p = { .sched_priority = 1 };
-
-        return cg_filtered(t, sched_setscheduler(0, SCHED_FIFO, &p));
-}
-
-static enum cg_verdict nicer(struct cg_try *t, const struct cg_attempt *a)
-{
-        return cg_filtered(t, setpriority(PRIO_PROCESS, 0, -5));
-}
-
 /* Inherited descriptors other than 0, 1 and 2. */
 static enum cg_verdict inherited(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -371,14 +322,12 @@ static enum cg_verdict own_child(struct cg_try *t, const struct cg_attempt *a)
         return WIFSIGNALED(status) ? cg_works(t, "%s", "") : cg_fails(t, "it ended by itself");
 }
 
+static struct rlimit limit;
+static const struct sched_param priority = { .sched_priority = 1 };
+
 static const struct cg_attempt attempts[] = {
-#define OUTSIDE(name, layers, fn, what) \
-        { \
-                name, layers, false, CG_BARE_ALL, 0, fn, what, NULL, NULL, \
-                { \
-                        0 \
-                } \
-        }
+#define OUTSIDE(name, layer, run, what, ...) \
+        CG_DENY(name, layer, run, what, .also = { ESRCH }, .call = { __VA_ARGS__ })
         OUTSIDE("kill-outside", "pid|landlock", signal_canary, "a signal to a process outside"),
         OUTSIDE("sigqueue-outside", "pid|landlock", queue_canary, "a queued signal to a thread outside"),
         OUTSIDE("pidfd-outside", "pid|landlock", pidfd_canary, "a signal by a pidfd"),
@@ -386,59 +335,20 @@ static const struct cg_attempt attempts[] = {
         OUTSIDE("vm-read-outside", "seccomp", read_memory, "process_vm_readv"),
         OUTSIDE("vm-write-outside", "seccomp", write_memory, "process_vm_writev"),
         OUTSIDE("pidfd-getfd-outside", "seccomp", take_descriptor, "a descriptor of a process outside"),
-        OUTSIDE("pidfd-getfd", "seccomp", take_own_descriptor, "pidfd_getfd at all"),
-        OUTSIDE("affinity-outside", "pid|seccomp", schedule_canary, "on which cores a process outside runs"),
+        OUTSIDE("ptrace-attach", "seccomp", trace_canary, "tracing a process outside", PTRACE_SEIZE),
+        OUTSIDE("affinity-outside", "pid|seccomp", schedule_canary, "the cores of a process outside"),
         OUTSIDE("prlimit-outside", "pid|seccomp", limit_canary, "the limits of a process outside"),
         OUTSIDE("nice-outside", "pid|seccomp", nice_canary, "the priority of a process outside"),
-        OUTSIDE("ptrace-me", "seccomp", trace_me, "ptrace at all"),
 #undef OUTSIDE
-        { "ptrace-attach",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          trace_canary,
-          "tracing a process outside",
-          NULL,
-          NULL,
-          { PTRACE_SEIZE } },
-        { "ptrace-init",
-          "seccomp",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          trace_init,
-          "tracing pid 1",
-          NULL,
-          NULL,
-          { 0 } },
-        { "signal-init",
-          "landlock",
-          false,
-          CG_BARE_ROOT,
-          0,
-          signal_init,
-          "a signal to pid 1",
-          NULL,
-          NULL,
-          { 0 } },
-        { "prlimit-init",
-          "seccomp",
-          false,
-          CG_BARE_ROOT,
-          0,
-          limit_init,
-          "the limits of pid 1",
-          NULL,
-          NULL,
-          { 0 } },
-#define INIT(name, bare, fn, what, ...) \
-        { \
-                name, "seccomp", false, CG_BARE_##bare, 0, fn, what, NULL, NULL, \
-                { \
-                        __VA_ARGS__ \
-                } \
-        }
+        CG_DENY("pidfd-getfd", "seccomp", take_own_descriptor, "pidfd_getfd on the process itself"),
+        CG_DENY("signal-init", "landlock", cg_try_call, "a signal to pid 1", .bare = CG_BARE_ROOT,
+                .call = { SYS_kill, 1, 0 }),
+#define INIT(name, who, run, what, ...) \
+        CG_DENY(name, "seccomp", run, what, .bare = CG_BARE_##who, .call = { __VA_ARGS__ })
+        INIT("ptrace-me", ALL, cg_try_call, "ptrace by the parent", SYS_ptrace, PTRACE_TRACEME, 0, 0, 0),
+        INIT("ptrace-init", MACHINE, cg_try_call, "tracing pid 1", SYS_ptrace, PTRACE_SEIZE, 1, 0, 0),
+        INIT("prlimit-init", ROOT, cg_try_call, "the limits of pid 1", SYS_prlimit64, 1, RLIMIT_CPU, 0,
+             CG_ADDR(&limit)),
         INIT("init-nice", ROOT, nice_init, "the priority of pid 1", PRIO_PROCESS, 1),
         INIT("init-nice-high-bits", ROOT, cg_try_call,
              "the same, with something in the upper half of its number", SYS_setpriority,
@@ -451,10 +361,10 @@ static const struct cg_attempt attempts[] = {
         INIT("init-scheduler", ROOT, schedule_init, "the scheduling policy of pid 1"),
         INIT("init-scheduler-param", ROOT, schedule_param_of_init, "the parameters of that policy"),
         INIT("init-scheduler-attr", ROOT, schedule_attr_of_init, "the same by sched_setattr"),
-        INIT("init-affinity", ROOT, affinity_of_init, "on which cores pid 1 runs"),
+        INIT("init-affinity", ROOT, affinity_of_init, "the cores of pid 1"),
         INIT("init-core-sched", MACHINE, cg_try_call, "the core scheduling group of pid 1", SYS_prctl,
              62 /* PR_SCHED_CORE */, 2 /* SHARE_TO */, 1, 0),
-        INIT("init-migrate-pages", MACHINE, cg_try_call, "on which memory node pid 1's pages are",
+        INIT("init-migrate-pages", MACHINE, cg_try_call, "the memory nodes of pid 1's pages",
              SYS_migrate_pages, 1, 0, 0, 0),
         INIT("init-move-pages", MACHINE, cg_try_call, "the same by move_pages", SYS_move_pages, 1, 0, 0, 0, 0,
              0),
@@ -464,77 +374,19 @@ static const struct cg_attempt attempts[] = {
              0, 21 /* MADV_PAGEOUT */),
         INIT("init-getfd", MACHINE, by_pidfd_of_init, "a descriptor of pid 1", SYS_pidfd_getfd, 0, 0, 0),
 #undef INIT
-        { "memory-of-the-machine",
-          "rlimits",
-          false,
-          CG_BARE_ALL,
-          CG_IN_KERNEL,
-          all_memory,
-          "more memory than half of the machine's",
-          NULL,
-          NULL,
-          { 0 } },
-        { "memory-reserved",
-          "",
-          true,
-          0,
-          0,
-          reserve_memory,
-          "address space that is reserved and not used",
-          NULL,
-          NULL,
-          { 0 } },
-        { "own-priorities",
-          "",
-          true,
-          0,
-          0,
-          own_priorities,
-          "priorities, cores and limits of a program itself and its children",
-          NULL,
-          NULL,
-          { 0 } },
-        { "realtime",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          realtime,
-          "a priority that starves the machine",
-          NULL,
-          NULL,
-          { 0 } },
-        { "nice-negative",
-          "capabilities",
-          false,
-          CG_BARE_ROOT,
-          0,
-          nicer,
-          "more than its share of the processor",
-          NULL,
-          NULL,
-          { 0 } },
-        { "fds-inherited",
-          "descriptors",
-          false,
-          CG_BARE_ALL,
-          CG_IN_COMMAND,
-          inherited,
-          "descriptors that the caller had open",
-          NULL,
-          NULL,
-          { 0 } },
-        { "kill-own-child", "", true, 0, 0, own_child, "a child of its own can be ended", NULL, NULL, { 0 } },
-        { "stray-process",
-          "",
-          true,
-          0,
-          CG_IN_COMMAND,
-          stray,
-          "a process that tries to outlive the sandbox",
-          NULL,
-          NULL,
-          { 0 } },
+        CG_DENY("memory-of-the-machine", "rlimits", all_memory, "more memory than half of the machine's",
+                .in = CG_IN_KERNEL),
+        CG_ALLOW("memory-reserved", reserve_memory, "address space that is reserved and not used"),
+        CG_ALLOW("own-priorities", own_priorities,
+                 "priorities, cores and limits of a program and its children"),
+        CG_DENY("realtime", "capabilities", cg_try_call, "a priority that starves the machine",
+                .bare = CG_BARE_ROOT, .call = { SYS_sched_setscheduler, 0, SCHED_FIFO, CG_ADDR(&priority) }),
+        CG_DENY("nice-negative", "capabilities", cg_try_call, "a larger share of the processor",
+                .bare = CG_BARE_ROOT, .call = { SYS_setpriority, PRIO_PROCESS, 0, -5UL }),
+        CG_DENY("fds-inherited", "descriptors", inherited, "descriptors that the caller had open",
+                .in = CG_IN_COMMAND),
+        CG_ALLOW("kill-own-child", own_child, "a child of its own can be ended"),
+        CG_ALLOW("stray-process", stray, "a process that tries to outlive the sandbox", .in = CG_IN_COMMAND),
 };
 
 CG_TABLE(processes, "processes");

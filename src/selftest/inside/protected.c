@@ -4,12 +4,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,103 +15,30 @@
 
 #define KEEP "keep.txt"
 
-static int make(const char *path)
-{
-        int fd = open(path, O_WRONLY | O_CREAT, 0644);
-
-        if (fd >= 0)
-                close(fd);
-        return fd < 0 ? -1 : 0;
-}
-
-/* EISDIR: a folder is there as a placeholder. */
-static enum cg_verdict denied(struct cg_try *t, long result)
-{
-        if (result < 0 && (errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY))
-                return cg_held(t, "%s", cg_errno_name(errno));
-        return cg_refused(t, result);
-}
-
-static enum cg_verdict truncate_it(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct stat st;
-
-        return denied(t, stat(KEEP, &st) < 0 ? -1 : truncate(KEEP, st.st_size));
-}
-
-static enum cg_verdict remove_it(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r = unlink(a->arg);
-        enum cg_verdict v = denied(t, r);
-
-        if (r == 0)
-                make(a->arg);
-        return v;
-}
-
-/* Moves @arg to @arg2, so that another file could take its place. */
-static enum cg_verdict move_aside(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r = rename(a->arg, a->arg2);
-        enum cg_verdict v = denied(t, r);
-
-        if (r == 0)
-                rename(a->arg2, a->arg);
-        return v;
-}
-
+/* A new file moved onto a->arg2. A hard link keeps the old one, to undo this without a sandbox. */
 static enum cg_verdict replace(struct cg_try *t, const struct cg_attempt *a)
 {
-        int r;
         enum cg_verdict v;
 
-        make("fresh");
-        /* undoes it without a sandbox */
-        if (link(a->arg, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM)
-                return denied(t, -1);
-        r = rename("fresh", a->arg);
-        v = denied(t, r);
-        if (r == 0)
-                rename("kept-for-later", a->arg);
-        unlink("fresh");
+        if (link(a->arg2, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM)
+                return cg_refused(t, -1);
+        v = cg_try_change(t, a);
+        if (v == CG_HOLE)
+                rename("kept-for-later", a->arg2);
         unlink("kept-for-later");
         return v;
 }
 
-static enum cg_verdict exchange(struct cg_try *t, const struct cg_attempt *a)
-{
-        long r;
-        enum cg_verdict v;
-
-        make("fresh");
-        r = syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, a->arg, RENAME_EXCHANGE);
-        v = denied(t, r);
-        if (r == 0)
-                syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, a->arg, RENAME_EXCHANGE);
-        unlink("fresh");
-        return v;
-}
-
-/* A name that does not exist yet. */
-static enum cg_verdict create_absent(struct cg_try *t, const struct cg_attempt *a)
-{
-        int fd = open(a->arg, O_WRONLY | O_CREAT, 0644);
-        enum cg_verdict v = denied(t, fd);
-
-        if (fd >= 0)
-                unlink(a->arg);
-        return v;
-}
-
+/* A file a->arg2 in a folder a->arg that may exist. */
 static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = mkdir(a->arg, 0755), fd;
         enum cg_verdict v;
 
         if (r < 0 && errno != EEXIST)
-                return denied(t, r);
+                return cg_refused(t, r);
         fd = open(a->arg2, O_WRONLY | O_CREAT, 0644);
-        v = denied(t, fd);
+        v = cg_refused(t, fd);
         if (fd >= 0)
                 unlink(a->arg2);
         if (r == 0)
@@ -129,23 +53,11 @@ static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *
 static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt *a)
 {
         char folder[64], file[80];
-        enum cg_verdict v;
-        int r, fd;
+        const struct cg_attempt b = { .arg = folder, .arg2 = file };
 
         snprintf(folder, sizeof(folder), "run/cellgate-%u", (unsigned int)geteuid());
         snprintf(file, sizeof(file), "%s/json.py", folder);
-        r = mkdir(folder, 0700);
-        if (r < 0 && errno != EEXIST)
-                return denied(t, r);
-        fd = open(file, O_WRONLY | O_CREAT, 0644);
-        v = denied(t, fd);
-        if (fd >= 0) {
-                close(fd);
-                unlink(file);
-        }
-        if (r == 0)
-                rmdir(folder);
-        return v;
+        return folder_absent(t, &b);
 }
 
 static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *a)
@@ -155,58 +67,8 @@ static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *
         if (r < 0 && errno == EISDIR)
                 r = rmdir(a->arg);
         if (r < 0 && errno != ENOENT)
-                return denied(t, r);
-        return create_absent(t, a);
-}
-
-/* Makes something else with the name: a symlink, a hard link, a renamed file. */
-static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r;
-        enum cg_verdict v;
-
-        make("fresh");
-        r = a->call[0] == 0   ? rename("fresh", a->arg)
-            : a->call[0] == 1 ? symlink("fresh", a->arg)
-                              : link("fresh", a->arg);
-        v = denied(t, r);
-        if (r == 0)
-                unlink(a->arg);
-        unlink("fresh");
-        return v;
-}
-
-/* A hard link to a protected file: made by the attempt or part of the scene. */
-static enum cg_verdict second_name(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r = link(a->arg, "alias");
-        enum cg_verdict v;
-
-        if (r < 0)
-                return denied(t, r);
-        v = denied(t, cg_append("alias"));
-        unlink("alias");
-        return v;
-}
-
-static enum cg_verdict by_link(struct cg_try *t, const struct cg_attempt *a)
-{
-        enum cg_verdict v;
-
-        if (symlink(a->arg, "alias") < 0)
-                return cg_fails(t, "no link of its own: %s", cg_errno_name(errno));
-        v = denied(t, cg_append("alias"));
-        unlink("alias");
-        return v;
-}
-
-static enum cg_verdict by_path_fd(struct cg_try *t, const struct cg_attempt *a)
-{
-        int fd = open(a->arg, O_PATH | O_CLOEXEC);
-        char path[64];
-
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        return denied(t, fd < 0 ? -1 : open(path, O_WRONLY | O_APPEND));
+                return cg_refused(t, r);
+        return cg_try_create(t, a);
 }
 
 static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a)
@@ -214,12 +76,7 @@ static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a
         int dir = open("d", O_PATH | O_DIRECTORY | O_CLOEXEC);
         int fd = dir < 0 ? -1 : openat(dir, "keep.txt", O_WRONLY | O_APPEND);
 
-        return denied(t, fd < 0 ? -1 : write(fd, "x", 1));
-}
-
-static enum cg_verdict append(struct cg_try *t, const struct cg_attempt *a)
-{
-        return denied(t, cg_append(a->arg));
+        return cg_refused(t, fd < 0 ? -1 : write(fd, "x", 1));
 }
 
 /*
@@ -231,10 +88,10 @@ static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a
         enum cg_verdict v;
 
         if (r < 0)
-                return denied(t, r);
+                return cg_refused(t, r);
         mkdir("d", 0755);
         fd = open("d/keep.txt", O_WRONLY | O_CREAT, 0644);
-        v = denied(t, fd);
+        v = cg_refused(t, fd);
         unlink("d/keep.txt");
         rmdir("d");
         rename("d-aside", "d");
@@ -267,7 +124,7 @@ static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
                 if (fd >= 0)
                         v = cg_hole(t, "it was opened for writing");
                 else
-                        v = denied(t, fd);
+                        v = cg_refused(t, fd);
         }
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
@@ -275,160 +132,91 @@ static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
         return v == CG_HELD ? cg_held(t, "%ld tries", tries) : v;
 }
 
-static enum cg_verdict beside_works(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r = make(a->arg);
-
-        unlink(a->arg);
-        return cg_possible(t, r);
-}
-
 static const struct cg_attempt attempts[] = {
-#define DENY(name, fn, what, path) \
-        { \
-                name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, \
-                { \
-                        0 \
-                } \
-        }
-#define DENY2(name, fn, what, path, to) \
-        { \
-                name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, to, \
-                { \
-                        0 \
-                } \
-        }
-        DENY("deny-write", append, "a file of denyWrite", KEEP),
-        DENY("deny-truncate", truncate_it, "cutting it", NULL),
-        DENY("deny-remove", remove_it, "removing it", KEEP),
-        DENY2("deny-rename", move_aside, "moving it aside", KEEP, "keep2.txt"),
-        DENY("deny-replace", replace, "another moved onto it", KEEP),
-        DENY("deny-exchange", exchange, "another exchanged for it", KEEP),
-        DENY("deny-hard-link", second_name, "a second name for it", KEEP),
-        DENY("deny-old-hard-link", append, "a second name that it always had", "keep-alias.txt"),
-        DENY("deny-symlink", by_link, "a link to it", KEEP),
-        DENY("deny-path-fd", by_path_fd, "an O_PATH descriptor of it", KEEP),
-        DENY("deny-dots", append, "its name by way of other folders", "./d/.././/keep.txt"),
-        DENY("deny-proc-cwd", append, "its name by way of /proc/self/cwd", "/proc/self/cwd/keep.txt"),
-        DENY("deny-link-target", append, "what a link in denyWrite leads to", "real/target.txt"),
-        DENY("deny-folder-file", append, "a file in a folder of denyWrite", "denied/inner.txt"),
-        DENY("deny-folder-new", create_absent, "a new file in it", "denied/new.txt"),
-        DENY2("deny-folder-rename", move_aside, "moving that folder aside", "denied", "denied2"),
-        DENY("deny-nested", append, "a protected file below a folder", "d/keep.txt"),
+/* EISDIR, EEXIST, ENOTEMPTY: a folder exists as a placeholder. */
+#define DENY(name, run, what, path, ...) \
+        CG_DENY(name, "mount|landlock", run, what, .arg = path, .also = { EISDIR, EEXIST, ENOTEMPTY }, \
+                __VA_ARGS__)
+#define CHANGE(name, change_, what, path, ...) \
+        DENY(name, cg_try_change, what, path, .change = change_, __VA_ARGS__)
+        DENY("deny-write", cg_try_append, "a file of denyWrite", KEEP),
+        CHANGE("deny-truncate", CG_TRUNCATE, "truncating it", KEEP),
+        CHANGE("deny-remove", CG_REMOVE, "removing it", KEEP),
+        CHANGE("deny-rename", CG_RENAME, "moving it aside", KEEP, .arg2 = "keep2.txt"),
+        DENY("deny-replace", replace, "another moved onto it", "fresh", .change = CG_RENAME, .arg2 = KEEP),
+        CHANGE("deny-exchange", CG_EXCHANGE, "another exchanged for it", "fresh", .arg2 = KEEP),
+        CHANGE("deny-hard-link", CG_LINK, "a hard link to it", KEEP, .arg2 = "alias", .then = cg_try_append,
+               .at = "alias"),
+        DENY("deny-old-hard-link", cg_try_append, "a hard link of the scene", "keep-alias.txt"),
+        CHANGE("deny-symlink", CG_SYMLINK, "a link to it", KEEP, .arg2 = "alias", .then = cg_try_append,
+               .at = "alias"),
+        DENY("deny-path-fd", cg_try_reopen, "an O_PATH descriptor of it", KEEP,
+             .call = { O_PATH, O_WRONLY | O_APPEND }),
+        DENY("deny-dots", cg_try_append, "its name by way of other folders", "./d/.././/keep.txt"),
+        DENY("deny-proc-cwd", cg_try_append, "its name by way of /proc/self/cwd", "/proc/self/cwd/keep.txt"),
+        DENY("deny-link-target", cg_try_append, "the target of a link in denyWrite", "real/target.txt"),
+        DENY("deny-folder-file", cg_try_append, "a file in a folder of denyWrite", "denied/inner.txt"),
+        DENY("deny-folder-new", cg_try_create, "a new file in it", "denied/new.txt"),
+        CHANGE("deny-folder-rename", CG_RENAME, "moving that folder aside", "denied", .arg2 = "denied2"),
+        DENY("deny-nested", cg_try_append, "a protected file below a folder", "d/keep.txt"),
         DENY("deny-nested-by-fd", by_folder_fd, "the same by the folder's descriptor", NULL),
-        DENY2("deny-parent-rename", parent_aside, "its folder moved aside and made anew", NULL, NULL),
-        DENY2("deny-grandparent-rename", move_aside, "the folder above that", "g", "g-aside"),
-        DENY("deny-absent", create_absent, "a denied file that does not exist yet", "absent.txt"),
-        DENY("deny-absent-remove", remove_absent, "what keeps its name free, removed", "absent.txt"),
-        DENY2("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir",
-              "absentdir/deep.txt"),
-        { "deny-absent-folder-aside",
-          "mount|landlock",
-          false,
-          CG_BARE_NONE,
-          0,
-          move_aside,
-          "the folder that keeps that name, moved aside",
-          "absentdir",
-          "absentdir2",
-          { 0 } },
-        { "deny-absent-rename",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          onto_absent,
-          "a file moved to an absent name",
-          "absent.txt",
-          NULL,
-          { 0 } },
-        { "deny-absent-symlink",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          onto_absent,
-          "a link under an absent name",
-          "absent.txt",
-          NULL,
-          { 1 } },
-        { "deny-absent-link",
-          "mount|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          onto_absent,
-          "a second name under an absent name",
-          "absent.txt",
-          NULL,
-          { 2 } },
+        DENY("deny-parent-rename", parent_aside, "its folder moved aside and made anew", NULL),
+        CHANGE("deny-grandparent-rename", CG_RENAME, "the folder above that", "g", .arg2 = "g-aside"),
+        DENY("deny-absent", cg_try_create, "a denied file that does not exist yet", "absent.txt"),
+        DENY("deny-absent-remove", remove_absent, "the placeholder of its name, removed", "absent.txt"),
+        DENY("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir",
+             .arg2 = "absentdir/deep.txt"),
+        CHANGE("deny-absent-folder-aside", CG_RENAME, "the placeholder of that folder, moved aside",
+               "absentdir", .arg2 = "absentdir2", .bare = CG_BARE_NONE),
+        CHANGE("deny-absent-rename", CG_RENAME, "a file moved to an absent name", "fresh",
+               .arg2 = "absent.txt"),
+        CHANGE("deny-absent-symlink", CG_SYMLINK, "a link under an absent name", "fresh",
+               .arg2 = "absent.txt"),
+        CHANGE("deny-absent-link", CG_LINK, "a hard link under an absent name", "fresh",
+               .arg2 = "absent.txt"),
         DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
-        DENY("deny-race-link", cg_try_link_race, "writing by a name that turns into a link to it", KEEP),
-        DENY("never-bashrc", append, ".bashrc in the workspace", ".bashrc"),
-        DENY("never-bashrc-remove", remove_it, "removing it, to make it anew", ".bashrc"),
-        DENY("never-bashrc-replace", replace, "another moved onto it", ".bashrc"),
-        DENY("never-bashrc-exchange", exchange, "another exchanged for it", ".bashrc"),
-        DENY("never-bashrc-case", append, "the same name in other letters, below", "sub/.BASHRC"),
-        DENY("never-zshrc-absent", create_absent, ".zshrc, which does not exist", ".zshrc"),
-        DENY("never-profile-absent", create_absent, ".profile, which does not exist", ".profile"),
-        DENY("never-gitconfig-absent", create_absent, ".gitconfig, which does not exist", ".gitconfig"),
-        DENY("never-gitmodules-absent", create_absent, ".gitmodules, which does not exist", ".gitmodules"),
-        DENY("never-mcp-json-absent", create_absent, ".mcp.json: servers that an agent's host starts",
+        DENY("deny-race-link", cg_try_link_race, "writing by a name that becomes a link to it", KEEP),
+        DENY("never-bashrc", cg_try_append, ".bashrc in the workspace", ".bashrc"),
+        CHANGE("never-bashrc-remove", CG_REMOVE, "removing it, to make it anew", ".bashrc"),
+        DENY("never-bashrc-replace", replace, "another moved onto it", "fresh", .change = CG_RENAME,
+             .arg2 = ".bashrc"),
+        CHANGE("never-bashrc-exchange", CG_EXCHANGE, "another exchanged for it", "fresh", .arg2 = ".bashrc"),
+        DENY("never-bashrc-case", cg_try_append, "the same name in other letters, below", "sub/.BASHRC"),
+        DENY("never-zshrc-absent", cg_try_create, ".zshrc, which does not exist", ".zshrc"),
+        DENY("never-profile-absent", cg_try_create, ".profile, which does not exist", ".profile"),
+        DENY("never-gitconfig-absent", cg_try_create, ".gitconfig, which does not exist", ".gitconfig"),
+        DENY("never-gitmodules-absent", cg_try_create, ".gitmodules, which does not exist", ".gitmodules"),
+        DENY("never-mcp-json-absent", cg_try_create, ".mcp.json: servers that an agent's host starts",
              ".mcp.json"),
-        DENY("never-ripgreprc-absent", create_absent, ".ripgreprc", ".ripgreprc"),
-        DENY("never-git-hook", create_absent, "a git hook", ".git/hooks/pre-commit"),
-        DENY("never-git-config", append, ".git/config", ".git/config"),
-        DENY("never-git-config-replace", replace, "another moved onto it, as git itself does", ".git/config"),
-        DENY("never-git-config-worktree", create_absent, "the config of a work tree, where git reads it",
+        DENY("never-ripgreprc-absent", cg_try_create, ".ripgreprc", ".ripgreprc"),
+        DENY("never-git-hook", cg_try_create, "a git hook", ".git/hooks/pre-commit"),
+        DENY("never-git-config", cg_try_append, ".git/config", ".git/config"),
+        DENY("never-git-config-replace", replace, "another moved onto it, as git itself does", "fresh",
+             .change = CG_RENAME, .arg2 = ".git/config"),
+        DENY("never-git-config-worktree", cg_try_create, "the config of a work tree, where git reads it",
              ".git/config.worktree"),
-        DENY("never-git-commondir", create_absent, ".git/commondir, which leads git to another config",
+        DENY("never-git-commondir", cg_try_create, ".git/commondir, which makes git read another config",
              ".git/commondir"),
-        DENY2("never-git-aside", move_aside, "the repository moved aside", ".git", "git-aside"),
-        DENY2("never-git-hooks-aside", move_aside, "its hooks moved aside", ".git/hooks", ".git/hooks-aside"),
-        DENY("never-nested-hook", create_absent, "a hook of a repository below", "sub/.git/hooks/pre-commit"),
-        DENY2("never-nested-aside", move_aside, "the folder of that repository moved aside", "sub",
-              "sub-aside"),
-        DENY("never-vscode", create_absent, "a task of an editor", ".vscode/tasks.json"),
-        DENY2("never-vscode-aside", move_aside, "its folder moved aside", ".vscode", "vscode-aside"),
-        DENY2("never-idea-absent", folder_absent, "a folder of another editor", ".idea",
-              ".idea/workspace.xml"),
-        DENY("never-claude-commands", create_absent, "commands of an agent", ".claude/commands/x.md"),
-        DENY("never-srt-settings", create_absent, "the settings of the next command", ".srt-settings.json"),
-        DENY("own-runtime", runtime_folder, "cellgate's own runtime folder, from where MCP servers start",
+        CHANGE("never-git-aside", CG_RENAME, "the repository moved aside", ".git", .arg2 = "git-aside"),
+        CHANGE("never-git-hooks-aside", CG_RENAME, "its hooks moved aside", ".git/hooks",
+               .arg2 = ".git/hooks-aside"),
+        DENY("never-nested-hook", cg_try_create, "a hook of a repository below", "sub/.git/hooks/pre-commit"),
+        CHANGE("never-nested-aside", CG_RENAME, "the folder of that repository moved aside", "sub",
+               .arg2 = "sub-aside"),
+        DENY("never-vscode", cg_try_create, "a task of an editor", ".vscode/tasks.json"),
+        CHANGE("never-vscode-aside", CG_RENAME, "its folder moved aside", ".vscode", .arg2 = "vscode-aside"),
+        DENY("never-idea-absent", folder_absent, "a folder of another editor", ".idea",
+             .arg2 = ".idea/workspace.xml"),
+        DENY("never-claude-commands", cg_try_create, "commands of an agent", ".claude/commands/x.md"),
+        DENY("never-srt-settings", cg_try_create, "the settings of the next command", ".srt-settings.json"),
+        DENY("own-runtime", runtime_folder, "cellgate's own runtime folder, where MCP servers are started",
              NULL),
-        DENY("never-claude-agents", create_absent, "agents of an agent", ".claude/agents/x.md"),
+        DENY("never-claude-agents", cg_try_create, "agents of an agent", ".claude/agents/x.md"),
+#undef CHANGE
 #undef DENY
-#undef DENY2
-        { "deny-beside",
-          "",
-          true,
-          0,
-          0,
-          beside_works,
-          "a file beside a protected one",
-          "d/other.txt",
-          NULL,
-          { 0 } },
-        { "git-objects",
-          "",
-          true,
-          0,
-          0,
-          beside_works,
-          "a commit can be made",
-          ".git/objects/x",
-          NULL,
-          { 0 } },
-        { "claude-other",
-          "",
-          true,
-          0,
-          0,
-          beside_works,
-          "other files of an agent",
-          ".claude/notes.md",
-          NULL,
-          { 0 } },
+        CG_ALLOW("deny-beside", cg_try_write, "a file beside a protected one", .arg = "d/other.txt"),
+        CG_ALLOW("git-objects", cg_try_write, "a commit can be made", .arg = ".git/objects/x"),
+        CG_ALLOW("claude-other", cg_try_write, "other files of an agent", .arg = ".claude/notes.md"),
 };
 
 CG_TABLE(protected, "protected files");

@@ -146,15 +146,17 @@ static size_t expand(const struct cg_try *t, const char *text, char *buf, size_t
         return n;
 }
 
-/* ---- HTTP and CONNECT to a->arg, written as it is */
-static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
+/* ---- HTTP and CONNECT to a->arg, which is not changed */
+static enum cg_verdict exchange(struct cg_try *t, const struct cg_attempt *a, const char *method)
 {
         char host[600], data[2000];
         struct answer answer;
+        bool tunnel = strcmp(method, "CONNECT") == 0;
 
         expand(t, a->arg, host, sizeof(host));
-        snprintf(data, sizeof(data), "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host,
-                 host);
+        snprintf(data, sizeof(data), "%s %s%s%s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", method,
+                 tunnel ? "" : "http://", host, tunnel ? "" : "/", host,
+                 tunnel ? "\r\nGET / HTTP/1.1\r\nHost: tunnel\r\n" : "");
         if (ask(t, data, strlen(data), &answer) < 0)
                 return gone(t, a);
         if (!a->allow)
@@ -163,22 +165,14 @@ static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
                                                                   : cg_fails(t, "%s", first_line(&answer));
 }
 
+static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
+{
+        return exchange(t, a, "GET");
+}
+
 static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
 {
-        char host[600], data[2000];
-        struct answer answer;
-
-        expand(t, a->arg, host, sizeof(host));
-        snprintf(
-                data, sizeof(data),
-                "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\nGET / HTTP/1.1\r\nHost: tunnel\r\nConnection: close\r\n\r\n",
-                host, host);
-        if (ask(t, data, strlen(data), &answer) < 0)
-                return gone(t, a);
-        if (!a->allow)
-                return judge(t, &answer);
-        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
-                                                                  : cg_fails(t, "%s", first_line(&answer));
+        return exchange(t, a, "CONNECT");
 }
 
 /* A whole request, sent unchanged. */
@@ -238,29 +232,30 @@ static const char *const socks_errors[] = {
         "5 refused", "6 TTL",    "7 command",     "8 address type"
 };
 
-/* Greeting without a password, then @request; the reply's code, or -1 without a reply. */
-static int socks(const struct cg_try *t, const unsigned char *request, size_t n)
+/*
+ * Sends a greeting without a password, then a request for @n bytes of address at the scene's port
+ * a->arg2.
+ */
+static enum cg_verdict socks(struct cg_try *t, const struct cg_attempt *a, unsigned char *request, size_t n)
 {
+        const unsigned port = (unsigned)cg_scene_number(t, a->arg2);
         unsigned char reply[32] = { 0 };
         int fd = proxy_connect(t), code = -1;
         struct pollfd p = { .fd = fd, .events = POLLIN };
+        const char *name;
 
         if (fd < 0)
-                return -2;
+                return gone(t, a);
+        request[0] = 5;
+        request[1] = a->call[0] ? (unsigned char)a->call[0] : 1;
+        request[n++] = (unsigned char)(port >> 8);
+        request[n++] = (unsigned char)port;
         if (send(fd, "\x05\x01\x00", 3, MSG_NOSIGNAL) == 3 && poll(&p, 1, ANSWER_MS) == 1 &&
             recv(fd, reply, 2, 0) == 2 && reply[1] == 0 && send(fd, request, n, MSG_NOSIGNAL) == (ssize_t)n &&
             poll(&p, 1, ANSWER_MS) == 1 && recv(fd, reply, sizeof(reply), 0) >= 2)
                 code = reply[1];
         close(fd);
-        return code;
-}
-
-static enum cg_verdict socks_verdict(struct cg_try *t, const struct cg_attempt *a, int code)
-{
-        const char *name = code >= 0 && code <= 8 ? socks_errors[code] : "closed";
-
-        if (code == -2)
-                return gone(t, a);
+        name = code >= 0 && code <= 8 ? socks_errors[code] : "closed";
         if (a->allow)
                 return code == 0 ? cg_works(t, "%s", "") : cg_fails(t, "%s", name);
         if (code == 0 || (code >= 3 && code <= 6))
@@ -268,36 +263,24 @@ static enum cg_verdict socks_verdict(struct cg_try *t, const struct cg_attempt *
         return cg_held(t, "%s", name);
 }
 
-/*
- * By name: a->arg with call[0] as command (0: CONNECT); \a stands for a NUL. The port is that of
- * a->arg2.
- */
+/* call[0]: the command (0: CONNECT); \a in a->arg is a NUL. */
 static enum cg_verdict socks_name(struct cg_try *t, const struct cg_attempt *a)
 {
-        unsigned char request[300] = { 5, a->call[0] ? (unsigned char)a->call[0] : 1, 0, 3 };
-        unsigned port = (unsigned)cg_scene_number(t, a->arg2);
         size_t n = strlen(a->arg);
+        unsigned char request[300] = { [3] = 3, [4] = (unsigned char)n };
 
-        request[4] = (unsigned char)n;
         for (size_t i = 0; i < n; i++)
                 request[5 + i] = a->arg[i] == '\a' ? 0 : (unsigned char)a->arg[i];
-        request[5 + n] = (unsigned char)(port >> 8);
-        request[6 + n] = (unsigned char)port;
-        return socks_verdict(t, a, socks(t, request, 7 + n));
+        return socks(t, a, request, 5 + n);
 }
 
 static enum cg_verdict socks_address(struct cg_try *t, const struct cg_attempt *a)
 {
-        unsigned char request[32] = { 5, 1, 0 };
-        unsigned port = (unsigned)cg_scene_number(t, a->arg2);
         bool v6 = strchr(a->arg, ':') != NULL;
-        size_t n = v6 ? 16 : 4;
+        unsigned char request[32] = { [3] = v6 ? 4 : 1 };
 
-        request[3] = v6 ? 4 : 1;
         inet_pton(v6 ? AF_INET6 : AF_INET, a->arg, request + 4);
-        request[4 + n] = (unsigned char)(port >> 8);
-        request[5 + n] = (unsigned char)port;
-        return socks_verdict(t, a, socks(t, request, 6 + n));
+        return socks(t, a, request, v6 ? 20 : 8);
 }
 
 /* SOCKS 4 and 4a have no names, or names in another place: they must be rejected. */
@@ -332,173 +315,114 @@ static enum cg_verdict loopback_name(struct cg_try *t, const struct cg_attempt *
                        : cg_skip(t, "no name with a dot in /etc/hosts leads to loopback");
 }
 
-#define CANARY_HOST "127.0.0.1:%D"
-
 static const struct cg_attempt attempts[] = {
-#define ALLOW(name, fn, what, ...) \
-        { \
-                name, "", true, 0, 0, fn, what, __VA_ARGS__, \
-                { \
-                        0 \
-                } \
-        }
-        ALLOW("proxy-http", http, "an allowed host by HTTP", "127.0.0.1:%A", NULL),
-        ALLOW("proxy-connect", tunnel, "an allowed host by CONNECT", "127.0.0.1:%A", NULL),
-        ALLOW("proxy-name", http, "an allowed name", "localhost:%A", NULL),
-        ALLOW("proxy-canonical", http, "another spelling of an allowed address", "127.1:%A", NULL),
-        ALLOW("proxy-socks", socks_address, "an allowed host by SOCKS 5", "127.0.0.1", "port_allowed"),
-        ALLOW("proxy-socks-name", socks_name, "an allowed name by SOCKS 5", "localhost", "port_allowed"),
+#define ALLOW(name, run, what, arg_, ...) CG_ALLOW(name, run, what, .arg = arg_, __VA_ARGS__)
+        ALLOW("proxy-http", http, "an allowed host by HTTP", "127.0.0.1:%A"),
+        ALLOW("proxy-connect", tunnel, "an allowed host by CONNECT", "127.0.0.1:%A"),
+        ALLOW("proxy-name", http, "an allowed name", "localhost:%A"),
+        ALLOW("proxy-canonical", http, "another spelling of an allowed address", "127.1:%A"),
+        ALLOW("proxy-socks", socks_address, "an allowed host by SOCKS 5", "127.0.0.1",
+              .arg2 = "port_allowed"),
+        ALLOW("proxy-socks-name", socks_name, "an allowed name by SOCKS 5", "localhost",
+              .arg2 = "port_allowed"),
 #undef ALLOW
-#define DENY(name, fn, what, ...) \
-        { \
-                name, "proxy", false, CG_BARE_ALL, 0, fn, what, __VA_ARGS__, \
-                { \
-                        0 \
-                } \
-        }
-        DENY("proxy-denied-http", http, "a denied host by HTTP", CANARY_HOST, NULL),
-        DENY("proxy-denied-connect", tunnel, "a denied host by CONNECT", CANARY_HOST, NULL),
-        DENY("proxy-denied-socks", socks_address, "a denied host by SOCKS 5", "127.0.0.1", "port_denied"),
-        DENY("proxy-denied-socks-name", socks_name, "the same as a name", "127.0.0.1", "port_denied"),
-        DENY("proxy-other-port", http, "another port of an allowed host", "127.0.0.1:%O", NULL),
-        DENY("proxy-unlisted", http, "a host on no list", "unlisted.selftest.invalid", NULL),
-        DENY("proxy-unlisted-connect", tunnel, "the same by CONNECT", "unlisted.selftest.invalid:443", NULL),
+#define DENY(name, run, what, arg_, ...) CG_DENY(name, "proxy", run, what, .arg = arg_, __VA_ARGS__)
+        DENY("proxy-denied-http", http, "a denied host by HTTP", "127.0.0.1:%D"),
+        DENY("proxy-denied-connect", tunnel, "a denied host by CONNECT", "127.0.0.1:%D"),
+        DENY("proxy-denied-socks", socks_address, "a denied host by SOCKS 5", "127.0.0.1",
+             .arg2 = "port_denied"),
+        DENY("proxy-denied-socks-name", socks_name, "the same as a name", "127.0.0.1", .arg2 = "port_denied"),
+        DENY("proxy-other-port", http, "another port of an allowed host", "127.0.0.1:%O"),
+        DENY("proxy-unlisted", http, "a host on no list", "unlisted.selftest.invalid"),
+        DENY("proxy-unlisted-connect", tunnel, "the same by CONNECT", "unlisted.selftest.invalid:443"),
         DENY("proxy-unlisted-socks", socks_name, "the same by SOCKS 5", "unlisted.selftest.invalid",
-             "port_allowed"),
-        DENY("proxy-own-port", tunnel, "the proxy itself", "127.0.0.1:3128", NULL),
-        DENY("proxy-decimal", http, "a denied address as one number", "2130706433:%D", NULL),
-        DENY("proxy-octal", http, "in octal", "0177.0.0.1:%D", NULL),
-        DENY("proxy-octal-one", tunnel, "in octal, as one number", "017700000001:%D", NULL),
-        DENY("proxy-hex", http, "in hexadecimal", "0x7f.0.0.1:%D", NULL),
-        DENY("proxy-hex-one", tunnel, "in hexadecimal, as one number", "0x7f000001:%D", NULL),
-        DENY("proxy-short", http, "with parts left out", "127.1:%D", NULL),
-        DENY("proxy-zeros", http, "with leading zeros", "127.000.000.001:%D", NULL),
-        DENY("proxy-mapped", http, "as IPv4-mapped IPv6", "[::ffff:127.0.0.1]:%D", NULL),
-        DENY("proxy-mapped-hex", tunnel, "the same in hexadecimal", "[::ffff:7f00:1]:%D", NULL),
-        DENY("proxy-mapped-long", tunnel, "the same in full", "[0:0:0:0:0:ffff:7f00:0001]:%D", NULL),
-        DENY("proxy-compatible", http, "as IPv4-compatible IPv6", "[::127.0.0.1]:%D", NULL),
-        DENY("proxy-nat64", http, "by NAT64", "[64:ff9b::7f00:1]:%D", NULL),
-        DENY("proxy-6to4", http, "by 6to4", "[2002:7f00:1::1]:%D", NULL),
-        DENY("proxy-zone", http, "with a zone", "[::ffff:127.0.0.1%25x.selftest.example]:%D", NULL),
-        DENY("proxy-trailing-dot", http, "with a dot behind it", "127.0.0.1.:%D", NULL),
-        DENY("proxy-unspecified", http, "0.0.0.0, which leads to loopback", "0.0.0.0:%D", NULL),
-        DENY("proxy-unspecified6", http, "the same in IPv6", "[::]:%D", NULL),
-        DENY("proxy-zero", tunnel, "the same as one number", "0:%D", NULL),
-        DENY("proxy-loopback-other", http, "another address of loopback", "127.9.8.7:%D", NULL),
-        DENY("proxy-localhost", http, "localhost, at a port that is not allowed", "localhost:%D", NULL),
-        DENY("proxy-localhost-case", http, "in other letters, with a dot", "LocalHost.:%D", NULL),
-        DENY("proxy-localhost-sub", http, "a name below localhost", "x.localhost:%D", NULL),
-        DENY("proxy-wild-deny", http, "a denied name below an allowed pattern", "bad.selftest.example", NULL),
-        DENY("proxy-wild-deny-case", http, "the same in other letters", "BAD.SelfTest.Example.", NULL),
-        DENY("proxy-wild-itself", http, "the name that a pattern is below of", "selftest.example", NULL),
+             .arg2 = "port_allowed"),
+        DENY("proxy-own-port", tunnel, "the proxy itself", "127.0.0.1:3128"),
+        DENY("proxy-decimal", http, "a denied address as one number", "2130706433:%D"),
+        DENY("proxy-octal", http, "in octal", "0177.0.0.1:%D"),
+        DENY("proxy-octal-one", tunnel, "in octal, as one number", "017700000001:%D"),
+        DENY("proxy-hex", http, "in hexadecimal", "0x7f.0.0.1:%D"),
+        DENY("proxy-hex-one", tunnel, "in hexadecimal, as one number", "0x7f000001:%D"),
+        DENY("proxy-short", http, "with parts left out", "127.1:%D"),
+        DENY("proxy-zeros", http, "with leading zeros", "127.000.000.001:%D"),
+        DENY("proxy-mapped", http, "as IPv4-mapped IPv6", "[::ffff:127.0.0.1]:%D"),
+        DENY("proxy-mapped-hex", tunnel, "the same in hexadecimal", "[::ffff:7f00:1]:%D"),
+        DENY("proxy-mapped-long", tunnel, "the same in full", "[0:0:0:0:0:ffff:7f00:0001]:%D"),
+        DENY("proxy-compatible", http, "as IPv4-compatible IPv6", "[::127.0.0.1]:%D"),
+        DENY("proxy-nat64", http, "by NAT64", "[64:ff9b::7f00:1]:%D"),
+        DENY("proxy-6to4", http, "by 6to4", "[2002:7f00:1::1]:%D"),
+        DENY("proxy-zone", http, "with a zone", "[::ffff:127.0.0.1%25x.selftest.example]:%D"),
+        DENY("proxy-trailing-dot", http, "with a dot behind it", "127.0.0.1.:%D"),
+        DENY("proxy-unspecified", http, "0.0.0.0, which leads to loopback", "0.0.0.0:%D"),
+        DENY("proxy-unspecified6", http, "the same in IPv6", "[::]:%D"),
+        DENY("proxy-zero", tunnel, "the same as one number", "0:%D"),
+        DENY("proxy-loopback-other", http, "another address of loopback", "127.9.8.7:%D"),
+        DENY("proxy-localhost", http, "localhost, at a port that is not allowed", "localhost:%D"),
+        DENY("proxy-localhost-case", http, "in other letters, with a dot", "LocalHost.:%D"),
+        DENY("proxy-localhost-sub", http, "a name below localhost", "x.localhost:%D"),
+        DENY("proxy-wild-deny", http, "a denied name below an allowed pattern", "bad.selftest.example"),
+        DENY("proxy-wild-deny-case", http, "the same in other letters", "BAD.SelfTest.Example."),
+        DENY("proxy-wild-itself", http, "the name that a pattern is below of", "selftest.example"),
         DENY("proxy-wild-prefix", http, "an allowed pattern as the beginning of another name",
-             "x.selftest.example.evil.invalid", NULL),
-        DENY("proxy-wild-suffix", http, "a name that only ends like it", "evilselftest.example", NULL),
-        DENY("proxy-userinfo", http, "an allowed host before an @", "127.0.0.1:%A@127.0.0.1:%D", NULL),
-        DENY("proxy-userinfo-connect", tunnel, "the same by CONNECT", "127.0.0.1:%A@127.0.0.1:%D", NULL),
-        DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A",
-             NULL),
-        DENY("proxy-hash", http, "an allowed host behind a #", "127.0.0.1:%D#@127.0.0.1:%A", NULL),
+             "x.selftest.example.evil.invalid"),
+        DENY("proxy-wild-suffix", http, "a name that only ends like it", "evilselftest.example"),
+        DENY("proxy-userinfo", http, "an allowed host before an @", "127.0.0.1:%A@127.0.0.1:%D"),
+        DENY("proxy-userinfo-connect", tunnel, "the same by CONNECT", "127.0.0.1:%A@127.0.0.1:%D"),
+        DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A"),
+        DENY("proxy-hash", http, "an allowed host behind a #", "127.0.0.1:%D#@127.0.0.1:%A"),
         DENY("proxy-nul", raw, "a NUL within the host",
-             "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n", NULL),
+             "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n"),
         DENY("proxy-tab", raw, "a tab within the host",
-             "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n", NULL),
+             "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n"),
         DENY("proxy-relative", raw, "a request for the proxy itself, with a Host field",
-             "GET / HTTP/1.1\r\nHost: 127.0.0.1:%D\r\n\r\n", NULL),
-        DENY("proxy-file-url", raw, "a file: URL", "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-             NULL),
-        DENY("proxy-ftp-url", raw, "an ftp: URL", "GET ftp://127.0.0.1:%D/ HTTP/1.1\r\nHost: x\r\n\r\n",
-             NULL),
+             "GET / HTTP/1.1\r\nHost: 127.0.0.1:%D\r\n\r\n"),
+        DENY("proxy-file-url", raw, "a file: URL", "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"),
+        DENY("proxy-ftp-url", raw, "an ftp: URL", "GET ftp://127.0.0.1:%D/ HTTP/1.1\r\nHost: x\r\n\r\n"),
         DENY("proxy-two-lengths", raw, "two lengths of one body",
-             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nxxxxx",
-             NULL),
+             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nxxxxx"),
         DENY("proxy-length-and-chunks", raw, "a length and chunks",
-             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-             NULL),
+             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         DENY("proxy-folded-field", raw, "a field that goes on in the next line",
-             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\n evil: 127.0.0.1:%D\r\n\r\n", NULL),
+             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\n evil: 127.0.0.1:%D\r\n\r\n"),
         DENY("proxy-bare-newline", raw, "a line that ends with a newline only",
-             "GET http://127.0.0.1:%A/ HTTP/1.1\nHost: 127.0.0.1:%A\r\n\r\n", NULL),
+             "GET http://127.0.0.1:%A/ HTTP/1.1\nHost: 127.0.0.1:%A\r\n\r\n"),
         DENY("proxy-host-field", host_field, "another host in the Host field",
-             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", NULL),
+             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"),
         DENY("proxy-host-twice", host_field, "two Host fields",
-             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
-             NULL),
-        DENY("proxy-second-request", second_request, "a denied host on a connection that was allowed", NULL,
-             NULL),
+             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nHost: evil.example\r\nConnection: close\r\n\r\n"),
+        DENY("proxy-second-request", second_request, "a denied host on a connection that was allowed", NULL),
         DENY("proxy-socks-mapped", socks_address, "SOCKS 5: an IPv4-mapped address", "::ffff:127.0.0.1",
-             "port_denied"),
-        DENY("proxy-socks-any", socks_address, "SOCKS 5: 0.0.0.0", "0.0.0.0", "port_denied"),
+             .arg2 = "port_denied"),
+        DENY("proxy-socks-any", socks_address, "SOCKS 5: 0.0.0.0", "0.0.0.0", .arg2 = "port_denied"),
         DENY("proxy-socks-decimal", socks_name, "SOCKS 5: an address as one number", "2130706433",
-             "port_denied"),
+             .arg2 = "port_denied"),
         DENY("proxy-socks-nul", socks_name, "SOCKS 5: a NUL within the name", "127.0.0.1\a.selftest.example",
-             "port_denied"),
+             .arg2 = "port_denied"),
         DENY("proxy-socks-zone", socks_name, "SOCKS 5: a zone", "::ffff:127.0.0.1%x.selftest.example",
-             "port_denied"),
+             .arg2 = "port_denied"),
         DENY("proxy-socks-newline", socks_name, "SOCKS 5: a line end within the name",
-             "127.0.0.1\r\nX: y.selftest.example", "port_denied"),
-        DENY("proxy-socks-empty", socks_name, "SOCKS 5: an empty name", "", "port_denied"),
-        DENY("meta-http", http, "a cloud's metadata service", "169.254.169.254", NULL),
-        DENY("meta-connect", tunnel, "the same by CONNECT", "169.254.169.254:80", NULL),
-        DENY("meta-socks", socks_address, "the same by SOCKS 5", "169.254.169.254", "port_80"),
-        DENY("meta-decimal", http, "as one number", "2852039166", NULL),
-        DENY("meta-octal", http, "in octal", "0251.0376.0251.0376", NULL),
-        DENY("meta-mapped", http, "as IPv6", "[::ffff:a9fe:a9fe]", NULL),
-        DENY("meta-ipv6", http, "its IPv6 address", "[fd00:ec2::254]", NULL),
-        DENY("meta-google", http, "by its name", "metadata.google.internal", NULL),
-        DENY("meta-alibaba", http, "another cloud's", "100.100.100.200", NULL),
+             "127.0.0.1\r\nX: y.selftest.example", .arg2 = "port_denied"),
+        DENY("proxy-socks-empty", socks_name, "SOCKS 5: an empty name", "", .arg2 = "port_denied"),
+        DENY("meta-http", http, "a cloud's metadata service", "169.254.169.254"),
+        DENY("meta-connect", tunnel, "the same by CONNECT", "169.254.169.254:80"),
+        DENY("meta-socks", socks_address, "the same by SOCKS 5", "169.254.169.254", .arg2 = "port_80"),
+        DENY("meta-decimal", http, "as one number", "2852039166"),
+        DENY("meta-octal", http, "in octal", "0251.0376.0251.0376"),
+        DENY("meta-mapped", http, "as IPv6", "[::ffff:a9fe:a9fe]"),
+        DENY("meta-ipv6", http, "its IPv6 address", "[fd00:ec2::254]"),
+        DENY("meta-google", http, "by its name", "metadata.google.internal"),
+        DENY("meta-alibaba", http, "another cloud's", "100.100.100.200"),
+        DENY("proxy-socks-bind", socks_name, "SOCKS 5: listening on the host", "localhost",
+             .arg2 = "port_allowed", .call = { 2 }),
+        DENY("proxy-socks-udp", socks_name, "SOCKS 5: UDP", "localhost", .arg2 = "port_allowed",
+             .call = { 3 }),
+        DENY("proxy-socks4", socks4, "SOCKS 4", NULL),
+        DENY("proxy-socks4a", socks4, "SOCKS 4a, with a name", NULL, .call = { 1 }),
+        DENY("proxy-rebinding", loopback_name, "an allowed name that leads to loopback", "%N:%O",
+             .bare = CG_BARE_MACHINE),
+        DENY("proxy-rebinding-connect", loopback_name, "the same by CONNECT", "%N:%O",
+             .bare = CG_BARE_MACHINE, .arg2 = "tunnel"),
 #undef DENY
-        { "proxy-socks-bind",
-          "proxy",
-          false,
-          CG_BARE_ALL,
-          0,
-          socks_name,
-          "SOCKS 5: listening on the host",
-          "localhost",
-          "port_allowed",
-          { 2 } },
-        { "proxy-socks-udp",
-          "proxy",
-          false,
-          CG_BARE_ALL,
-          0,
-          socks_name,
-          "SOCKS 5: UDP",
-          "localhost",
-          "port_allowed",
-          { 3 } },
-        { "proxy-socks4", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4", NULL, NULL, { 0 } },
-        { "proxy-socks4a",
-          "proxy",
-          false,
-          CG_BARE_ALL,
-          0,
-          socks4,
-          "SOCKS 4a, with a name",
-          NULL,
-          NULL,
-          { 1 } },
-        { "proxy-rebinding",
-          "proxy",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          loopback_name,
-          "an allowed name that leads to loopback",
-          "%N:%O",
-          NULL,
-          { 0 } },
-        { "proxy-rebinding-connect",
-          "proxy",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          loopback_name,
-          "the same by CONNECT",
-          "%N:%O",
-          "tunnel",
-          { 0 } },
 };
 
 CG_TABLE(proxy, "the proxy");

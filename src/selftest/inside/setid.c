@@ -91,60 +91,23 @@ static enum cg_verdict setgid_folder(struct cg_try *t, const struct cg_attempt *
 
 static const struct cg_attempt attempts[] = {
 #define CHMOD(name, by_fd, mode, what) \
-        { \
-                name, "seccomp|broker", false, CG_BARE_ALL, 0, setid_chmod, what, name, by_fd, \
-                { \
-                        mode \
-                } \
-        }
+        CG_DENY(name, "seccomp|broker", setid_chmod, what, .arg = name, .arg2 = by_fd, .call = { mode })
         CHMOD("setid-chmod", NULL, 04755, "a program that runs with its owner's rights"),
         CHMOD("setid-chmod-group", NULL, 02755, "the same with its group's"),
         CHMOD("setid-fchmod", "by fd", 06755, "the same by a descriptor"),
 #undef CHMOD
-#define MAKE(name, what, ...) \
-        { \
-                name, "seccomp", false, CG_BARE_ALL, 0, setid_make, what, name, NULL, \
-                { \
-                        __VA_ARGS__ \
-                } \
-        }
-        MAKE("setid-openat", "the same from its beginning", SYS_openat, (unsigned long)AT_FDCWD, 0,
-             O_CREAT | O_WRONLY, 04755),
-        MAKE("setid-openat-group", "the same with its group's rights", SYS_openat, (unsigned long)AT_FDCWD, 0,
+#define MAKE(name, what, ...) CG_DENY(name, "seccomp", setid_make, what, .arg = name, .call = { __VA_ARGS__ })
+        MAKE("setid-openat", "the same from its beginning", SYS_openat, AT_FDCWD, 0, O_CREAT | O_WRONLY,
+             04755),
+        MAKE("setid-openat-group", "the same with its group's rights", SYS_openat, AT_FDCWD, 0,
              O_CREAT | O_RDWR, 02755),
-        MAKE("setid-mknodat", "the same by mknodat()", SYS_mknodat, (unsigned long)AT_FDCWD, 0,
-             S_IFREG | 04755),
+        MAKE("setid-mknodat", "the same by mknodat()", SYS_mknodat, AT_FDCWD, 0, S_IFREG | 04755),
 #undef MAKE
-        { "setid-tmpfile",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          setid_tmpfile,
-          "the same without a name at first",
-          "setid-tmpfile",
-          NULL,
-          { 0 } },
-        { "setid-openat2",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          setid_open_how,
-          "the same where no filter sees the mode",
-          "setid-openat2",
-          NULL,
-          { 0 } },
-        { "setgid-folder",
-          "",
-          true,
-          0,
-          0,
-          setgid_folder,
-          "a folder that hands its group on",
-          "setgid-folder",
-          NULL,
-          { 0 } },
+        CG_DENY("setid-tmpfile", "seccomp", setid_tmpfile, "the same without a name at first",
+                .arg = "setid-tmpfile"),
+        CG_DENY("setid-openat2", "seccomp", setid_open_how, "the same where no filter sees the mode",
+                .arg = "setid-openat2"),
+        CG_ALLOW("setgid-folder", setgid_folder, "a folder that hands its group on", .arg = "setgid-folder"),
 };
 
 CG_TABLE(setid, "programs left behind");

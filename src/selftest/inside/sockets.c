@@ -10,22 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "selftest/inside/attempt.h"
 
 #define WAIT_MS 700
-
-/* A family that this kernel lacks cannot be tested. */
-static enum cg_verdict family(struct cg_try *t, const struct cg_attempt *a)
-{
-        int fd = socket((int)a->call[0], (int)a->call[1], (int)a->call[2]);
-
-        if (fd < 0 && (errno == EAFNOSUPPORT || errno == EPROTONOSUPPORT || errno == ESOCKTNOSUPPORT))
-                return cg_held(t, "%s", cg_errno_name(errno));
-        return cg_filtered(t, fd);
-}
 
 static struct sockaddr_un unix_address(const char *path, socklen_t *len)
 {
@@ -35,13 +26,6 @@ static struct sockaddr_un unix_address(const char *path, socklen_t *len)
         snprintf(to.sun_path + abstract, sizeof(to.sun_path) - abstract, "%s", path + abstract);
         *len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path) + !abstract);
         return to;
-}
-
-static enum cg_verdict unix_result(struct cg_try *t, long result)
-{
-        if (result < 0 && errno == ECONNREFUSED)
-                return cg_held(t, "%s", cg_errno_name(errno));
-        return cg_refused(t, result);
 }
 
 static enum cg_verdict unix_connect(struct cg_try *t, const struct cg_attempt *a)
@@ -54,7 +38,7 @@ static enum cg_verdict unix_connect(struct cg_try *t, const struct cg_attempt *a
         if (!path)
                 return cg_skip(t, "the scene has no %s", a->arg);
         to = unix_address(path, &len);
-        return unix_result(t, fd < 0 ? -1 : connect(fd, (struct sockaddr *)&to, len));
+        return cg_refused(t, fd < 0 ? -1 : connect(fd, (struct sockaddr *)&to, len));
 }
 
 static enum cg_verdict unix_send(struct cg_try *t, const struct cg_attempt *a)
@@ -65,11 +49,11 @@ static enum cg_verdict unix_send(struct cg_try *t, const struct cg_attempt *a)
 
         to = unix_address(cg_scene(t, "unix_dgram"), &len);
         if (a->call[0] && socketpair(AF_UNIX, (int)a->call[0], 0, sv) < 0)
-                return unix_result(t, -1);
+                return cg_refused(t, -1);
         if (!a->call[0])
                 sv[0] = socket(AF_UNIX, SOCK_DGRAM, 0);
-        return unix_result(t,
-                           sv[0] < 0 ? -1 : sendto(sv[0], "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len));
+        return cg_refused(t,
+                          sv[0] < 0 ? -1 : sendto(sv[0], "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len));
 }
 
 /* A stream of a pair whose other end is closed, connected to another socket. */
@@ -290,13 +274,11 @@ static enum cg_verdict own_loopback(struct cg_try *t, const struct cg_attempt *a
 }
 
 static const struct cg_attempt attempts[] = {
-#define FAMILY(name, who, what, ...) \
-        { \
-                name, "seccomp", false, CG_BARE_##who, 0, family, what, NULL, NULL, \
-                { \
-                        __VA_ARGS__ \
-                } \
-        }
+/* The last three errors: this Linux does not have it. */
+#define FAMILY_(name, layer, who, what, ...) \
+        CG_DENY(name, layer, cg_try_call, what, .bare = CG_BARE_##who, .call = { SYS_socket, __VA_ARGS__ }, \
+                .also = { EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT })
+#define FAMILY(name, who, what, ...) FAMILY_(name, "seccomp", who, what, __VA_ARGS__)
         FAMILY("socket-unix-stream", ALL, "AF_UNIX sockets", AF_UNIX, SOCK_STREAM, 0),
         FAMILY("socket-unix-dgram", ALL, "AF_UNIX datagrams", AF_UNIX, SOCK_DGRAM, 0),
         FAMILY("socket-vsock", MACHINE, "AF_VSOCK, which knows no namespaces", AF_VSOCK, SOCK_STREAM, 0),
@@ -321,229 +303,50 @@ static const struct cg_attempt attempts[] = {
         FAMILY("socket-sctp", MACHINE, "SCTP: a socket call that would load a module", AF_INET, SOCK_STREAM,
                132),
         FAMILY("socket-mptcp", MACHINE, "MPTCP", AF_INET, SOCK_STREAM, 262),
+        FAMILY_("socket-raw", "capabilities|seccomp", ROOT, "raw IP sockets", AF_INET, SOCK_RAW, 1),
 #undef FAMILY
-        { "socket-raw",
-          "capabilities|seccomp",
-          false,
-          CG_BARE_ROOT,
-          0,
-          family,
-          "raw IP sockets",
-          NULL,
-          NULL,
-          { AF_INET, SOCK_RAW, 1 } },
-        { "unix-path",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_connect,
-          "a host program's socket by its path",
-          "unix_stream",
-          NULL,
-          { 0 } },
-        { "unix-abstract",
-          "seccomp|net|landlock",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_connect,
-          "a host program's abstract socket",
-          "unix_abstract",
-          NULL,
-          { 0 } },
-        { "unix-docker",
-          "seccomp",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          unix_connect,
-          "the container engine's or session bus's socket",
-          "unix_known",
-          NULL,
-          { 0 } },
-        { "unix-datagram",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_send,
-          "a datagram to a host program's socket",
-          NULL,
-          NULL,
-          { 0 } },
-        { "unix-pair-datagram",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_send,
-          "the same from a pair of datagram sockets",
-          NULL,
-          NULL,
-          { SOCK_DGRAM } },
-        { "unix-pair-raw",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_send,
-          "the same from a pair of SOCK_RAW",
-          NULL,
-          NULL,
-          { SOCK_RAW } },
-        { "unix-pair-reconnect",
-          "seccomp",
-          false,
-          CG_BARE_NONE,
-          0,
-          unix_reconnect,
-          "a stream of a pair, connected again",
-          NULL,
-          NULL,
-          { 0 } },
-        { "unix-bind",
-          "seccomp",
-          false,
-          CG_BARE_ALL,
-          0,
-          unix_bind,
-          "a socket in the workspace for a host program to talk to",
-          NULL,
-          NULL,
-          { 0 } },
-        { "unix-pair", "", true, 0, 0, pair_works, "a pair of streams can be used", NULL, NULL, { 0 } },
-        { "tcp-host-loopback",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_ALL,
-          0,
-          tcp_to_host,
-          "a listener on the host's 127.0.0.1",
-          "loopback4",
-          "port_denied",
-          { 0 } },
-        { "tcp-host-loopback6",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          tcp_to_host,
-          "a listener on the host's ::1",
-          "loopback6",
-          "port_denied6",
-          { 0 } },
-        { "tcp-host-address",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          tcp_to_host,
-          "a listener on the host's own address",
-          "host_address",
-          "port_host",
-          { 0 } },
-        { "tcp-metadata",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          tcp_to,
-          "a cloud's metadata service",
-          "169.254.169.254",
-          NULL,
-          { 80 } },
-        { "tcp-outside",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          tcp_to,
-          "an address of the Internet",
-          "192.0.2.1",
-          NULL,
-          { 443 } },
-        { "tcp-outside6",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          tcp_to,
-          "an IPv6 address",
-          "2001:db8::1",
-          NULL,
-          { 443 } },
-        { "udp-host",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_ALL,
-          0,
-          udp_to_host,
-          "a UDP service on the host's loopback",
-          NULL,
-          NULL,
-          { 0 } },
-        { "udp-dns",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          udp_to,
-          "a name server anywhere",
-          "192.0.2.53",
-          NULL,
-          { 53 } },
-        { "udp-multicast",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          udp_to,
-          "everybody in the local network",
-          "224.0.0.251",
-          NULL,
-          { 5353 } },
-        { "dns-resolver",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          dns,
-          "the machine's name servers",
-          NULL,
-          NULL,
-          { 0 } },
-        { "netlink-links",
-          "net|seccomp|broker",
-          false,
-          CG_BARE_MACHINE,
-          0,
-          links,
-          "the host's interfaces by netlink",
-          NULL,
-          NULL,
-          { 0 } },
-        { "netlink-route", "", true, 0, 0, links, "own interfaces can be listed", NULL, NULL, { 0 } },
-        { "tcp-own-loopback",
-          "",
-          true,
-          0,
-          0,
-          own_loopback,
-          "a server of its own on 127.0.0.1",
-          "127.0.0.1",
-          NULL,
-          { 0 } },
-        { "tcp-own-loopback6",
-          "",
-          true,
-          0,
-          0,
-          own_loopback,
-          "a server of its own on ::1",
-          "::1",
-          NULL,
-          { 0 } },
+#undef FAMILY_
+#define UNIX(name, layer, run, what, ...) \
+        CG_DENY(name, layer, run, what, .also = { ECONNREFUSED }, __VA_ARGS__)
+        UNIX("unix-path", "seccomp", unix_connect, "a host program's socket by its path",
+             .arg = "unix_stream"),
+        UNIX("unix-abstract", "seccomp|net|landlock", unix_connect, "a host program's abstract socket",
+             .arg = "unix_abstract"),
+        UNIX("unix-docker", "seccomp", unix_connect, "the container engine's or session bus's socket",
+             .bare = CG_BARE_MACHINE, .arg = "unix_known"),
+        UNIX("unix-datagram", "seccomp", unix_send, "a datagram to a host program's socket"),
+        UNIX("unix-pair-datagram", "seccomp", unix_send, "the same from a pair of datagram sockets",
+             .call = { SOCK_DGRAM }),
+        UNIX("unix-pair-raw", "seccomp", unix_send, "the same from a pair of SOCK_RAW", .call = { SOCK_RAW }),
+#undef UNIX
+        CG_DENY("unix-pair-reconnect", "seccomp", unix_reconnect, "a stream of a pair, connected again",
+                .bare = CG_BARE_NONE),
+        CG_DENY("unix-bind", "seccomp", unix_bind, "a socket in the workspace for host programs"),
+        CG_ALLOW("unix-pair", pair_works, "a pair of streams can be used"),
+#define NET(name, run, what, ...) CG_DENY(name, "net|seccomp|broker", run, what, __VA_ARGS__)
+        NET("tcp-host-loopback", tcp_to_host, "a listener on the host's 127.0.0.1", .arg = "loopback4",
+            .arg2 = "port_denied"),
+        NET("tcp-host-loopback6", tcp_to_host, "a listener on the host's ::1", .bare = CG_BARE_MACHINE,
+            .arg = "loopback6", .arg2 = "port_denied6"),
+        NET("tcp-host-address", tcp_to_host, "a listener on the host's own address", .bare = CG_BARE_MACHINE,
+            .arg = "host_address", .arg2 = "port_host"),
+        NET("tcp-metadata", tcp_to, "a cloud's metadata service", .bare = CG_BARE_MACHINE,
+            .arg = "169.254.169.254", .call = { 80 }),
+        NET("tcp-outside", tcp_to, "an address of the Internet", .bare = CG_BARE_MACHINE, .arg = "192.0.2.1",
+            .call = { 443 }),
+        NET("tcp-outside6", tcp_to, "an IPv6 address", .bare = CG_BARE_MACHINE, .arg = "2001:db8::1",
+            .call = { 443 }),
+        NET("udp-host", udp_to_host, "a UDP service on the host's loopback"),
+        NET("udp-dns", udp_to, "a name server anywhere", .bare = CG_BARE_MACHINE, .arg = "192.0.2.53",
+            .call = { 53 }),
+        NET("udp-multicast", udp_to, "everybody in the local network", .bare = CG_BARE_MACHINE,
+            .arg = "224.0.0.251", .call = { 5353 }),
+        NET("dns-resolver", dns, "the machine's name servers", .bare = CG_BARE_MACHINE),
+        NET("netlink-links", links, "the host's interfaces by netlink", .bare = CG_BARE_MACHINE),
+#undef NET
+        CG_ALLOW("netlink-route", links, "own interfaces can be listed"),
+        CG_ALLOW("tcp-own-loopback", own_loopback, "a server of its own on 127.0.0.1", .arg = "127.0.0.1"),
+        CG_ALLOW("tcp-own-loopback6", own_loopback, "a server of its own on ::1", .arg = "::1"),
 };
 
 CG_TABLE(sockets, "sockets");
