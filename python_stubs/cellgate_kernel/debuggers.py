@@ -30,7 +30,7 @@ class CellPdb(debugger.InterruptiblePdb):
         super().__init__(*args, **options)
         self.skip = {*(self.skip or ()), *_NOT_THE_USERS}
         # Without pdb's SIGINT handler, which `continue` would install: it stops in the debugger even
-        # after the cell's end, and the kernel repeats an interrupt until its own handler runs.
+        # after the cell's end.
         self.nosigint = True
 
     def setup(self, *args: Any) -> Any:

@@ -104,9 +104,13 @@ static void *io_main(void *arg);
 int cg_io_start(struct cg_io *io, struct cg_err *err)
 {
         cg_auto_fd int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        struct sigaction sigint;
         sigset_t all, before;
         int r;
 
+        if (sigaction(SIGINT, NULL, &sigint) < 0)
+                return cg_fail_errno(err, "SIGINT");
+        io->sigint = sigint.sa_handler;
         if (null_fd < 0 || dup2(null_fd, 0) < 0)
                 return cg_fail_errno(err, "/dev/null");
         /*
@@ -229,10 +233,11 @@ static int64_t run_timers(struct cg_io *io)
         int64_t now = cg_now_ms(), next = -1;
 
         pthread_mutex_lock(&io->lock);
-        if (io->shells[MAIN].interrupting && now >= io->interrupt_at_ms)
-                cg_io_try_interrupt_locked(io, now);
-        if (io->shells[MAIN].interrupting)
+        if (io->shells[MAIN].interrupting && !io->interrupt_arrived) {
+                if (now >= io->interrupt_at_ms)
+                        cg_io_try_interrupt_locked(io, now, true);
                 next = io->interrupt_at_ms;
+        }
         if (io->shutdown_at_ms && now >= io->shutdown_at_ms)
                 _exit(0);
         if (io->shutdown_at_ms)

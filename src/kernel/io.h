@@ -22,8 +22,11 @@ struct cg_io;
 struct cg_io_config {
         int kernel_fd; /* listener of the kernel wire (taken, also on failure) */
         int tool_fd;   /* listener of the tool wire (taken, also on failure) */
-        /* makes the interpreter run its SIGINT handler; called by the I/O thread */
-        void (*interrupt)(void);
+        /*
+         * Makes the main thread's interpreter call cg_io_interrupt_arrived() soon. @again: sets the
+         * interpreter's flag as well. Called by the I/O thread right after it has sent SIGINT.
+         */
+        void (*interrupt)(struct cg_io *io, bool again);
 };
 
 /* Size of the output queue; writers wait while it is larger. */
@@ -114,6 +117,12 @@ void cg_io_cell_close(struct cg_shell *sh);
  * attempts of the I/O thread.
  */
 bool cg_io_take_interrupt(struct cg_io *io);
+/*
+ * In the main thread, between two bytecodes. True: the SIGINT of the last attempt has reached
+ * Python's signal handler, so there are no further attempts: the caller runs the handlers. False:
+ * the cell blocks or ignores SIGINT, or native code has replaced the handler.
+ */
+bool cg_io_interrupt_arrived(struct cg_io *io);
 struct cg_io_target {
         pthread_t thread; /* the thread that runs the cell */
         /* it is in cg_wait_once(), which returns; then cg_io_take_subshell_interrupt() is true */

@@ -19,7 +19,7 @@
 #define PIPE_BYTES (1 << 20)
 /*
  * A signal that arrives right before a system call starts does not interrupt that call: it is sent
- * again until Python has handled it.
+ * again until the main thread runs bytecode, where a handler of the cell's own has run as well.
  */
 #define INTERRUPT_RETRY_MS     10
 #define INTERRUPT_RETRY_MAX_MS 200
@@ -119,6 +119,8 @@ struct cg_io {
         size_t calls;                               /* calls without a result yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t interrupt_echo_ms; /* until then a SIGINT may belong to a handled interrupt */
+        bool interrupt_arrived;    /* no further attempt is needed */
+        void (*sigint)(int);       /* Python's handler */
         int64_t shutdown_at_ms;    /* 0, or when the process ends in any case */
         bool exiting;
         int exit_status;
@@ -187,8 +189,8 @@ void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
 void cg_tool_out_free(struct tool_out *t);
 
 /* io_receive.c */
-/* One attempt to interrupt the main shell. */
-void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now);
+/* One attempt to interrupt the main shell. @again: not the first one for this interrupt. */
+void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again);
 /* The connection to the tool server has ended. */
 void cg_io_calls_lost(struct cg_io *io);
 int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);

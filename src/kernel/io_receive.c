@@ -175,11 +175,11 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
         return 0;
 }
 
-/* Sets the interpreter's flag, makes system calls fail with EINTR, and wakes cg_wait_once(). */
-void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now)
+/* Makes system calls fail with EINTR, the interpreter run its handler, and wakes cg_wait_once(). */
+void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again)
 {
-        io->config.interrupt();
         pthread_kill(io->main, SIGINT);
+        io->config.interrupt(io, again);
         for (struct cg_wait *w = io->waits; w; w = w->next)
                 cg_io_event_set(w->fd);
         io->interrupt_at_ms = now + io->interrupt_step_ms;
@@ -192,7 +192,8 @@ static void start_interrupt_locked(struct cg_io *io)
 {
         io->shells[MAIN].interrupting = true;
         io->interrupt_step_ms = INTERRUPT_RETRY_MS;
-        cg_io_try_interrupt_locked(io, cg_now_ms());
+        io->interrupt_arrived = false;
+        cg_io_try_interrupt_locked(io, cg_now_ms(), false);
 }
 
 /*

@@ -285,6 +285,7 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         if (io->shutdown_at_ms &&
             sh == &io->shells[MAIN]) { /* the request to shut down arrived between cells */
                 sh->interrupting = true;
+                io->interrupt_arrived = false;
                 io->interrupt_at_ms = 0;
                 io->interrupt_step_ms = INTERRUPT_RETRY_MS;
                 cg_io_wake_locked(io);
@@ -319,6 +320,24 @@ bool cg_io_take_interrupt(struct cg_io *io)
         sh->interrupting = false;
         pthread_mutex_unlock(&io->lock);
         return raises;
+}
+
+bool cg_io_interrupt_arrived(struct cg_io *io)
+{
+        struct sigaction now;
+        sigset_t pending;
+        bool arrived;
+
+        /*
+         * An attempt holds the lock until its signal is sent, and a thread has handled all signals
+         * sent to it before a system call returns.
+         */
+        pthread_mutex_lock(&io->lock);
+        arrived = sigpending(&pending) == 0 && !sigismember(&pending, SIGINT) &&
+                  sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->sigint;
+        io->interrupt_arrived = arrived;
+        pthread_mutex_unlock(&io->lock);
+        return arrived;
 }
 
 static bool interrupt_wait_locked(struct cg_shell *sh)

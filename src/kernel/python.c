@@ -193,7 +193,19 @@ int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *
         return r ? 0 : CG_E_STATE;
 }
 
-void cg_py_interrupt(void)
+/* A pending call: runs in the main thread. */
+static int run_handlers(void *io)
 {
-        PyErr_SetInterruptEx(SIGINT);
+        if (cg_io_forked(io))
+                return 0;
+        if (!cg_io_interrupt_arrived(io))
+                PyErr_SetInterruptEx(SIGINT);
+        return PyErr_CheckSignals();
+}
+
+void cg_py_interrupt(struct cg_io *io, bool again)
+{
+        if (again)
+                PyErr_SetInterruptEx(SIGINT);
+        Py_AddPendingCall(run_handlers, io); /* fails where many wait already */
 }

@@ -5,6 +5,7 @@
 #ifndef CG_KERNEL_PYTHON_H
 #define CG_KERNEL_PYTHON_H
 
+#include <stdbool.h>
 #include "base/err.h"
 
 struct cg_io;
@@ -47,7 +48,7 @@ int cg_py_configure(struct cg_err *err);
 /* Serves requests until the process ends. Returns only on errors. */
 int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err);
 
-/* Makes the main thread run its SIGINT handler soon. Any thread; needs no GIL. */
-void cg_py_interrupt(void);
+/* See struct cg_io_config. Any thread; needs no GIL. */
+void cg_py_interrupt(struct cg_io *io, bool again);
 
 #endif

@@ -206,6 +206,44 @@ def test_a_cells_own_handler_is_used_and_then_forgotten(kernel: Kernel) -> None:
     assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
 
 
+WAITS = {
+    "sleep": "while not hit: time.sleep(0.05)",
+    "loop": "while not hit: pass",
+    "await": "while not hit: await asyncio.sleep(0.01)",
+    "subprocess": "while not hit: subprocess.run(['sleep', '100'])",
+    "native": "ctypes.PyDLL(None).poll(None, 0, 100000)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_cells_own_handler_is_called_once(kernel: Kernel, wait: str) -> None:
+    cell = start(
+        kernel,
+        "import asyncio, ctypes, signal, subprocess, time\nhit = []\n"
+        f"signal.signal(signal.SIGINT, lambda *a: hit.append(1))\nmark()\n{WAITS[wait]}\n"
+        # longer than several attempts
+        "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: time.sleep(0.001)\nlen(hit)",
+    )
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).result == "1"
+
+
+def test_an_interrupt_while_a_cell_ignores_or_blocks_the_signal(kernel: Kernel) -> None:
+    """It is repeated until it arrives."""
+    ignore, restore = "old = signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, old)"
+    cell = start(kernel, f"import signal, time\n{ignore}\nmark()\ntime.sleep(0.3)\n{restore}\ntime.sleep(100)")
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).error["ename"] == "KeyboardInterrupt"
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"
+    cell = start(
+        kernel,
+        f"import signal, time\n{block}\ntry:\n    mark()\n    while True: time.sleep(0.01)\n"
+        "finally: signal.pthread_sigmask(signal.SIG_SETMASK, [])",
+    )
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).error["ename"] == "KeyboardInterrupt"
+
+
 def test_signal_sent_while_idle_is_ignored(kernel: Kernel) -> None:
     kernel.run(
         "import os, signal, threading, time\ndef late():\n    while not os.path.exists('go'): time.sleep(0.01)\n"
