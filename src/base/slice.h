@@ -33,6 +33,12 @@ static inline int cg_slice_cmp(struct cg_slice a, struct cg_slice b)
         return r ? r : (a.len > b.len) - (a.len < b.len);
 }
 
+/* For qsort() and bsearch(). */
+static inline int cg_slice_order(const void *a, const void *b)
+{
+        return cg_slice_cmp(*(const struct cg_slice *)a, *(const struct cg_slice *)b);
+}
+
 static inline bool cg_slice_is(struct cg_slice s, const char *text)
 {
         return s.p && cg_slice_eq(s, cg_slice_of(text));

@@ -29,7 +29,7 @@ struct generator {
         size_t n;
         size_t n_parsed;
         struct cg_err first_bad; /* why the first unreadable element is unreadable */
-        struct cg_out data, catalogue;
+        struct cg_source data, catalogue;
         size_t n_data;
 };
 
@@ -37,8 +37,8 @@ static void fini(struct generator *g)
 {
         cg_arena_fini(&g->arena);
         free(g->entries);
-        cg_out_fini(&g->data);
-        cg_out_fini(&g->catalogue);
+        cg_source_fini(&g->data);
+        cg_source_fini(&g->catalogue);
 }
 #define cg_auto_generator CG_CLEANUP(fini)
 
@@ -49,9 +49,8 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
         static const char *const words[] = {
                 [CG_GEN_FULL] = "full", [CG_GEN_DEGRADED] = "degraded", [CG_GEN_REJECTED] = "rejected"
         };
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
 
-        cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         cg_put(&o, "{\"tool\":");
         if (e->name.p)
                 cg_put_json_text(&o, e->name);
@@ -72,7 +71,7 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
         }
         cg_put(&o, "]}");
         e->reason = cg_arena_copy(&g->arena, r->reason.p, r->reason.len);
-        e->report = cg_out_copy(&o, &g->arena);
+        e->report = cg_source_copy(&o, &g->arena);
 }
 
 static void reject(struct generator *g, struct entry *e, const char *why)
@@ -87,16 +86,15 @@ static void reject(struct generator *g, struct entry *e, const char *why)
 
 static int whole_report(struct generator *g, char **ret, struct cg_err *err)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
-        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
         cg_putf(&o, "{\"package\":\"%s\",\"tools\":[", g->package);
         for (size_t i = 0; i < g->n; i++) {
                 cg_put(&o, i ? ",\n" : "\n");
                 cg_puts(&o, g->entries[i].report);
         }
         cg_put(&o, "]}\n");
-        if (cg_out_check(&o, err) < 0)
+        if (cg_source_check(&o, err) < 0)
                 return o.rc;
         *ret = cg_buf_steal(&o.buf, NULL);
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "report");
@@ -134,13 +132,13 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
         struct cg_err why;
         struct cg_j *def = NULL;
         const struct cg_j *name;
-        int rc = read_tool(&a, e, &def, &why);
+        int r = read_tool(&a, e, &def, &why);
 
-        if (rc == CG_E_NOMEM) {
+        if (r == CG_E_NOMEM) {
                 *err = why;
-                return rc;
+                return r;
         }
-        if (rc < 0) {
+        if (r < 0) {
                 if (!g->first_bad.code)
                         g->first_bad = why;
                 guess_name(g, e);
@@ -163,29 +161,29 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
 static int read_list(struct generator *g, const char *tools, size_t len, struct cg_err *err)
 {
         cg_auto_free struct cg_slice *items = NULL;
-        int rc;
+        int r;
 
         if (len > CG_GEN_MAX_TEXT)
                 return cg_fail(err, CG_E_LIMIT, "the tool list has %zu bytes; %u is the limit", len,
                                CG_GEN_MAX_TEXT);
-        rc = cg_split_tools(tools, len, &items, &g->n, err);
-        if (rc < 0)
-                return rc;
+        r = cg_split_tools(tools, len, &items, &g->n, err);
+        if (r < 0)
+                return r;
         g->entries = calloc(g->n + 1, sizeof(*g->entries));
         if (!g->entries)
                 return cg_fail(err, CG_E_NOMEM, "tool list");
-        for (size_t i = 0; i < g->n && rc == 0; i++) {
+        for (size_t i = 0; i < g->n && r == 0; i++) {
                 g->entries[i].text = items[i];
                 g->entries[i].index = i;
-                rc = read_name(g, &g->entries[i], err);
+                r = read_name(g, &g->entries[i], err);
         }
-        if (rc == 0 && g->n && !g->n_parsed) {
+        if (r == 0 && g->n && !g->n_parsed) {
                 if (err)
                         *err = g->first_bad;
-                rc = cg_err_prefix(err, "not one tool can be read; the first");
-                return rc < 0 ? rc : CG_E_PARSE;
+                r = cg_err_prefix(err, "not one tool can be read; the first");
+                return r < 0 ? r : CG_E_PARSE;
         }
-        return rc;
+        return r;
 }
 
 /* ------------------------------------------------------------------ names of modules */
@@ -232,7 +230,7 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
  */
 static int name_modules(struct generator *g, struct entry **list, size_t *n, struct cg_err *err)
 {
-        cg_auto_free struct cg_name *names = calloc(*n + 1, sizeof(*names));
+        cg_auto_free struct cg_python_name *names = calloc(*n + 1, sizeof(*names));
         size_t kept = 0;
 
         if (!names)
@@ -259,14 +257,13 @@ static int name_modules(struct generator *g, struct entry **list, size_t *n, str
 static int write_module(struct cg_package *p, struct cg_tool *t, struct cg_err *err)
 {
         char name[4 * CG_GEN_MAX_NAME];
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
 
-        cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         cg_tool_put_module(t, &o);
-        if (cg_out_check(&o, err) < 0)
+        if (cg_source_check(&o, err) < 0)
                 return o.rc;
         snprintf(name, sizeof(name), "%.*s.py", (int)t->module.len, t->module.p);
-        return cg_package_add(p, name, cg_out_str(&o), err);
+        return cg_package_add(p, name, cg_source_str(&o), err);
 }
 
 static int write_tool(struct generator *g, struct cg_package *p, struct entry *e, struct cg_err *err)
@@ -275,35 +272,34 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
         struct cg_tool t = {
                 .arena = &a, .server = cg_slice_of(g->o->server), .name = e->name, .module = e->module
         };
-        cg_auto_out struct cg_out data;
-        int rc;
+        cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        int r;
 
-        cg_out_init(&data, CG_GEN_MAX_MODULE_BYTES);
-        rc = read_tool(&a, e, &t.def, err);
-        if (rc == 0)
-                rc = cg_tool_prepare(&t, err);
-        if (rc < 0)
-                return rc;
+        r = read_tool(&a, e, &t.def, err);
+        if (r == 0)
+                r = cg_tool_prepare(&t, err);
+        if (r < 0)
+                return r;
         if (t.report.status != CG_GEN_REJECTED)
                 cg_tool_put_data(&t, &data);
         if (data.rc == CG_E_LIMIT)
                 cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its data would be too big: %s", data.err.msg);
-        else if (cg_out_check(&data, err) < 0)
+        else if (cg_source_check(&data, err) < 0)
                 return data.rc;
         if (t.report.status != CG_GEN_REJECTED) {
                 if (e->clashed)
                         cg_gen_warn(&t.report, CG_GEN_FULL, NULL,
                                     "the module is called %.*s: another tool's name is too similar",
                                     (int)e->module.len, e->module.p);
-                rc = write_module(p, &t, err);
-                if (rc == CG_E_LIMIT)
+                r = write_module(p, &t, err);
+                if (r == CG_E_LIMIT)
                         cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its module would be too big");
-                else if (rc < 0)
-                        return rc;
+                else if (r < 0)
+                        return r;
         }
         if (t.report.status != CG_GEN_REJECTED) {
                 cg_put(&g->data, g->n_data++ ? ",\n" : "\n");
-                cg_puts(&g->data, cg_out_str(&data));
+                cg_puts(&g->data, cg_source_str(&data));
                 cg_tool_put_summary(&t, &g->catalogue);
         }
         put_report(g, e, &t.report);
@@ -313,7 +309,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
 }
 
 /* What cannot be used is named in the catalogue, too: a reader may look for it. */
-static void put_rejected(struct generator *g, struct cg_out *o)
+static void put_rejected(struct generator *g, struct cg_source *o)
 {
         cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(struct entry *));
         size_t n = 0;
@@ -342,16 +338,15 @@ static const char *root_name(const struct cg_codegen_options *o)
         while (n && o->out_dir[n - 1] == '/')
                 n--;
         if (o->root_package ||
-            (n >= sizeof(name) - 1 && !memcmp(o->out_dir + n - sizeof(name) + 1, name, sizeof(name) - 1)))
+            (n >= sizeof(name) - 1 && memcmp(o->out_dir + n - sizeof(name) + 1, name, sizeof(name) - 1) == 0))
                 return "mcptools.";
         return "";
 }
 
-static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n, struct cg_out *o)
+static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n, struct cg_source *o)
 {
-        cg_auto_out struct cg_out doc;
+        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
-        cg_out_init(&doc, CG_GEN_MAX_DATA_BYTES);
         cg_put(&doc, "MCP server \"");
         cg_put_folded(&doc, cg_slice_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
         cg_putf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
@@ -366,34 +361,32 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
                 break;
         }
         cg_put(&doc, "\n\n");
-        cg_puts(&doc, cg_out_str(&g->catalogue));
+        cg_puts(&doc, cg_source_str(&g->catalogue));
         put_rejected(g, &doc);
         if (doc.rc < 0 && o->rc == 0) {
                 o->rc = doc.rc;
                 o->err = doc.err;
         }
-        cg_put_doc(o, cg_out_str(&doc), 0, SIZE_MAX);
+        cg_put_doc(o, cg_source_str(&doc), 0, SIZE_MAX);
 }
 
 static int write_unavailable(struct generator *g, struct cg_package *p, struct cg_err *err)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
-        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
         cg_put(&o, "raise ImportError(");
         cg_put_str(&o, cg_slice_of(g->o->unavailable));
         cg_put(&o, ")\n");
-        return cg_out_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_out_str(&o), err);
+        return cg_source_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
 }
 
 static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n,
                       struct cg_err *err)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
         if (g->o->unavailable)
                 return write_unavailable(g, p, err);
-        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
         put_catalogue_doc(g, list, n, &o);
         cg_put(&o, "\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
@@ -410,9 +403,9 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
                    "    raise AttributeError(f\"{__name__} has no tool {name!r}\")\n\n\n"
                    "def __dir__():\n"
                    "    return list(TOOLS)\n");
-        if (cg_out_check(&o, err) < 0)
+        if (cg_source_check(&o, err) < 0)
                 return o.rc;
-        return cg_package_add(p, "__init__.py", cg_out_str(&o), err);
+        return cg_package_add(p, "__init__.py", cg_source_str(&o), err);
 }
 
 static int write_root(struct cg_package *p, struct cg_err *err)
@@ -436,79 +429,78 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "\n\n"
                 "def __dir__():\n"
                 "    return [\"search\", *catalogue.packages(__path__)]\n";
-        int rc = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
+        int r = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
 
-        return rc < 0 ? rc : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
+        return r < 0 ? r : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
 }
 
 static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_slice mark,
                          struct cg_err *err)
 {
         cg_auto_package struct cg_package *p = NULL;
-        int rc = cg_package_new(g->o->out_dir, g->package, mark, &p, err);
+        int r = cg_package_new(g->o->out_dir, g->package, mark, &p, err);
 
-        if (rc < 0)
-                return rc;
+        if (r < 0)
+                return r;
         cg_puts(&g->data, mark);
         cg_put(&g->data, "\"tools\":{");
-        for (size_t i = 0; i < n && rc == 0; i++)
-                rc = write_tool(g, p, list[i], err);
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = write_tool(g, p, list[i], err);
         cg_put(&g->data, "}}\n");
-        if (rc == 0)
-                rc = cg_out_check(&g->data, err);
-        if (rc == 0)
-                rc = cg_out_check(&g->catalogue, err);
-        if (rc == 0)
-                rc = cg_package_add(p, CG_PACKAGE_DATA, cg_out_str(&g->data), err);
-        if (rc == 0)
-                rc = write_init(g, p, list, n, err);
-        if (rc == 0 && g->o->root_package)
-                rc = write_root(p, err);
-        if (rc == 0)
-                rc = cg_package_commit(p, err);
-        return rc;
+        if (r == 0)
+                r = cg_source_check(&g->data, err);
+        if (r == 0)
+                r = cg_source_check(&g->catalogue, err);
+        if (r == 0)
+                r = cg_package_add(p, CG_PACKAGE_DATA, cg_source_str(&g->data), err);
+        if (r == 0)
+                r = write_init(g, p, list, n, err);
+        if (r == 0 && g->o->root_package)
+                r = write_root(p, err);
+        if (r == 0)
+                r = cg_package_commit(p, err);
+        return r;
 }
 
 static int generate(struct generator *g, struct cg_err *err)
 {
         cg_auto_free struct entry **list = NULL;
-        cg_auto_out struct cg_out mark;
+        cg_auto_source struct cg_source mark = CG_SOURCE(1 << 16);
         size_t n;
-        int rc;
+        int r;
 
-        cg_out_init(&mark, 1 << 16);
         list = unique_tools(g, &n);
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "tool list");
-        rc = name_modules(g, list, &n, err);
-        if (rc < 0)
-                return rc;
+        r = name_modules(g, list, &n, err);
+        if (r < 0)
+                return r;
         cg_put(&mark, CG_PACKAGE_MARK);
         cg_put_json_str(&mark, cg_slice_of(g->o->server));
         cg_put(&mark, ",\n");
-        if (cg_out_check(&mark, err) < 0)
+        if (cg_source_check(&mark, err) < 0)
                 return mark.rc;
-        rc = write_package(g, list, n, cg_out_str(&mark), err);
-        return rc == 0 && g->arena.failed ? cg_fail(err, CG_E_NOMEM, "report") : rc;
+        r = write_package(g, list, n, cg_source_str(&mark), err);
+        return r == 0 && g->arena.failed ? cg_fail(err, CG_E_NOMEM, "report") : r;
 }
 
 int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report,
                struct cg_err *err)
 {
-        cg_auto_generator struct generator g = { .o = o };
+        cg_auto_generator struct generator g = { .o = o,
+                                                 .data = CG_SOURCE(CG_GEN_MAX_DATA_BYTES),
+                                                 .catalogue = CG_SOURCE(CG_GEN_MAX_DATA_BYTES) };
         struct cg_err local;
-        int rc;
+        int r;
 
         if (!err)
                 err = &local;
-        cg_out_init(&g.data, CG_GEN_MAX_DATA_BYTES);
-        cg_out_init(&g.catalogue, CG_GEN_MAX_DATA_BYTES);
         if (!o->out_dir || !*o->out_dir)
                 return cg_fail(err, CG_E_INVAL, "no output folder");
-        rc = cg_codegen_package_name(o->server, g.package, sizeof(g.package), err);
-        if (rc == 0)
-                rc = read_list(&g, tools, len, err);
-        if (rc == 0)
-                rc = generate(&g, err);
-        return rc < 0 ? rc : whole_report(&g, ret_report, err);
+        r = cg_codegen_package_name(o->server, g.package, sizeof(g.package), err);
+        if (r == 0)
+                r = read_list(&g, tools, len, err);
+        if (r == 0)
+                r = generate(&g, err);
+        return r < 0 ? r : whole_report(&g, ret_report, err);
 }

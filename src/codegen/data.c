@@ -16,7 +16,7 @@
 #include "codegen/tool.h"
 
 struct data {
-        struct cg_out *o;
+        struct cg_source *o;
         struct cg_schema *schema;
         struct cg_gen_report *report;
 };
@@ -233,7 +233,7 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
         cg_put(d->o, "}");
 }
 
-static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *key, struct cg_out *o)
+static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *key, struct cg_source *o)
 {
         struct data d = { .o = o, .schema = s, .report = &t->report };
 
@@ -243,7 +243,7 @@ static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *ke
 
 /* ------------------------------------------------------------------ classes */
 
-static void put_pairs_begin(struct cg_out *o, const char *key, bool *any)
+static void put_pairs_begin(struct cg_source *o, const char *key, bool *any)
 {
         if (*any)
                 cg_put(o, ",");
@@ -252,12 +252,12 @@ static void put_pairs_begin(struct cg_out *o, const char *key, bool *any)
         *any = true;
 }
 
-static void put_renames(struct cg_out *o, const struct cg_class *c)
+static void put_renames(struct cg_source *o, const struct cg_class *c)
 {
         bool any = false;
 
         for (size_t i = 0; i < c->n_fields; i++) {
-                const struct cg_field *f = &c->fields[i];
+                const struct cg_class_field *f = &c->fields[i];
 
                 if (!f->name.len || cg_slice_eq(f->name, f->wire))
                         continue;
@@ -269,12 +269,12 @@ static void put_renames(struct cg_out *o, const struct cg_class *c)
         cg_put(o, any ? "}" : "");
 }
 
-static void put_nested(struct cg_out *o, const struct cg_class *c)
+static void put_nested(struct cg_source *o, const struct cg_class *c)
 {
         bool any = false;
 
         for (size_t i = 0; i < c->n_fields; i++) {
-                const struct cg_field *f = &c->fields[i];
+                const struct cg_class_field *f = &c->fields[i];
 
                 if (!f->spec.len)
                         continue;
@@ -286,7 +286,7 @@ static void put_nested(struct cg_out *o, const struct cg_class *c)
         cg_put(o, any ? "}" : "");
 }
 
-static void put_elsewhere(struct cg_out *o, const struct cg_class *c)
+static void put_elsewhere(struct cg_source *o, const struct cg_class *c)
 {
         bool any = false;
 
@@ -300,7 +300,7 @@ static void put_elsewhere(struct cg_out *o, const struct cg_class *c)
         cg_put(o, any ? "]" : "");
 }
 
-static void put_class_data(struct cg_tool *t, struct cg_out *o, const struct cg_class *c)
+static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct cg_class *c)
 {
         cg_put_json_str(o, c->name);
         cg_put(o, ":{\"p\":");
@@ -314,7 +314,7 @@ static void put_class_data(struct cg_tool *t, struct cg_out *o, const struct cg_
 
 /* ------------------------------------------------------------------ the entry */
 
-static void put_text(struct cg_out *o, const char *key, struct cg_slice s, size_t max)
+static void put_text(struct cg_source *o, const char *key, struct cg_slice s, size_t max)
 {
         bool cut;
 
@@ -324,11 +324,10 @@ static void put_text(struct cg_out *o, const char *key, struct cg_slice s, size_
         cg_put_json_str(o, cg_cut_chars(s, max, &cut));
 }
 
-void cg_tool_put_data(struct cg_tool *t, struct cg_out *o)
+void cg_tool_put_data(struct cg_tool *t, struct cg_source *o)
 {
-        cg_auto_out struct cg_out sig;
+        cg_auto_source struct cg_source sig = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
 
-        cg_out_init(&sig, CG_GEN_MAX_MODULE_BYTES);
         cg_tool_put_signature(t, &sig);
         cg_put_json_str(o, t->name);
         cg_put(o, ":{\"module\":");
@@ -338,7 +337,7 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_out *o)
         for (size_t i = 0; i < t->n_hints; i++)
                 cg_putf(o, "%s\"%s\"%s", i ? "," : ",\"hints\":[", t->hints[i],
                         i + 1 == t->n_hints ? "]" : "");
-        put_text(o, "sig", cg_out_str(&sig), SIZE_MAX);
+        put_text(o, "sig", cg_source_str(&sig), SIZE_MAX);
         put_schema_of(t, &t->in, "in", o);
         if (t->out.root) {
                 put_schema_of(t, &t->out, "out", o);

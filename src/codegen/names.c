@@ -35,223 +35,33 @@ static const char *const no_class[] = {
  * hide one of these.
  */
 static const char *const stdlib[] = {
-        "abc",
-        "aifc",
-        "antigravity",
-        "argparse",
-        "array",
-        "ast",
-        "asynchat",
-        "asyncio",
-        "asyncore",
-        "atexit",
-        "audioop",
-        "base64",
-        "bdb",
-        "binascii",
-        "bisect",
-        "builtins",
-        "bz2",
-        "calendar",
-        "cgi",
-        "cgitb",
-        "chunk",
-        "cmath",
-        "cmd",
-        "code",
-        "codecs",
-        "codeop",
-        "collections",
-        "colorsys",
-        "compileall",
-        "concurrent",
-        "configparser",
-        "contextlib",
-        "contextvars",
-        "copy",
-        "copyreg",
-        "cprofile",
-        "crypt",
-        "csv",
-        "ctypes",
-        "curses",
-        "dataclasses",
-        "datetime",
-        "dbm",
-        "decimal",
-        "difflib",
-        "dis",
-        "distutils",
-        "doctest",
-        "email",
-        "encodings",
-        "ensurepip",
-        "enum",
-        "errno",
-        "faulthandler",
-        "fcntl",
-        "filecmp",
-        "fileinput",
-        "fnmatch",
-        "fractions",
-        "ftplib",
-        "functools",
-        "gc",
-        "genericpath",
-        "getopt",
-        "getpass",
-        "gettext",
-        "glob",
-        "graphlib",
-        "grp",
-        "gzip",
-        "hashlib",
-        "heapq",
-        "hmac",
-        "html",
-        "http",
-        "idlelib",
-        "imaplib",
-        "imghdr",
-        "imp",
-        "importlib",
-        "inspect",
-        "io",
-        "ipaddress",
-        "itertools",
-        "json",
-        "keyword",
-        "lib2to3",
-        "linecache",
-        "locale",
-        "logging",
-        "lzma",
-        "mailbox",
-        "mailcap",
-        "marshal",
-        "math",
-        "mimetypes",
-        "mmap",
-        "modulefinder",
-        "msilib",
-        "msvcrt",
-        "multiprocessing",
-        "netrc",
-        "nis",
-        "nntplib",
-        "nt",
-        "ntpath",
-        "nturl2path",
-        "numbers",
-        "opcode",
-        "operator",
-        "optparse",
-        "os",
-        "ossaudiodev",
-        "pathlib",
-        "pdb",
-        "pickle",
-        "pickletools",
-        "pipes",
-        "pkgutil",
-        "platform",
-        "plistlib",
-        "poplib",
-        "posix",
-        "posixpath",
-        "pprint",
-        "profile",
-        "pstats",
-        "pty",
-        "pwd",
-        "py_compile",
-        "pyclbr",
-        "pydoc",
-        "pydoc_data",
-        "pyexpat",
-        "queue",
-        "quopri",
-        "random",
-        "re",
-        "readline",
-        "reprlib",
-        "resource",
-        "rlcompleter",
-        "runpy",
-        "sched",
-        "secrets",
-        "select",
-        "selectors",
-        "shelve",
-        "shlex",
-        "shutil",
-        "signal",
-        "site",
-        "smtpd",
-        "smtplib",
-        "sndhdr",
-        "socket",
-        "socketserver",
-        "spwd",
-        "sqlite3",
-        "sre_compile",
-        "sre_constants",
-        "sre_parse",
-        "ssl",
-        "stat",
-        "statistics",
-        "string",
-        "stringprep",
-        "struct",
-        "subprocess",
-        "sunau",
-        "symtable",
-        "sys",
-        "sysconfig",
-        "syslog",
-        "tabnanny",
-        "tarfile",
-        "telnetlib",
-        "tempfile",
-        "termios",
-        "textwrap",
-        "this",
-        "threading",
-        "time",
-        "timeit",
-        "tkinter",
-        "token",
-        "tokenize",
-        "tomllib",
-        "trace",
-        "traceback",
-        "tracemalloc",
-        "tty",
-        "turtle",
-        "turtledemo",
-        "types",
-        "typing",
-        "unicodedata",
-        "unittest",
-        "urllib",
-        "uu",
-        "uuid",
-        "venv",
-        "warnings",
-        "wave",
-        "weakref",
-        "webbrowser",
-        "winreg",
-        "winsound",
-        "wsgiref",
-        "xdrlib",
-        "xml",
-        "xmlrpc",
-        "zipapp",
-        "zipfile",
-        "zipimport",
-        "zlib",
+        // clang-format off
+        "abc", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore",
+        "atexit", "audioop", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "calendar", "cgi",
+        "cgitb", "chunk", "cmath", "cmd", "code", "codecs", "codeop", "collections", "colorsys",
+        "compileall", "concurrent", "configparser", "contextlib", "contextvars", "copy", "copyreg",
+        "cprofile", "crypt", "csv", "ctypes", "curses", "dataclasses", "datetime", "dbm", "decimal",
+        "difflib", "dis", "distutils", "doctest", "email", "encodings", "ensurepip", "enum", "errno",
+        "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools",
+        "gc", "genericpath", "getopt", "getpass", "gettext", "glob", "graphlib", "grp", "gzip", "hashlib",
+        "heapq", "hmac", "html", "http", "idlelib", "imaplib", "imghdr", "imp", "importlib", "inspect",
+        "io", "ipaddress", "itertools", "json", "keyword", "lib2to3", "linecache", "locale", "logging",
+        "lzma", "mailbox", "mailcap", "marshal", "math", "mimetypes", "mmap", "modulefinder", "msilib",
+        "msvcrt", "multiprocessing", "netrc", "nis", "nntplib", "nt", "ntpath", "nturl2path", "numbers",
+        "opcode", "operator", "optparse", "os", "ossaudiodev", "pathlib", "pdb", "pickle", "pickletools",
+        "pipes", "pkgutil", "platform", "plistlib", "poplib", "posix", "posixpath", "pprint", "profile",
+        "pstats", "pty", "pwd", "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat", "queue", "quopri",
+        "random", "re", "readline", "reprlib", "resource", "rlcompleter", "runpy", "sched", "secrets",
+        "select", "selectors", "shelve", "shlex", "shutil", "signal", "site", "smtpd", "smtplib", "sndhdr",
+        "socket", "socketserver", "spwd", "sqlite3", "sre_compile", "sre_constants", "sre_parse", "ssl",
+        "stat", "statistics", "string", "stringprep", "struct", "subprocess", "sunau", "symtable", "sys",
+        "sysconfig", "syslog", "tabnanny", "tarfile", "telnetlib", "tempfile", "termios", "textwrap",
+        "this", "threading", "time", "timeit", "tkinter", "token", "tokenize", "tomllib", "trace",
+        "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types", "typing", "unicodedata",
+        "unittest", "urllib", "uu", "uuid", "venv", "warnings", "wave", "weakref", "webbrowser", "winreg",
+        "winsound", "wsgiref", "xdrlib", "xml", "xmlrpc", "zipapp", "zipfile", "zipimport", "zlib",
         "zoneinfo",
+        // clang-format on
 };
 
 /* What the root package and the kernel use themselves. */
@@ -288,7 +98,7 @@ static bool letter_or_digit(uint32_t c)
         return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-static void put_hash(struct cg_out *o, struct cg_slice original, int digits)
+static void put_hash(struct cg_source *o, struct cg_slice original, int digits)
 {
         char hex[17];
 
@@ -297,7 +107,7 @@ static void put_hash(struct cg_out *o, struct cg_slice original, int digits)
 }
 
 /* Every character that cannot stand in a name becomes one '_'. */
-static void put_sanitised(struct cg_out *o, struct cg_slice s, bool lower)
+static void put_sanitised(struct cg_source *o, struct cg_slice s, bool lower)
 {
         while (s.len) {
                 uint32_t c = cg_next_char(&s);
@@ -334,13 +144,12 @@ static bool has_letter_or_digit(struct cg_slice s)
  */
 static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, bool lower, const char *prefix)
 {
-        cg_auto_out struct cg_out raw, o;
+        cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT),
+                                        o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
         struct cg_slice s;
 
-        cg_out_init(&raw, CG_GEN_MAX_TOOL_TEXT);
-        cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
         put_sanitised(&raw, original, lower);
-        s = cg_out_str(&raw);
+        s = cg_source_str(&raw);
         /*
          * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
          * own.
@@ -350,7 +159,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, b
         if (!has_letter_or_digit(s)) {
                 cg_put(&o, prefix);
                 put_hash(&o, original, 6);
-                return cg_out_copy(&o, a);
+                return cg_source_copy(&o, a);
         }
         if (s.p[0] >= '0' && s.p[0] <= '9')
                 cg_put(&o, prefix);
@@ -361,39 +170,34 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, b
         } else {
                 cg_puts(&o, s);
         }
-        if (cg_is_keyword(cg_out_str(&o)) ||
-            (!lower && among(cg_out_str(&o), no_field, CG_ARRAY_LEN(no_field))))
+        if (cg_is_keyword(cg_source_str(&o)) ||
+            (!lower && among(cg_source_str(&o), no_field, CG_ARRAY_LEN(no_field))))
                 cg_put(&o, "_");
-        return cg_out_copy(&o, a);
+        return cg_source_copy(&o, a);
 }
 
 /* ------------------------------------------------------------------ making them unique */
 
 static int by_name(const void *x, const void *y)
 {
-        const struct cg_name *a = *(struct cg_name *const *)x, *b = *(struct cg_name *const *)y;
+        const struct cg_python_name *a = *(struct cg_python_name *const *)x,
+                                    *b = *(struct cg_python_name *const *)y;
         int c = cg_slice_cmp(a->name, b->name);
 
         return c ? c : cg_slice_cmp(a->original, b->original);
 }
 
-static int by_str(const void *x, const void *y)
+static struct cg_slice with_hash(struct cg_arena *a, const struct cg_python_name *n, struct cg_slice base)
 {
-        return cg_slice_cmp(*(const struct cg_slice *)x, *(const struct cg_slice *)y);
-}
+        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
 
-static struct cg_slice with_hash(struct cg_arena *a, const struct cg_name *n, struct cg_slice base)
-{
-        cg_auto_out struct cg_out o;
-
-        cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
         cg_puts(&o, base);
         cg_put(&o, "_");
         put_hash(&o, n->original, n->level == 1 ? 6 : 16);
-        return cg_out_copy(&o, a);
+        return cg_source_copy(&o, a);
 }
 
-static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *n)
+static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *n)
 {
         struct cg_slice base = base_name(a, n->original, kind == CG_NAME_MODULE,
                                          kind == CG_NAME_MODULE ? "t_" : "p_");
@@ -403,7 +207,7 @@ static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_na
 }
 
 /* One group of equal names; true when something changed. */
-static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **group, size_t n,
+static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name **group, size_t n,
                    bool reserved)
 {
         bool changed = false;
@@ -421,10 +225,10 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **
         return changed;
 }
 
-bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, size_t n,
+bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names, size_t n,
                      const struct cg_slice *reserved, size_t n_reserved)
 {
-        cg_auto_free struct cg_name **order = calloc(n + 1, sizeof(struct cg_name *));
+        cg_auto_free struct cg_python_name **order = calloc(n + 1, sizeof(struct cg_python_name *));
         bool changed = true;
 
         if (!order)
@@ -441,15 +245,15 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
          */
         while (changed && !a->failed) {
                 changed = false;
-                qsort(order, n, sizeof(struct cg_name *), by_name);
+                qsort(order, n, sizeof(struct cg_python_name *), by_name);
                 for (size_t i = 0, end; i < n; i = end) {
                         struct cg_slice name = order[i]->name;
 
                         for (end = i + 1; end < n && cg_slice_eq(order[end]->name, name);)
                                 end++;
                         changed |= settle(a, kind, order + i, end - i,
-                                          reserved &&
-                                                  bsearch(&name, reserved, n_reserved, sizeof(name), by_str));
+                                          reserved && bsearch(&name, reserved, n_reserved, sizeof(name),
+                                                              cg_slice_order));
                 }
         }
         return !a->failed;
@@ -459,10 +263,9 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
 
 struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
         bool start = true;
 
-        cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
         while (hint.len && o.buf.len < 40) {
                 uint32_t c = cg_next_char(&hint);
                 char out = (char)c;
@@ -480,9 +283,9 @@ struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
         }
         if (!o.buf.len)
                 cg_put(&o, "Item");
-        if (cg_is_keyword(cg_out_str(&o)) || among(cg_out_str(&o), no_class, CG_ARRAY_LEN(no_class)))
+        if (cg_is_keyword(cg_source_str(&o)) || among(cg_source_str(&o), no_class, CG_ARRAY_LEN(no_class)))
                 cg_put(&o, "2");
-        return cg_out_copy(&o, a);
+        return cg_source_copy(&o, a);
 }
 
 /* ------------------------------------------------------------------ packages */
@@ -492,7 +295,7 @@ static int check_server_name(const char *server, struct cg_err *err)
         size_t len = strlen(server), n;
         uint32_t c;
 
-        if (!len || !strcmp(server, ".") || !strcmp(server, ".."))
+        if (!len || strcmp(server, ".") == 0 || strcmp(server, "..") == 0)
                 return cg_fail(err, CG_E_INVAL, "\"%s\" cannot be the name of a server", server);
         for (const char *p = server; *p; p += n) {
                 n = cg_utf8_next((const unsigned char *)p, len - (size_t)(p - server), &c);
@@ -514,13 +317,13 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_slice s;
         bool taken;
-        int rc, n;
+        int r, n;
 
         if (!server)
                 return cg_fail(err, CG_E_INVAL, "no server name");
-        rc = check_server_name(server, err);
-        if (rc < 0)
-                return rc;
+        r = check_server_name(server, err);
+        if (r < 0)
+                return r;
         s = base_name(&a, cg_slice_of(server), true, "s_");
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");

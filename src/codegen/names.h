@@ -10,7 +10,7 @@
  */
 uint64_t cg_name_hash(struct cg_slice s);
 
-struct cg_name {
+struct cg_python_name {
         struct cg_slice original;
         struct cg_slice name; /* out; empty when it could not be told apart from another */
         /* out: 0 as the rules give it, more: with a hash of the original behind it */
@@ -24,7 +24,7 @@ enum cg_name_kind { CG_NAME_MODULE, CG_NAME_FIELD };
  * that is that name keeps it and the others get a hash. @reserved: names (sorted) that are taken;
  * may be NULL. False when out of memory.
  */
-bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, size_t n,
+bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names, size_t n,
                      const struct cg_slice *reserved, size_t n_reserved);
 
 /*

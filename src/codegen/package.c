@@ -35,18 +35,18 @@ static int remove_folder(int at, const char *name, unsigned depth);
 static int remove_entries(DIR *dir, unsigned depth)
 {
         struct dirent *e;
-        int rc = 0;
+        int r = 0;
 
         while ((e = readdir(dir))) {
-                if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
                         continue;
                 if (unlinkat(dirfd(dir), e->d_name, 0) == 0)
                         continue;
                 if ((errno != EISDIR && errno != EPERM) ||
                     remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
-                        rc = -1;
+                        r = -1;
         }
-        return rc;
+        return r;
 }
 
 /* 0 when the folder is gone. Symlinks are removed, never followed. */
@@ -54,7 +54,7 @@ static int remove_folder(int at, const char *name, unsigned depth)
 {
         cg_auto_fd int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         DIR *dir;
-        int rc;
+        int r;
 
         if (fd < 0 || depth > CG_GEN_MAX_REMOVE_DEPTH)
                 return -1;
@@ -62,9 +62,9 @@ static int remove_folder(int at, const char *name, unsigned depth)
         if (!dir)
                 return -1;
         cg_steal_fd(&fd); /* the stream's now */
-        rc = remove_entries(dir, depth);
+        r = remove_entries(dir, depth);
         closedir(dir);
-        return rc == 0 ? unlinkat(at, name, AT_REMOVEDIR) : rc;
+        return r == 0 ? unlinkat(at, name, AT_REMOVEDIR) : r;
 }
 
 /* ------------------------------------------------------------------ opening */
@@ -117,18 +117,18 @@ int cg_package_new(const char *out_dir, const char *name, struct cg_slice mark, 
                    struct cg_err *err)
 {
         struct cg_package *p = calloc(1, sizeof(*p));
-        int rc;
+        int r;
 
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "package");
         p->fd = p->out_fd = -1;
         snprintf(p->name, sizeof(p->name), "%s", name);
-        rc = open_folders(p, out_dir, mark, err);
-        if (rc < 0)
+        r = open_folders(p, out_dir, mark, err);
+        if (r < 0)
                 cg_package_free(p);
         else
                 *ret = p;
-        return rc;
+        return r;
 }
 
 struct cg_package *cg_package_free(struct cg_package *p)
@@ -150,14 +150,14 @@ struct cg_package *cg_package_free(struct cg_package *p)
 static int write_file(int at, const char *name, struct cg_slice text, bool sync, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-        int rc;
+        int r;
 
         if (fd < 0)
                 return cg_fail_errno(err, "cannot make %s", name);
         if (text.len) {
-                rc = cg_write_all(fd, text.p, text.len, err);
-                if (rc < 0)
-                        return rc;
+                r = cg_write_all(fd, text.p, text.len, err);
+                if (r < 0)
+                        return r;
         }
         if (fchmod(fd, 0644) < 0 || (sync && fsync(fd) < 0))
                 return cg_fail_errno(err, "cannot finish %s", name);
@@ -188,7 +188,7 @@ static int starts_with(int at, const char *name, const char *start, size_t len)
                         return 0;
                 got += (size_t)n;
         }
-        return !memcmp(buf, start, len);
+        return memcmp(buf, start, len) == 0;
 }
 
 int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_slice text,
@@ -196,7 +196,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
 {
         char temp[48];
         struct stat st;
-        int rc;
+        int r;
 
         if (fstatat(p->out_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
                 if (!S_ISREG(st.st_mode) || !starts_with(p->out_fd, name, mark, strlen(mark)))
@@ -206,12 +206,12 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
                         return 0;
         }
         snprintf(temp, sizeof(temp), "%s.file", p->temp);
-        rc = write_file(p->out_fd, temp, text, true, err);
-        if (rc == 0 && renameat(p->out_fd, temp, p->out_fd, name) < 0)
-                rc = cg_fail_errno(err, "cannot replace %s", name);
-        if (rc < 0)
+        r = write_file(p->out_fd, temp, text, true, err);
+        if (r == 0 && renameat(p->out_fd, temp, p->out_fd, name) < 0)
+                r = cg_fail_errno(err, "cannot replace %s", name);
+        if (r < 0)
                 unlinkat(p->out_fd, temp, 0);
-        return rc;
+        return r;
 }
 
 /* ------------------------------------------------------------------ replacing */
@@ -284,7 +284,7 @@ static int replace(struct cg_package *p, bool old, struct cg_err *err)
 
 int cg_package_commit(struct cg_package *p, struct cg_err *err)
 {
-        int old, rc;
+        int old, r;
 
         if (fchmod(p->fd, 0755) < 0)
                 return cg_fail_errno(err, "temporary folder");
@@ -293,8 +293,8 @@ int cg_package_commit(struct cg_package *p, struct cg_err *err)
         old = look_at_old(p, err);
         if (old < 0)
                 return old;
-        rc = replace(p, old, err);
-        if (rc == 0)
+        r = replace(p, old, err);
+        if (r == 0)
                 fsync(p->out_fd); /* a failure only delays when the name reaches the disk */
-        return rc;
+        return r;
 }

@@ -206,7 +206,7 @@ static int read_word(struct reader *r, struct cg_j *j)
         for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
                 size_t n = strlen(words[i].word);
 
-                if ((size_t)(r->end - r->p) >= n && !memcmp(r->p, words[i].word, n)) {
+                if ((size_t)(r->end - r->p) >= n && memcmp(r->p, words[i].word, n) == 0) {
                         r->p += n;
                         j->kind = words[i].kind;
                         return 0;
@@ -605,7 +605,7 @@ int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *
         struct cg_slice list;
         int rc;
 
-        if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
                 r.p += 3;
         skip_space(&r);
         if (r.p < r.end && *r.p == '{') {

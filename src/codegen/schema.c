@@ -57,7 +57,7 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
  */
 #define MAX_POINTER 4000
 
-static void put_token(struct cg_out *o, const struct cg_j *at)
+static void put_token(struct cg_source *o, const struct cg_j *at)
 {
         cg_put(o, "/");
         if (at->parent->kind == CG_J_ARRAY) {
@@ -77,17 +77,16 @@ static void put_token(struct cg_out *o, const struct cg_j *at)
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
 {
         const struct cg_j *path[CG_GEN_MAX_DATA_DEPTH];
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
         size_t n = 0;
 
-        cg_out_init(&o, CG_GEN_MAX_TOOL_TEXT);
         for (; at != root && at->parent && n < CG_ARRAY_LEN(path); at = at->parent)
                 path[n++] = at;
         while (n && o.rc == 0 && o.buf.len <= MAX_POINTER)
                 put_token(&o, path[--n]);
         if (o.buf.len > MAX_POINTER)
                 cg_put(&o, "...");
-        return cg_out_copy(&o, a);
+        return cg_source_copy(&o, a);
 }
 
 bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)

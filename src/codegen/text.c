@@ -12,30 +12,24 @@
 
 /* ------------------------------------------------------------------ buffers */
 
-void cg_out_init(struct cg_out *o, size_t max)
-{
-        *o = (struct cg_out){ 0 };
-        cg_buf_init(&o->buf, max);
-}
-
-void cg_out_fini(struct cg_out *o)
+void cg_source_fini(struct cg_source *o)
 {
         cg_buf_fini(&o->buf);
 }
 
-int cg_out_check(const struct cg_out *o, struct cg_err *err)
+int cg_source_check(const struct cg_source *o, struct cg_err *err)
 {
         if (o->rc < 0 && err)
                 *err = o->err;
         return o->rc;
 }
 
-struct cg_slice cg_out_str(const struct cg_out *o)
+struct cg_slice cg_source_str(const struct cg_source *o)
 {
         return o->buf.data ? (struct cg_slice){ o->buf.data, o->buf.len } : CG_SLICE("");
 }
 
-struct cg_slice cg_out_copy(const struct cg_out *o, struct cg_arena *a)
+struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a)
 {
         if (o->rc < 0) {
                 a->failed = true;
@@ -44,18 +38,18 @@ struct cg_slice cg_out_copy(const struct cg_out *o, struct cg_arena *a)
         return cg_arena_copy(a, o->buf.data, o->buf.len);
 }
 
-void cg_puts(struct cg_out *o, struct cg_slice s)
+void cg_puts(struct cg_source *o, struct cg_slice s)
 {
         if (o->rc == 0)
                 o->rc = cg_buf_add(&o->buf, s.p, s.len, &o->err);
 }
 
-void cg_put(struct cg_out *o, const char *s)
+void cg_put(struct cg_source *o, const char *s)
 {
         cg_puts(o, cg_slice_of(s));
 }
 
-void cg_putf(struct cg_out *o, const char *fmt, ...)
+void cg_putf(struct cg_source *o, const char *fmt, ...)
 {
         char *text = NULL;
         va_list ap;
@@ -148,7 +142,7 @@ static bool hidden(uint32_t c)
         return false;
 }
 
-static void put_escape(struct cg_out *o, const char *backslash, uint32_t c)
+static void put_escape(struct cg_source *o, const char *backslash, uint32_t c)
 {
         if (c < 0x100)
                 cg_putf(o, "%sx%02x", backslash, (unsigned)c);
@@ -170,7 +164,7 @@ static size_t plain(struct cg_slice s)
         return n;
 }
 
-static bool put_plain(struct cg_out *o, struct cg_slice *s)
+static bool put_plain(struct cg_source *o, struct cg_slice *s)
 {
         size_t n = plain(*s);
 
@@ -180,7 +174,7 @@ static bool put_plain(struct cg_out *o, struct cg_slice *s)
         return s->len > 0;
 }
 
-void cg_put_str(struct cg_out *o, struct cg_slice s)
+void cg_put_str(struct cg_source *o, struct cg_slice s)
 {
         cg_put(o, "\"");
         while (put_plain(o, &s)) {
@@ -199,14 +193,14 @@ void cg_put_str(struct cg_out *o, struct cg_slice s)
 }
 
 /* A line end in a docstring. Empty lines get no white space. */
-static void put_line_end(struct cg_out *o, unsigned indent, struct cg_slice rest)
+static void put_line_end(struct cg_source *o, unsigned indent, struct cg_slice rest)
 {
         cg_put(o, "\n");
         if (rest.len && *rest.p != '\n' && *rest.p != '\r')
                 cg_putf(o, "%*s", (int)indent, "");
 }
 
-static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned indent, struct cg_slice *rest)
+static void put_doc_char(struct cg_source *o, uint32_t c, char before, unsigned indent, struct cg_slice *rest)
 {
         if (c == '\r' && rest->len && *rest->p == '\n')
                 c = cg_next_char(rest);
@@ -225,7 +219,7 @@ static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned ind
                 put_escape(o, "\\", c);
 }
 
-void cg_put_doc(struct cg_out *o, struct cg_slice s, unsigned indent, size_t max)
+void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max)
 {
         size_t all = cg_count_chars(s);
         char before = '"';
@@ -252,7 +246,7 @@ void cg_put_doc(struct cg_out *o, struct cg_slice s, unsigned indent, size_t max
         cg_put(o, "\"\"\"");
 }
 
-void cg_put_folded(struct cg_out *o, struct cg_slice s, size_t max)
+void cg_put_folded(struct cg_source *o, struct cg_slice s, size_t max)
 {
         bool cut, gap = false;
 
@@ -273,7 +267,7 @@ void cg_put_folded(struct cg_out *o, struct cg_slice s, size_t max)
 
 /* ------------------------------------------------------------------ JSON */
 
-static void put_json_str(struct cg_out *o, struct cg_slice s, bool encodable)
+static void put_json_str(struct cg_source *o, struct cg_slice s, bool encodable)
 {
         cg_put(o, "\"");
         while (put_plain(o, &s)) {
@@ -294,17 +288,17 @@ static void put_json_str(struct cg_out *o, struct cg_slice s, bool encodable)
         cg_put(o, "\"");
 }
 
-void cg_put_json_str(struct cg_out *o, struct cg_slice s)
+void cg_put_json_str(struct cg_source *o, struct cg_slice s)
 {
         put_json_str(o, s, false);
 }
 
-void cg_put_json_text(struct cg_out *o, struct cg_slice s)
+void cg_put_json_text(struct cg_source *o, struct cg_slice s)
 {
         put_json_str(o, s, true);
 }
 
-static void put_json_number(struct cg_out *o, struct cg_slice n)
+static void put_json_number(struct cg_source *o, struct cg_slice n)
 {
         /*
          * Python refuses integers of more than 4300 digits, and with them the whole file; such a
@@ -316,7 +310,7 @@ static void put_json_number(struct cg_out *o, struct cg_slice n)
                 cg_puts(o, n);
 }
 
-void cg_put_json(struct cg_out *o, const struct cg_j *j)
+void cg_put_json(struct cg_source *o, const struct cg_j *j)
 {
         static const char *const words[] = {
                 [CG_J_NULL] = "null", [CG_J_FALSE] = "false", [CG_J_TRUE] = "true"

@@ -14,26 +14,26 @@
 #include "codegen/read.h"
 
 /* A buffer that remembers its first failure, so that it is checked once, at the end. */
-struct cg_out {
+struct cg_source {
         struct cg_buf buf;
         struct cg_err err;
         int rc; /* 0, or the first failure's code */
 };
 
-void cg_out_init(struct cg_out *o, size_t max);
-void cg_out_fini(struct cg_out *o);
-#define cg_auto_out CG_CLEANUP(cg_out_fini)
+#define CG_SOURCE(limit) ((struct cg_source){ .buf = { .max = (limit) } })
+void cg_source_fini(struct cg_source *o);
+#define cg_auto_source CG_CLEANUP(cg_source_fini)
 /* 0, or the first failure with *err filled. */
-int cg_out_check(const struct cg_out *o, struct cg_err *err);
+int cg_source_check(const struct cg_source *o, struct cg_err *err);
 /* what is there so far; borrowed until the next put */
-struct cg_slice cg_out_str(const struct cg_out *o);
+struct cg_slice cg_source_str(const struct cg_source *o);
 /* What is there so far, in @a; "" and a->failed when something went wrong before. */
-struct cg_slice cg_out_copy(const struct cg_out *o, struct cg_arena *a);
+struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a);
 
 /* Trusted or sanitised text, as it is. */
-void cg_put(struct cg_out *o, const char *s);
-void cg_puts(struct cg_out *o, struct cg_slice s);
-void cg_putf(struct cg_out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void cg_put(struct cg_source *o, const char *s);
+void cg_puts(struct cg_source *o, struct cg_slice s);
+void cg_putf(struct cg_source *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
  * The next code point, surrogates included. @s must not be empty and must come from the reader.
@@ -46,22 +46,22 @@ struct cg_slice cg_cut_chars(struct cg_slice s, size_t max, bool *cut);
 struct cg_slice cg_trim(struct cg_slice s);
 
 /* Python string literal in double quotes. */
-void cg_put_str(struct cg_out *o, struct cg_slice s);
+void cg_put_str(struct cg_source *o, struct cg_slice s);
 /*
  * Docstring in triple quotes; further lines are indented by @indent. CR LF becomes LF; cut after
  * @max characters, and says so.
  */
-void cg_put_doc(struct cg_out *o, struct cg_slice s, unsigned indent, size_t max);
+void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max);
 /*
  * Raw text for one line of a docstring that is put together first: white space folded, cut after
  * @max characters ("...").
  */
-void cg_put_folded(struct cg_out *o, struct cg_slice s, size_t max);
+void cg_put_folded(struct cg_source *o, struct cg_slice s, size_t max);
 /* JSON string, ASCII; lone surrogates as escapes. */
-void cg_put_json_str(struct cg_out *o, struct cg_slice s);
+void cg_put_json_str(struct cg_source *o, struct cg_slice s);
 /* The same with U+FFFD for lone surrogates, which parsers of other programs refuse. */
-void cg_put_json_text(struct cg_out *o, struct cg_slice s);
+void cg_put_json_text(struct cg_source *o, struct cg_slice s);
 /* Compact JSON, ASCII, numbers as they were written; @j->height must be bounded by the caller. */
-void cg_put_json(struct cg_out *o, const struct cg_j *j);
+void cg_put_json(struct cg_source *o, const struct cg_j *j);
 
 #endif

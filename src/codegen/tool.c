@@ -92,7 +92,7 @@ static struct cg_j *wrapped_result(const struct cg_j *out)
         if (!cg_j_is(required, CG_J_ARRAY) || required->n != 1 || required->first->kind != CG_J_STRING ||
             !cg_slice_is(required->first->text, "result"))
                 return NULL;
-        return title.len > 6 && !memcmp(title.p + title.len - 6, "Output", 6) ? result : NULL;
+        return title.len > 6 && memcmp(title.p + title.len - 6, "Output", 6) == 0 ? result : NULL;
 }
 
 static void prepare_output(struct cg_tool *t)
@@ -144,7 +144,7 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
 /* ------------------------------------------------------------------ docstrings of fields */
 
 /* The schema that describes a field: behind a $ref, or the only branch that is not null. */
-static const struct cg_j *described_by(const struct cg_class *c, const struct cg_field *f)
+static const struct cg_j *described_by(const struct cg_class *c, const struct cg_class_field *f)
 {
         const struct cg_j *at = f->schema ? cg_schema_follow(c->schema, f->schema) : NULL;
         const struct cg_j *branches = cg_j_getz(at, "anyOf"), *only = NULL;
@@ -168,13 +168,13 @@ static bool shown(const struct cg_j *n)
                !cg_slice_is(n->text, "-9007199254740991");
 }
 
-static void begin_note(struct cg_out *o, bool *any)
+static void begin_note(struct cg_source *o, bool *any)
 {
         cg_put(o, *any ? ", " : "(");
         *any = true;
 }
 
-static void note_numbers(struct cg_out *o, const struct cg_j *at, bool *any)
+static void note_numbers(struct cg_source *o, const struct cg_j *at, bool *any)
 {
         static const char *const words[][2] = { { "minimum", ">= " },
                                                 { "exclusiveMinimum", "> " },
@@ -193,7 +193,7 @@ static void note_numbers(struct cg_out *o, const struct cg_j *at, bool *any)
         }
 }
 
-static void note_range(struct cg_out *o, const struct cg_j *at, const char *min, const char *max,
+static void note_range(struct cg_source *o, const struct cg_j *at, const char *min, const char *max,
                        const char *of, bool *any)
 {
         const struct cg_j *lo = cg_j_getz(at, min), *hi = cg_j_getz(at, max);
@@ -213,7 +213,7 @@ static void note_range(struct cg_out *o, const struct cg_j *at, const char *min,
         cg_put(o, of);
 }
 
-static void note_text(struct cg_out *o, const struct cg_j *at, bool *any)
+static void note_text(struct cg_source *o, const struct cg_j *at, bool *any)
 {
         struct cg_slice format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
         bool plain = format.len && format.len <= 20;
@@ -232,11 +232,10 @@ static void note_text(struct cg_out *o, const struct cg_j *at, bool *any)
 }
 
 /* As Python would show it: only for the docstring, where cg_put_doc() makes it safe. */
-static void put_shown_value(struct cg_out *o, const struct cg_j *v)
+static void put_shown_value(struct cg_source *o, const struct cg_j *v)
 {
-        cg_auto_out struct cg_out text;
+        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT * 6);
 
-        cg_out_init(&text, CG_GEN_MAX_TOOL_TEXT * 6);
         if (v->kind == CG_J_STRING) {
                 cg_put(o, "\"");
                 cg_put_folded(o, v->text, 60);
@@ -251,11 +250,11 @@ static void put_shown_value(struct cg_out *o, const struct cg_j *v)
                 cg_put_json(&text, v);
         else
                 cg_put(&text, "...");
-        cg_put_folded(o, cg_out_str(&text), 60);
+        cg_put_folded(o, cg_source_str(&text), 60);
 }
 
 /* The start of an enum that is too long for a Literal. */
-static void note_enum(struct cg_out *o, const struct cg_j *at, bool *any)
+static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
 {
         const struct cg_j *values = cg_j_getz(at, "enum");
         size_t shown_values = 0;
@@ -272,7 +271,7 @@ static void note_enum(struct cg_out *o, const struct cg_j *at, bool *any)
                 cg_putf(o, " ... %zu values", values->n);
 }
 
-static void note_default(struct cg_out *o, const struct cg_j *place, const struct cg_j *at, bool *any)
+static void note_default(struct cg_source *o, const struct cg_j *place, const struct cg_j *at, bool *any)
 {
         const struct cg_j *v = cg_j_getz(place, "default");
 
@@ -285,14 +284,13 @@ static void note_default(struct cg_out *o, const struct cg_j *place, const struc
         put_shown_value(o, v);
 }
 
-static void put_field_doc(struct cg_out *o, const struct cg_class *c, const struct cg_field *f)
+static void put_field_doc(struct cg_source *o, const struct cg_class *c, const struct cg_class_field *f)
 {
         const struct cg_j *at = described_by(c, f);
         struct cg_slice d = cg_trim(cg_j_string(f->schema, "description"));
-        cg_auto_out struct cg_out text;
+        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
         bool any = false, cut;
 
-        cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
         if (!d.len)
                 d = cg_trim(cg_j_string(at, "description"));
         cg_puts(&text, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
@@ -308,7 +306,7 @@ static void put_field_doc(struct cg_out *o, const struct cg_class *c, const stru
         note_default(&text, f->schema, at, &any);
         if (any)
                 cg_put(&text, ")");
-        d = cg_trim(cg_out_str(&text));
+        d = cg_trim(cg_source_str(&text));
         if (!d.len || text.rc < 0)
                 return;
         cg_put(o, "    ");
@@ -318,7 +316,7 @@ static void put_field_doc(struct cg_out *o, const struct cg_class *c, const stru
 
 /* ------------------------------------------------------------------ the module */
 
-static void put_class(struct cg_out *o, const struct cg_class *c)
+static void put_class(struct cg_source *o, const struct cg_class *c)
 {
         struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
                                                      : cg_trim(cg_j_string(c->at, "description"));
@@ -332,7 +330,7 @@ static void put_class(struct cg_out *o, const struct cg_class *c)
                 cg_put(o, "\n");
         }
         for (size_t i = 0; i < c->n_fields; i++) {
-                const struct cg_field *f = &c->fields[i];
+                const struct cg_class_field *f = &c->fields[i];
 
                 if (!f->name.len)
                         continue;
@@ -348,7 +346,7 @@ static void put_class(struct cg_out *o, const struct cg_class *c)
 }
 
 /* Nested classes first, in the order in which they are met; the one they belong to behind them. */
-static void put_classes(struct cg_tool *t, struct cg_out *o, bool output)
+static void put_classes(struct cg_tool *t, struct cg_source *o, bool output)
 {
         const struct cg_class *root = NULL;
 
@@ -369,7 +367,7 @@ static bool contains(struct cg_slice s, const char *what)
         return memmem(s.p, s.len, what, strlen(what));
 }
 
-static void put_imports(struct cg_tool *t, struct cg_out *o)
+static void put_imports(struct cg_tool *t, struct cg_source *o)
 {
         bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal["), unset = false;
         bool text = cg_slice_is(t->returns, "Text");
@@ -391,12 +389,11 @@ static void put_imports(struct cg_tool *t, struct cg_out *o)
                 text ? "Text, " : "");
 }
 
-static void put_header(struct cg_tool *t, struct cg_out *o)
+static void put_header(struct cg_tool *t, struct cg_source *o)
 {
-        cg_auto_out struct cg_out text;
+        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
         struct cg_slice title = cg_tool_title(t);
 
-        cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
         cg_put_folded(&text, t->server, CG_GEN_MAX_SUMMARY);
         cg_put(&text, " / ");
         cg_put_folded(&text, t->name, CG_GEN_MAX_SUMMARY);
@@ -408,11 +405,11 @@ static void put_header(struct cg_tool *t, struct cg_out *o)
         for (size_t i = 0; i < t->n_hints; i++)
                 cg_putf(&text, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
         cg_put(&text, " Generated from the server's tool list; do not edit.");
-        cg_put_doc(o, cg_out_str(&text), 0, SIZE_MAX);
+        cg_put_doc(o, cg_source_str(&text), 0, SIZE_MAX);
         cg_put(o, "\n");
 }
 
-static void put_functions(struct cg_tool *t, struct cg_out *o)
+static void put_functions(struct cg_tool *t, struct cg_source *o)
 {
         struct cg_slice d = cg_tool_description(t);
 
@@ -435,7 +432,7 @@ static void put_functions(struct cg_tool *t, struct cg_out *o)
         cg_put(o, ")\n");
 }
 
-void cg_tool_put_module(struct cg_tool *t, struct cg_out *o)
+void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
 {
         put_header(t, o);
         put_imports(t, o);
@@ -457,7 +454,7 @@ static struct cg_slice first_sentence(struct cg_slice s)
         return s;
 }
 
-void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o)
+void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o)
 {
         const struct cg_class *params = t->types.first;
         size_t shown_fields = 0;
@@ -478,7 +475,7 @@ void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o)
         cg_put_folded(o, t->returns, 60);
 }
 
-void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o)
+void cg_tool_put_summary(struct cg_tool *t, struct cg_source *o)
 {
         struct cg_slice s = first_sentence(cg_tool_description(t));
 

@@ -29,17 +29,17 @@ struct cg_tool {
  */
 int cg_tool_prepare(struct cg_tool *t, struct cg_err *err);
 
-void cg_tool_put_module(struct cg_tool *t, struct cg_out *o);
+void cg_tool_put_module(struct cg_tool *t, struct cg_source *o);
 /* One line: name(fields) -> type: first sentence. [hints] */
-void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o);
+void cg_tool_put_summary(struct cg_tool *t, struct cg_source *o);
 /*
  * "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See
  * data.c for the members.
  */
-void cg_tool_put_data(struct cg_tool *t, struct cg_out *o);
+void cg_tool_put_data(struct cg_tool *t, struct cg_source *o);
 
 /* (fields) -> type */
-void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o);
+void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o);
 struct cg_slice cg_tool_title(const struct cg_tool *t);
 struct cg_slice cg_tool_description(const struct cg_tool *t);
 

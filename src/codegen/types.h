@@ -1,6 +1,6 @@
 /*
- * From schemas to classes with annotated fields. Loose where it must be: what is valid is decided
- * by the schema itself.
+ * From schemas to classes with annotated fields. Annotations may be loose: the schema itself
+ * decides what is valid.
  */
 #ifndef CG_CODEGEN_TYPES_H
 #define CG_CODEGEN_TYPES_H
@@ -20,7 +20,17 @@ struct cg_type {
         } part[12]; /* CG_GEN_MAX_UNION */
 };
 
-struct cg_field {
+static inline struct cg_type cg_type_single(struct cg_slice text, struct cg_slice spec)
+{
+        return (struct cg_type){ .n = 1, .part = { { .text = text, .spec = spec } } };
+}
+
+static inline struct cg_type cg_type_plain(const char *text)
+{
+        return cg_type_single(cg_slice_of(text), CG_SLICE(""));
+}
+
+struct cg_class_field {
         struct cg_slice wire; /* original name */
         struct cg_slice name; /* Python name */
         struct cg_j *schema;  /* NULL: required, but not described */
@@ -35,7 +45,7 @@ struct cg_class {
         struct cg_schema *schema;
         struct cg_j *at;
         unsigned depth;
-        struct cg_field *fields;
+        struct cg_class_field *fields;
         size_t n_fields, room;
         bool open; /* unknown names are data, not typing errors */
 };
@@ -58,11 +68,17 @@ void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, s
 /* Gives all fields their Python names. After the classes, whose names fields must not take. */
 void cg_types_name_fields(struct cg_types *t);
 
+/* fields.c: finds the fields of a class, and whether it is open. */
+void cg_class_fields(struct cg_types *t, struct cg_class *c);
+
+/* literals.c */
+struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const struct cg_j *values);
+struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v);
 /*
  * A value as Python shows it (True, None, "text"), for docstrings and Literals; false when it is no
  * scalar that a Literal can hold.
  */
-bool cg_put_scalar(struct cg_out *o, const struct cg_j *j);
+bool cg_put_scalar(struct cg_source *o, const struct cg_j *j);
 /* An enum that is too long or too wide for a Literal. */
 bool cg_enum_is_long(const struct cg_j *values);
 

@@ -12,9 +12,9 @@
 #include "codegen/names.h"
 #include "codegen/tool.h"
 
-static void check(const struct cg_out *o, const char *what)
+static void check(const struct cg_source *o, const char *what)
 {
-        struct cg_slice s = cg_out_str(o);
+        struct cg_slice s = cg_source_str(o);
 
         if (o->rc < 0)
                 return;
@@ -42,13 +42,12 @@ static void check_name(struct cg_slice s)
 /* The catalogue's line goes through cg_put_doc() later; the others are final. */
 static void generate(struct cg_tool *t)
 {
-        cg_auto_out struct cg_out module, data, summary, doc;
+        cg_auto_source struct cg_source module = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_source struct cg_source summary = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
         struct cg_err err;
 
-        cg_out_init(&module, CG_GEN_MAX_MODULE_BYTES);
-        cg_out_init(&data, CG_GEN_MAX_MODULE_BYTES);
-        cg_out_init(&summary, CG_GEN_MAX_MODULE_BYTES);
-        cg_out_init(&doc, CG_GEN_MAX_MODULE_BYTES);
         if (cg_tool_prepare(t, &err) < 0)
                 return;
         for (struct cg_class *c = t->types.first; c; c = c->next) {
@@ -62,7 +61,7 @@ static void generate(struct cg_tool *t)
         cg_tool_put_data(t, &data);
         cg_tool_put_module(t, &module);
         cg_tool_put_summary(t, &summary);
-        cg_put_doc(&doc, cg_out_str(&summary), 0, SIZE_MAX);
+        cg_put_doc(&doc, cg_source_str(&summary), 0, SIZE_MAX);
         check(&data, "data");
         check(&module, "module");
         check(&doc, "catalogue");
@@ -72,7 +71,7 @@ static void one_tool(struct cg_slice text)
 {
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_tool t = { .arena = &a, .server = CG_SLICE("server") };
-        struct cg_name name = { 0 };
+        struct cg_python_name name = { 0 };
         struct cg_err err;
 
         cg_split_name(text);

@@ -130,17 +130,16 @@ static void test_split(void **state)
         assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
-static void check_emitted(void (*put)(struct cg_out *, struct cg_slice), struct cg_slice s, const char *want)
+static void check_emitted(void (*put)(struct cg_source *, struct cg_slice), struct cg_slice s, const char *want)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(10000);
 
-        cg_out_init(&o, 10000);
         put(&o, s);
         assert_int_equal(o.rc, 0);
         assert_string_equal(o.buf.data, want);
 }
 
-static void put_doc(struct cg_out *o, struct cg_slice s)
+static void put_doc(struct cg_source *o, struct cg_slice s)
 {
         cg_put_doc(o, s, 4, 20);
 }
@@ -169,19 +168,18 @@ static void test_emit_doc(void **state)
 
 static void test_out_remembers_its_failure(void **state)
 {
-        cg_auto_out struct cg_out o;
+        cg_auto_source struct cg_source o = CG_SOURCE(4);
         struct cg_err err;
 
-        cg_out_init(&o, 4);
         cg_put(&o, "abc");
         cg_put(&o, "def");
         cg_put(&o, "g");
-        assert_int_equal(cg_out_check(&o, &err), CG_E_LIMIT);
+        assert_int_equal(cg_source_check(&o, &err), CG_E_LIMIT);
         assert_int_equal(err.code, CG_E_LIMIT);
         assert_string_equal(o.buf.data, "abc");
 }
 
-static struct cg_slice named(struct cg_name *names, size_t n, const char *original)
+static struct cg_slice named(struct cg_python_name *names, size_t n, const char *original)
 {
         for (size_t i = 0; i < n; i++)
                 if (cg_slice_is(names[i].original, original))
@@ -190,7 +188,7 @@ static struct cg_slice named(struct cg_name *names, size_t n, const char *origin
         return CG_SLICE("");
 }
 
-static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names,
+static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names,
                    const char *const *originals, size_t n)
 {
         for (size_t i = 0; i < n; i++)
@@ -206,7 +204,7 @@ static void test_names(void **state)
         static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",         "class",
                                                "__init__", "..",   "x/../y", "\xe6\x8f\x90" };
         static const char *const fields[] = { "from", "from_", "str", "_x", "x", "2d", "A-b", "A b", "" };
-        struct cg_name names[CG_ARRAY_LEN(modules)];
+        struct cg_python_name names[CG_ARRAY_LEN(modules)];
         cg_auto_arena struct cg_arena a = { 0 };
 
         assign(&a, CG_NAME_MODULE, names, modules, CG_ARRAY_LEN(modules));
@@ -229,7 +227,7 @@ static void test_names(void **state)
 static void test_names_avoid_reserved(void **state)
 {
         struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
-        struct cg_name names[] = { { .original = CG_SLICE("Edit") }, { .original = CG_SLICE("edit") } };
+        struct cg_python_name names[] = { { .original = CG_SLICE("Edit") }, { .original = CG_SLICE("edit") } };
         cg_auto_arena struct cg_arena a = { 0 };
 
         assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));

@@ -1,0 +1,145 @@
+/* Types of enum and const: Literals, or the common type of the values. Runs in trusted processes. */
+#include "codegen/types.h"
+
+#include <string.h>
+
+#include "codegen/ceilings.h"
+
+static bool is_integer(const struct cg_j *j)
+{
+        return j->kind == CG_J_NUMBER && j->text.len <= 18 && !memchr(j->text.p, '.', j->text.len) &&
+               !memchr(j->text.p, 'e', j->text.len) && !memchr(j->text.p, 'E', j->text.len) &&
+               !cg_slice_is(j->text, "-0");
+}
+
+bool cg_put_scalar(struct cg_source *o, const struct cg_j *j)
+{
+        switch (j->kind) {
+        case CG_J_NULL:
+                cg_put(o, "None");
+                return true;
+        case CG_J_FALSE:
+                cg_put(o, "False");
+                return true;
+        case CG_J_TRUE:
+                cg_put(o, "True");
+                return true;
+        case CG_J_STRING:
+                cg_put_str(o, j->text);
+                return true;
+        case CG_J_NUMBER:
+                if (!is_integer(j))
+                        return false;
+                cg_puts(o, j->text);
+                return true;
+        default:
+                return false;
+        }
+}
+
+static bool kind_is(const struct cg_j *v, struct cg_slice type)
+{
+        switch (v->kind) {
+        case CG_J_NULL:
+                return cg_slice_is(type, "null");
+        case CG_J_FALSE:
+        case CG_J_TRUE:
+                return cg_slice_is(type, "boolean");
+        case CG_J_STRING:
+                return cg_slice_is(type, "string");
+        case CG_J_ARRAY:
+                return cg_slice_is(type, "array");
+        case CG_J_OBJECT:
+                return cg_slice_is(type, "object");
+        default:
+                return cg_slice_is(type, "number") || cg_slice_is(type, "integer");
+        }
+}
+
+/* Whether the schema's own "type" lets the value through. */
+static bool type_allows(const struct cg_j *at, const struct cg_j *v)
+{
+        const struct cg_j *type = cg_j_getz(at, "type");
+
+        if (cg_j_is(type, CG_J_STRING))
+                return kind_is(v, type->text);
+        if (!cg_j_is(type, CG_J_ARRAY))
+                return true;
+        for (const struct cg_j *x = type->first; x; x = x->next)
+                if (x->kind == CG_J_STRING && kind_is(v, x->text))
+                        return true;
+        return false;
+}
+
+bool cg_enum_is_long(const struct cg_j *values)
+{
+        size_t bytes = 0;
+
+        for (const struct cg_j *v = values->first; v; v = v->next)
+                bytes += v->text.len + 4;
+        return values->n > CG_GEN_MAX_LITERAL || bytes > CG_GEN_MAX_LITERAL_BYTES;
+}
+
+/* The common type of values that no Literal can hold. */
+static struct cg_type loose_type(const struct cg_j *values)
+{
+        bool strings = true, integers = true, numbers = true;
+
+        for (const struct cg_j *v = values->first; v; v = v->next) {
+                strings &= v->kind == CG_J_STRING;
+                integers &= is_integer(v);
+                numbers &= v->kind == CG_J_NUMBER;
+        }
+        return cg_type_plain(strings ? "str" : integers ? "int" : numbers ? "float" : "Any");
+}
+
+struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const struct cg_j *values)
+{
+        struct cg_slice seen[CG_GEN_MAX_LITERAL];
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        size_t n = 0;
+
+        if (!values->n) {
+                cg_gen_warn(t->report, CG_GEN_DEGRADED, values, "an empty enum: no value fits");
+                return cg_type_plain("Any");
+        }
+        if (cg_enum_is_long(values))
+                return loose_type(values);
+        cg_put(&o, "Literal[");
+        for (const struct cg_j *v = values->first; v; v = v->next) {
+                cg_auto_source struct cg_source one = CG_SOURCE(16 * CG_GEN_MAX_LITERAL_BYTES);
+                size_t k = 0;
+
+                if (!type_allows(at, v)) {
+                        cg_gen_warn(t->report, CG_GEN_DEGRADED, v,
+                                    "a value that contradicts \"type\" is not offered");
+                        continue;
+                }
+                if (!cg_put_scalar(&one, v))
+                        return loose_type(values);
+                while (k < n && !cg_slice_eq(seen[k], cg_source_str(&one)))
+                        k++;
+                if (k < n)
+                        continue;
+                seen[n] = cg_source_copy(&one, t->arena);
+                cg_put(&o, n ? ", " : "");
+                cg_puts(&o, seen[n++]);
+        }
+        cg_put(&o, "]");
+        return n ? cg_type_single(cg_source_copy(&o, t->arena), CG_SLICE("")) : cg_type_plain("Any");
+}
+
+struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v)
+{
+        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+
+        cg_put(&o, "Literal[");
+        if (v->text.len > CG_GEN_MAX_LITERAL_BYTES)
+                return cg_type_plain("str");
+        if (!cg_put_scalar(&o, v))
+                return cg_type_plain(v->kind == CG_J_OBJECT  ? "dict[str, Any]"
+                                     : v->kind == CG_J_ARRAY ? "list[Any]"
+                                                             : "float");
+        cg_put(&o, "]");
+        return cg_type_single(cg_source_copy(&o, t->arena), CG_SLICE(""));
+}
