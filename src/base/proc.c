@@ -250,21 +250,30 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
 
 bool cg_account_home(char ret[PATH_MAX])
 {
+        static char known[PATH_MAX];
+        static bool looked_up;
+        static uid_t uid;
         struct passwd entry, *pw = NULL;
         char line[PASSWD_LINE_MAX];
-        /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
-        FILE *f = fopen("/etc/passwd", "re");
-        bool found;
+        FILE *f;
 
-        while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != geteuid())
-                ;
-        found = f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
-                strlen(pw->pw_dir) < PATH_MAX;
-        if (found)
-                memcpy(ret, pw->pw_dir, strlen(pw->pw_dir) + 1);
-        if (f)
-                fclose(f);
-        return found;
+        if (!looked_up || uid != geteuid()) {
+                looked_up = true;
+                uid = geteuid();
+                known[0] = '\0';
+                /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
+                f = fopen("/etc/passwd", "re");
+                while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != uid)
+                        ;
+                if (f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
+                    strlen(pw->pw_dir) < sizeof(known))
+                        memcpy(known, pw->pw_dir, strlen(pw->pw_dir) + 1);
+                if (f)
+                        fclose(f);
+        }
+        if (known[0])
+                memcpy(ret, known, strlen(known) + 1);
+        return known[0];
 }
 
 bool cg_proc_env_passes(const char *var)

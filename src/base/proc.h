@@ -66,7 +66,7 @@ void cg_proc_reap_children(const pid_t *keep, size_t n);
 
 /*
  * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that
- * ssh and login shells use. false: none. Not for threads that read /etc/passwd at the same time.
+ * ssh and login shells use. false: none. Read once for each effective user; not thread-safe.
  */
 bool cg_account_home(char ret[PATH_MAX]);
 /*
