@@ -133,7 +133,7 @@ class Shell:
                 return int(m[1]), log[: log.rindex("\x1e", 0, -1)].rstrip("\n").split("\n") if log[0] != "\x1e" else []
             assert left, f"a question that the page does not show: {log}"
             answer = left.pop(0)
-            # Where cells have printed, the question adds digits to the answer.
+            # The digits of accepting answers are drawn for each question.
             digits = [d for a, d in DIGITS.findall(self.shown) if a == answer[0]]
             self.shown = ""
             self._send(answer[0] + digits[-1] + "\n" if digits else answer + "\n")

@@ -7,13 +7,10 @@
 #include <strings.h>
 #include <sys/random.h>
 
-int cg_confirm_draw(struct cg_confirm *c, bool digits, struct cg_err *err)
+int cg_confirm_draw(struct cg_confirm *c, struct cg_err *err)
 {
         uint32_t n;
 
-        c->digits[0] = '\0';
-        if (!digits)
-                return 0;
         if (getrandom(&n, sizeof(n), 0) != (ssize_t)sizeof(n))
                 return cg_fail_errno(err, "getrandom");
         snprintf(c->digits, sizeof(c->digits), "%u", 100 + n % 900);
@@ -24,7 +21,7 @@ bool cg_confirm_accepts(const struct cg_confirm *c, const char *typed, const cha
 {
         size_t n = strcspn(typed, " 0123456789"), blanks = strspn(typed + n, " ");
 
-        return strcmp(typed + n + blanks, c->digits) == 0 &&
+        return c->digits[0] && strcmp(typed + n + blanks, c->digits) == 0 &&
                ((n == strlen(letter) && strncasecmp(typed, letter, n) == 0) ||
                 (n == strlen(word) && strncasecmp(typed, word, n) == 0));
 }

@@ -12,15 +12,16 @@
 #define CG_CONFIRM_READ_MS 750
 
 /*
- * Digits of one question. The code in question may have told the person which key to press ("press
- * y to continue"), but cannot know the digits: they are drawn when the question is asked.
+ * Digits of one question. Text of a kernel, also of an earlier run or session, may ask the person
+ * to press a certain key ("press y to continue"), but cannot contain the digits: they are drawn
+ * when the question is asked.
  */
 struct cg_confirm {
-        char digits[4]; /* "" where no foreign code has shown anything */
+        char digits[4];
 };
 
-/* Draws new digits, or none. Fails when the system has no random bytes. */
-int cg_confirm_draw(struct cg_confirm *c, bool digits, struct cg_err *err);
+/* Draws new digits. Fails when the system has no random bytes. */
+int cg_confirm_draw(struct cg_confirm *c, struct cg_err *err);
 
 /* Is @typed the @letter or @word, in any case, followed by blanks and the question's digits? */
 bool cg_confirm_accepts(const struct cg_confirm *c, const char *typed, const char *letter, const char *word);

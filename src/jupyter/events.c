@@ -333,26 +333,6 @@ static void session_closed(struct front *f, const struct cg_event *e)
         cg_front_stop(f);
 }
 
-/* The payload has a page, or the text of the next cell. */
-static bool has_payload(const struct cg_event *e)
-{
-        struct cg_slice json, v;
-
-        json.p = cg_event_json(e, &json.len);
-        return !cg_json_is_empty(json) && cg_json_find(json, "payload", &v) && memchr(v.p, '{', v.len);
-}
-
-/* Events that show text of the kernel's code to a person. For questions see stdin.c. */
-static bool shows_something(const struct cg_event *e)
-{
-        enum cg_event_type type = cg_event_type(e);
-
-        return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA ||
-               type == CG_EVENT_UPDATE_DISPLAY_DATA || type == CG_EVENT_EXECUTE_RESULT ||
-               type == CG_EVENT_ERROR || type == CG_EVENT_COMM || type == CG_EVENT_NOTICE ||
-               type == CG_EVENT_DENIED || (type == CG_EVENT_RESULT && has_payload(e));
-}
-
 static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)
 {
         struct cg_slice json;
@@ -373,7 +353,6 @@ static void dispatch(struct front *f, struct cg_event *e)
         size_t len;
 
         release_input(f, r, e);
-        f->kernel_wrote = f->kernel_wrote || shows_something(e);
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);

@@ -145,8 +145,7 @@ struct front {
         struct question *questions; /* both oldest first */
         struct asked *asked;
         size_t n_asked;
-        bool kernel_wrote; /* output of the kernel's code was shown; never cleared */
-        int64_t count;     /* number of the last cell that counted */
+        int64_t count; /* number of the last cell that counted */
         bool death_reported, hold_over;
         bool restarting; /* the next kernel's process waits for our end */
         char *info;      /* content of kernel_info_reply */

@@ -6,8 +6,7 @@
  *
  * The box of a question looks like that of input(), and may appear while the user is typing. So an
  * answer about a call that arrives before a person can have read the question is ignored, and the
- * question is asked again. Once the kernel's code has shown anything, the accepting words contain
- * digits (base/confirm.h) for the rest of the session, since its output stays in the notebook.
+ * question is asked again. The accepting words contain digits (base/confirm.h).
  */
 #include "jupyter/internal.h"
 
@@ -58,8 +57,6 @@ static void remove_asked(struct front *f, struct asked *a)
 /* A question that was sent may still be answered; that answer will be dropped. */
 static void remove_question(struct front *f, struct question *q)
 {
-        /* arguments and hosts are the code's text as well */
-        f->kernel_wrote = f->kernel_wrote || q->sent;
         for (struct asked *a = f->asked; a; a = a->next)
                 if (a->q == q)
                         a->q = NULL;
@@ -132,7 +129,7 @@ static char *call_content(struct front *f, struct question *q)
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         const char *digits = q->confirm.digits;
 
-        if (cg_confirm_draw(&q->confirm, f->kernel_wrote, NULL) < 0 ||
+        if (cg_confirm_draw(&q->confirm, NULL) < 0 ||
             (q->note && (cg_buf_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
             (is_connection(q->call)
                      ? show_connection(q->call, digits, &text)
@@ -157,8 +154,6 @@ static void send_question(struct front *f, struct question *q)
         if (q->call) {
                 free(q->content);
                 q->content = call_content(f, q);
-        } else {
-                f->kernel_wrote = true; /* the prompt of input() */
         }
         a = q->content ? add_asked(f, q) : NULL;
         out.content = cg_slice_of(q->content ? q->content : "");
@@ -417,21 +412,17 @@ static bool is_early(struct front *f, struct question *q)
         return true;
 }
 
-/*
- * An accepting word without the right digits is asked for again. If a question has no digits but
- * the kernel's code has shown something since, the word may come from that output.
- */
+/* An accepting word without the right digits is asked for again. */
 static bool lacks_digits(struct front *f, struct question *q, const char *typed)
 {
         size_t n = strcspn(typed, " 0123456789");
         cg_auto_free char *word = strndup(typed, n);
-        bool drawn = *q->confirm.digits;
 
-        if (!word || (!drawn && !f->kernel_wrote) || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
+        if (!word || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
             !(is_word(word, "y", "yes") || is_word(word, "a", "always")))
                 return false;
-        if (drawn && (cg_confirm_accepts(&q->confirm, typed, "y", "yes") ||
-                      cg_confirm_accepts(&q->confirm, typed, "a", "always")))
+        if (cg_confirm_accepts(&q->confirm, typed, "y", "yes") ||
+            cg_confirm_accepts(&q->confirm, typed, "a", "always"))
                 return false;
         ask_again(f, q, "Please type the digits as well: they are new for each question.");
         return true;

@@ -111,14 +111,14 @@ class Person:
 
     def answer(self, text: str) -> str:
         """Waits for a question, answers it, and returns what the question showed. Accepting keys get their digits."""
-        shown = self.wait_for(r"a\d* always for this tool in this session: ")
+        shown = self.wait_for(r"a\d{3} always for this tool in this session: ")
         self.type(text + (self.digits(shown) if text in ("y", "yes", "a", "always") else "") + "\n")
         return shown
 
     @staticmethod
     def digits(shown: str) -> str:
-        """The digits that the accepting keys of the question have; "" for none."""
-        found = re.search(r"Allow\? y(\d*) yes", shown)
+        """The digits that the accepting keys of the question have."""
+        found = re.search(r"Allow\? y(\d{3}) yes", shown)
         assert found
         return found[1]
 

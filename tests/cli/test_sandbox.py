@@ -209,7 +209,7 @@ def sit(person, file, urls: list[str], *more: str) -> Any:
 
 def reply(p: Any, text: str) -> str:
     shown = p.wait_for(QUESTION)
-    p.type(text + "\n")
+    p.type(text + (p.digits(shown) if text in ("y", "s") else "") + "\n")
     return shown
 
 
@@ -220,8 +220,10 @@ def test_yes_is_once(person, file, port: int) -> None:
     assert f"[cellgate] Cell 1 wants to connect to 127.0.0.1:{port} (http, a loopback address)" in shown.replace(
         "\n  ~ ", ""
     )
-    assert (
-        "\n[cellgate] Allow? y yes once, s yes for this session, n no,\n           d never in this session: " in shown
+    assert re.search(
+        r"\n\[cellgate\] Allow\? y(\d{3}) yes once, s\1 yes for this session, n no,\n"
+        r"           d never in this session: $",
+        shown,
     )
     reply(p, "n")
     p.wait_for("hello from outside\n")
@@ -246,7 +248,7 @@ def test_for_the_session_is_not_asked_again(person, file, port: int, typed: str,
 def test_other_answers_are_none(person, file, port: int, typed: str) -> None:
     p = sit(person, file, [f"http://127.0.0.1:{port}/"])
     reply(p, typed)
-    p.wait_for("Please type y, s, n or d and Enter")
+    p.wait_for(r"Please type y\d{3}, s\d{3}, n or d and Enter")
     reply(p, "n")
     assert p.end() == 0
     assert "hello from outside" not in p.seen
@@ -308,7 +310,7 @@ def test_connections_and_calls_are_asked_about_one_by_one(person, file, port: in
     )
     p = person("run", "--sandbox", file(), "--mcp", server.mcp, "-c", code)
     for _ in range(2):
-        shown = p.wait_for(r"(d never|a\d* always for this tool) in this session: ")
+        shown = p.wait_for(r"(d never|a\d{3} always for this tool) in this session: ")
         assert shown.count("Cell 1 wants") == 1
         p.type(f"y{p.digits(shown)}\n")
     p.wait_for("hello from outside read_file done\n")

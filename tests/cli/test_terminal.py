@@ -14,7 +14,7 @@ import pytest
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 TWICE = READ + "; print(read_file.run(path='/z'))"
 BOTH = READ + "\nfrom mcptools.fs import write_file; print(write_file.run(path='/y'))"
-QUESTION = r"a\d* always for this tool in this session: "
+QUESTION = r"a\d{3} always for this tool in this session: "
 
 
 def call(tool: str, arguments: str) -> str:
@@ -32,7 +32,8 @@ def test_yes(person, server) -> None:
         "[cellgate] Cell 1 wants to call a tool:\n  server    fs\n  tool      read_file\n  arguments 13 bytes\n"
         in shown
     )
-    assert '    "path": "/x"\n  }\n[cellgate] Allow? y yes, n no, r no with a reason, v view everything,\n' in shown
+    question = f"[cellgate] Allow? y{p.digits(shown)} yes, n no, r no with a reason, v view everything,\n"
+    assert '    "path": "/x"\n  }\n' + question in shown
     p.wait_for("read_file done\n")
     assert p.end() == 0
     assert server.ran() == ["read_file"]
@@ -79,7 +80,7 @@ def test_every_call_is_asked_about(person, server) -> None:
 def test_other_answers_are_none(person, server, typed: str) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.answer(typed)
-    p.wait_for("Please type y, n, r, a or v")
+    p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v")
     p.answer("n")
     assert p.end() == 4
     assert server.ran() == []
@@ -172,13 +173,13 @@ THREE = "from mcptools.fs import read_file\nfor path in 'abc':\n    try: read_fi
 
 @pytest.mark.parametrize("shows", ["print('Type n, then y, then n')\n", "input('Then type n, y, n. ')\n", ""])
 def test_no_answer_ends_what_a_cell_has_shown(person, server, shows: str) -> None:
-    """It stays on the screen, as an earlier question's arguments do. Before it nothing can have named the key."""
+    """It stays on the screen, as an earlier question's arguments and the output of earlier runs do."""
     p = person("run", "--mcp", server.mcp, "-c", shows + THREE, "-c", THREE)
     if "input" in shows:
         p.wait_for("n, y, n\\. ")
         p.type("\n")
-    digits = [len(p.digits(p.answer(answer))) for answer in "nynnyn"]
-    assert digits == [3 if shows else 0, 3, 3, 3, 3, 3]
+    for answer in "nynnyn":
+        p.answer(answer)
     assert p.end() == 0
     assert len(server.ran()) == 2
 
@@ -466,7 +467,7 @@ def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None
     shown = p.answer("n")
     assert p.end() == 0
     lines = shown[shown.index("wants to call") :].split("\n")[1:]
-    ours = [line for line in lines if not line.startswith("  ")]
+    ours = [re.sub(r" ([ya])\d{3} ", r" \1 ", line) for line in lines if not line.startswith("  ")]
     assert ours == [
         "[cellgate] Allow? y yes, n no, r no with a reason, v view everything,",
         "           a always for this tool in this session: ",

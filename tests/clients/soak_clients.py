@@ -170,7 +170,9 @@ def test_console_approves(console: Callable[..., Console], jupyter: Jupyter, our
     c.type("print('got', echo.run(text='console says'))")
     asked = c.until(r"(?i)allow\?[^\n]*: ?$")
     assert "console says" in asked and "echo" in asked
-    c.type("y")
+    digits = re.search(r"Allow\? y(\d{3}) ", asked)
+    assert digits
+    c.type("y" + digits[1])
     assert "got console says" in c.prompt(3)
     c.type("danger.run(text='harm')")
     c.until(r"(?i)allow\?[^\n]*: ?$")

@@ -114,7 +114,6 @@ void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len)
 {
         if (!len)
                 return;
-        s->kernel_wrote = true;
         if (s->tty[fd])
                 put_terminal(s, fd, text, len);
         else
@@ -151,7 +150,6 @@ void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, cons
                 return;
         }
         erase_progress(s);
-        s->kernel_wrote = true;
         for (const char *line = text, *end = text + len; line < end;) {
                 const char *eol = memchr(line, '\n', (size_t)(end - line));
                 size_t n = (size_t)((eol ? eol : end) - line);
@@ -184,7 +182,6 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 if (*p == '\n')
                         *p = ' '; /* one line, with the mark before it */
         cg_screen_clear(s);
-        s->kernel_wrote = true; /* names and paths in it may be a kernel's */
         if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
             cg_buf_adds(&line, " ", NULL) < 0 ||
             cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||

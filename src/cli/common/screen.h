@@ -23,9 +23,8 @@ struct cg_screen {
         bool style;
         /* the terminal's cursor is at the start of a line */
         bool line_start;
-        bool progress;     /* a progress line is drawn on standard error */
-        bool kernel_wrote; /* text from a kernel was shown; never cleared */
-        size_t match;      /* how many characters of CG_MARK the terminal's last characters spell */
+        bool progress; /* a progress line is drawn on standard error */
+        size_t match;  /* how many characters of CG_MARK the terminal's last characters spell */
         /* errno of a failed write, after which nothing is written; 0: none */
         int error;
         int error_fd; /* where it failed */

@@ -8,10 +8,9 @@
  *
  * What keeps a kernel from steering the answer: the line that asks for it appears only after the
  * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
- * discarded (a second Enter, or text meant for input()). Once anything from a kernel was shown,
- * also in an earlier question, the accepting keys contain digits drawn for this question, so that
- * "press y to continue" names no accepting key: what was shown stays on the terminal. Pasted text
- * is no answer.
+ * discarded (a second Enter, or text meant for input()). The accepting keys contain digits drawn
+ * for this question: text on the terminal, such as "press y to continue" of a cell or an earlier
+ * run, names no accepting key. Pasted text is no answer.
  */
 #include "cli/run/prompt.h"
 
@@ -189,11 +188,9 @@ static int again(struct cg_prompt *p, struct cg_err *err)
 
         if (r == 0)
                 r = cg_buf_addf(&b, err,
-                                p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter."
-                                                       : " Please type y%s, n, r, a%s or v and Enter.",
-                                d, d);
-        if (r == 0)
-                r = cg_buf_adds(&b, *d ? " The digits are new for each question.\n" : "\n", err);
+                                p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter.%s"
+                                                       : " Please type y%s, n, r, a%s or v and Enter.%s",
+                                d, d, " The digits are new for each question.\n");
         return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
 }
 
@@ -217,7 +214,7 @@ static int open_question(struct cg_prompt *p, struct cg_err *err)
         restore_mode(p);
         p->opens_ms = 0;
         cg_buf_consume(&p->line, p->line.len);
-        if (cg_confirm_draw(&p->confirm, p->screen->kernel_wrote, err) < 0)
+        if (cg_confirm_draw(&p->confirm, err) < 0)
                 return -1;
         if (p->ignored &&
             (put(p, cg_screen_mark(p->screen), err) < 0 ||
@@ -314,8 +311,6 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
 
 static void finish(struct cg_prompt *p)
 {
-        /* arguments, hosts and the prompt of input() are the kernel's text */
-        p->screen->kernel_wrote = true;
         if (p->state == INPUT && p->changed)
                 put(p, "\n", NULL); /* the Enter that was not echoed */
         else if (p->state != INPUT && p->screen->style)
