@@ -12,7 +12,7 @@
 /* One element of the list. */
 struct entry {
         struct cg_slice text;   /* its JSON text */
-        struct cg_slice name;   /* the tool's; s is NULL when there is none */
+        struct cg_slice name;   /* of the tool; p is NULL when there is none */
         struct cg_slice module; /* empty: rejected */
         struct cg_slice report; /* its JSON object */
         struct cg_slice reason; /* of a rejection, for the catalogue */
@@ -84,38 +84,7 @@ static void reject(struct generator *g, struct entry *e, const char *why)
         e->module = CG_SLICE("");
 }
 
-static int whole_report(struct generator *g, char **ret, struct cg_err *err)
-{
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
-
-        cg_putf(&o, "{\"package\":\"%s\",\"tools\":[", g->package);
-        for (size_t i = 0; i < g->n; i++) {
-                cg_put(&o, i ? ",\n" : "\n");
-                cg_puts(&o, g->entries[i].report);
-        }
-        cg_put(&o, "]}\n");
-        if (cg_source_check(&o, err) < 0)
-                return o.rc;
-        *ret = cg_buf_steal(&o.buf, NULL);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "report");
-}
-
 /* ------------------------------------------------------------------ reading the list */
-
-/*
- * The name of an element that is no JSON, as far as it can be made out: only printable ASCII is
- * believed.
- */
-static void guess_name(struct generator *g, struct entry *e)
-{
-        struct cg_slice s = cg_split_name(e->text);
-        size_t n = 0;
-
-        while (n < s.len && n < 200 && s.p[n] >= 0x20 && s.p[n] < 0x7f)
-                n++;
-        if (n)
-                e->name = cg_arena_copy(&g->arena, s.p, n);
-}
 
 static int read_tool(struct cg_arena *a, const struct entry *e, struct cg_j **ret, struct cg_err *err)
 {
@@ -139,9 +108,16 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
                 return r;
         }
         if (r < 0) {
+                /* Of a name that is no JSON only printable ASCII is reported. */
+                struct cg_slice s = cg_split_name(e->text);
+                size_t n = 0;
+
+                while (n < s.len && n < 200 && s.p[n] >= 0x20 && s.p[n] < 0x7f)
+                        n++;
+                if (n)
+                        e->name = cg_arena_copy(&g->arena, s.p, n);
                 if (!g->first_bad.code)
                         g->first_bad = why;
-                guess_name(g, e);
                 reject(g, e, why.msg);
                 return 0;
         }
@@ -254,18 +230,6 @@ static int name_modules(struct generator *g, struct entry **list, size_t *n, str
 
 /* ------------------------------------------------------------------ writing */
 
-static int write_module(struct cg_package *p, struct cg_tool *t, struct cg_err *err)
-{
-        char name[4 * CG_GEN_MAX_NAME];
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-
-        cg_tool_put_module(t, &o);
-        if (cg_source_check(&o, err) < 0)
-                return o.rc;
-        snprintf(name, sizeof(name), "%.*s.py", (int)t->module.len, t->module.p);
-        return cg_package_add(p, name, cg_source_str(&o), err);
-}
-
 static int write_tool(struct generator *g, struct cg_package *p, struct entry *e, struct cg_err *err)
 {
         cg_auto_arena struct cg_arena a = { 0 };
@@ -273,9 +237,10 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                 .arena = &a, .server = cg_slice_of(g->o->server), .name = e->name, .module = e->module
         };
         cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        int r;
+        cg_auto_source struct cg_source module = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        char name[4 * CG_GEN_MAX_NAME];
+        int r = read_tool(&a, e, &t.def, err);
 
-        r = read_tool(&a, e, &t.def, err);
         if (r == 0)
                 r = cg_tool_prepare(&t, err);
         if (r < 0)
@@ -286,12 +251,17 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                 cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its data would be too big: %s", data.err.msg);
         else if (cg_source_check(&data, err) < 0)
                 return data.rc;
+
         if (t.report.status != CG_GEN_REJECTED) {
                 if (e->clashed)
                         cg_gen_warn(&t.report, CG_GEN_FULL, NULL,
                                     "the module is called %.*s: another tool's name is too similar",
                                     (int)e->module.len, e->module.p);
-                r = write_module(p, &t, err);
+                cg_tool_put_module(&t, &module);
+                snprintf(name, sizeof(name), "%.*s.py", (int)t.module.len, t.module.p);
+                r = cg_source_check(&module, err);
+                if (r == 0)
+                        r = cg_package_add(p, name, cg_source_str(&module), err);
                 if (r == CG_E_LIMIT)
                         cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its module would be too big");
                 else if (r < 0)
@@ -308,7 +278,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
         return a.failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
 }
 
-/* What cannot be used is named in the catalogue, too: a reader may look for it. */
+/* Lists the rejected tools in the catalogue: a reader may search for them. */
 static void put_rejected(struct generator *g, struct cg_source *o)
 {
         cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(struct entry *));
@@ -370,23 +340,19 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
         cg_put_doc(o, cg_source_str(&doc), 0, SIZE_MAX);
 }
 
-static int write_unavailable(struct generator *g, struct cg_package *p, struct cg_err *err)
-{
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
-
-        cg_put(&o, "raise ImportError(");
-        cg_put_str(&o, cg_slice_of(g->o->unavailable));
-        cg_put(&o, ")\n");
-        return cg_source_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
-}
-
 static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n,
                       struct cg_err *err)
 {
         cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
-        if (g->o->unavailable)
-                return write_unavailable(g, p, err);
+        if (g->o->unavailable) {
+                cg_put(&o, "raise ImportError(");
+                cg_put_str(&o, cg_slice_of(g->o->unavailable));
+                cg_put(&o, ")\n");
+                return cg_source_check(&o, err) < 0
+                               ? o.rc
+                               : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
+        }
         put_catalogue_doc(g, list, n, &o);
         cg_put(&o, "\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
@@ -434,15 +400,21 @@ static int write_root(struct cg_package *p, struct cg_err *err)
         return r < 0 ? r : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
 }
 
-static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_slice mark,
-                         struct cg_err *err)
+static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_err *err)
 {
+        cg_auto_source struct cg_source mark = CG_SOURCE(1 << 16);
         cg_auto_package struct cg_package *p = NULL;
-        int r = cg_package_new(g->o->out_dir, g->package, mark, &p, err);
+        int r;
 
+        cg_put(&mark, CG_PACKAGE_MARK);
+        cg_put_json_str(&mark, cg_slice_of(g->o->server));
+        cg_put(&mark, ",\n");
+        r = cg_source_check(&mark, err);
+        if (r == 0)
+                r = cg_package_new(g->o->out_dir, g->package, cg_source_str(&mark), &p, err);
         if (r < 0)
                 return r;
-        cg_puts(&g->data, mark);
+        cg_puts(&g->data, cg_source_str(&mark));
         cg_put(&g->data, "\"tools\":{");
         for (size_t i = 0; i < n && r == 0; i++)
                 r = write_tool(g, p, list[i], err);
@@ -462,35 +434,16 @@ static int write_package(struct generator *g, struct entry **list, size_t n, str
         return r;
 }
 
-static int generate(struct generator *g, struct cg_err *err)
-{
-        cg_auto_free struct entry **list = NULL;
-        cg_auto_source struct cg_source mark = CG_SOURCE(1 << 16);
-        size_t n;
-        int r;
-
-        list = unique_tools(g, &n);
-        if (!list)
-                return cg_fail(err, CG_E_NOMEM, "tool list");
-        r = name_modules(g, list, &n, err);
-        if (r < 0)
-                return r;
-        cg_put(&mark, CG_PACKAGE_MARK);
-        cg_put_json_str(&mark, cg_slice_of(g->o->server));
-        cg_put(&mark, ",\n");
-        if (cg_source_check(&mark, err) < 0)
-                return mark.rc;
-        r = write_package(g, list, n, cg_source_str(&mark), err);
-        return r == 0 && g->arena.failed ? cg_fail(err, CG_E_NOMEM, "report") : r;
-}
-
 int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report,
                struct cg_err *err)
 {
         cg_auto_generator struct generator g = { .o = o,
                                                  .data = CG_SOURCE(CG_GEN_MAX_DATA_BYTES),
                                                  .catalogue = CG_SOURCE(CG_GEN_MAX_DATA_BYTES) };
+        cg_auto_source struct cg_source report = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
+        cg_auto_free struct entry **list = NULL;
         struct cg_err local;
+        size_t n = 0;
         int r;
 
         if (!err)
@@ -500,7 +453,27 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
         r = cg_codegen_package_name(o->server, g.package, sizeof(g.package), err);
         if (r == 0)
                 r = read_list(&g, tools, len, err);
+        if (r < 0)
+                return r;
+        list = unique_tools(&g, &n);
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "tool list");
+        r = name_modules(&g, list, &n, err);
         if (r == 0)
-                r = generate(&g, err);
-        return r < 0 ? r : whole_report(&g, ret_report, err);
+                r = write_package(&g, list, n, err);
+        if (r < 0)
+                return r;
+        if (g.arena.failed)
+                return cg_fail(err, CG_E_NOMEM, "report");
+
+        cg_putf(&report, "{\"package\":\"%s\",\"tools\":[", g.package);
+        for (size_t i = 0; i < g.n; i++) {
+                cg_put(&report, i ? ",\n" : "\n");
+                cg_puts(&report, g.entries[i].report);
+        }
+        cg_put(&report, "]}\n");
+        if (cg_source_check(&report, err) < 0)
+                return report.rc;
+        *ret_report = cg_buf_steal(&report.buf, NULL);
+        return *ret_report ? 0 : cg_fail(err, CG_E_NOMEM, "report");
 }

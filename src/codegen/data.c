@@ -1,7 +1,7 @@
 /*
  * A tool's entry in _tools.json, which the runtime works with. Runs in trusted processes.
  *
- *      in, out   the schemas, without what is only for readers; they decide what is valid
+ *      in, out   the schemas, without keywords that are only for readers; they decide what is valid
  *      ret       how run() wraps the result (struct cg_type in types.h); unwrap: property that it
  *                returns alone
  *      classes   per class: s "out" when it belongs to the output schema, p pointer to its schema,
@@ -21,7 +21,7 @@ struct data {
         struct cg_gen_report *report;
 };
 
-/* What a keyword's value must be. */
+/* Form of a keyword's value. */
 enum form {
         DROP,        /* for readers only */
         SCHEMA,      /* a schema */
@@ -120,93 +120,61 @@ static bool has_form(const struct cg_j *v, enum form f)
 
 static void put_schema(struct data *d, const struct cg_j *at, unsigned depth);
 
-static void put_schema_list(struct data *d, const struct cg_j *list, unsigned depth)
+/* One keyword's value; @f says what it must be. */
+static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigned depth)
 {
-        cg_put(d->o, "[");
-        for (const struct cg_j *x = list->first; x; x = x->next) {
-                cg_put(d->o, x == list->first ? "" : ",");
-                put_schema(d, x, depth);
-        }
-        cg_put(d->o, "]");
-}
+        bool list = f == SCHEMAS || (f == ITEMS && v->kind == CG_J_ARRAY), map = f == MAP || f == MAP_OR_LIST;
 
-static void put_map(struct data *d, const struct cg_j *map, enum form f, unsigned depth)
-{
-        cg_put(d->o, "{");
-        for (const struct cg_j *x = map->first; x; x = x->next) {
-                cg_put(d->o, x == map->first ? "" : ",");
-                cg_put_json_str(d->o, x->key);
-                cg_put(d->o, ":");
+        if (f == SCHEMA || (f == ITEMS && !list)) {
+                put_schema(d, v, depth);
+                return;
+        }
+        if (!list && !map) {
+                cg_put_json(d->o, v);
+                return;
+        }
+        cg_put(d->o, list ? "[" : "{");
+        for (const struct cg_j *x = v->first; x; x = x->next) {
+                cg_put(d->o, x == v->first ? "" : ",");
+                if (map) {
+                        cg_put_json_str(d->o, x->key);
+                        cg_put(d->o, ":");
+                }
                 if (f == MAP_OR_LIST && x->kind == CG_J_ARRAY && x->height <= 1)
                         cg_put_json(d->o, x);
                 else
-                        put_schema(d, x, depth);
+                        put_schema(d, x, depth + 1);
         }
-        cg_put(d->o, "}");
+        cg_put(d->o, list ? "]" : "}");
 }
 
-static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigned depth)
-{
-        if (f == SCHEMA || (f == ITEMS && v->kind != CG_J_ARRAY))
-                put_schema(d, v, depth);
-        else if (f == SCHEMAS || f == ITEMS)
-                put_schema_list(d, v, depth + 1);
-        else if (f == MAP || f == MAP_OR_LIST)
-                put_map(d, v, f, depth + 1);
-        else
-                cg_put_json(d->o, v);
-}
-
-/* How keyword @v is written; ARRAY stands for "as it is". False: not at all. */
+/* How keyword @v is written; ARRAY stands for "as it is". False: it is left out. */
 static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum form *ret)
 {
-        *ret = ARRAY;
-        for (size_t i = 0; i < CG_ARRAY_LEN(forms); i++) {
-                if (!cg_slice_is(v->key, forms[i].keyword))
-                        continue;
-                *ret = forms[i].form;
-                if (*ret == DROP)
-                        return false;
-                if (has_form(v, *ret))
-                        break;
+        size_t i = 0;
+
+        while (i < CG_ARRAY_LEN(forms) && !cg_slice_is(v->key, forms[i].keyword))
+                i++;
+        *ret = i < CG_ARRAY_LEN(forms) ? forms[i].form : ARRAY;
+        if (*ret == DROP)
+                return false;
+        if (i < CG_ARRAY_LEN(forms) && !has_form(v, *ret)) {
                 cg_gen_warn(d->report, CG_GEN_DEGRADED, v,
                             "this keyword has a value of the wrong kind: ignored");
                 return false;
         }
-        if ((*ret >= NUMBER) && depth + v->height > CG_GEN_MAX_DATA_DEPTH) {
+        if (*ret >= NUMBER && depth + v->height > CG_GEN_MAX_DATA_DEPTH) {
                 cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "nested too deep: not checked");
                 return false;
         }
         return true;
 }
 
-/*
- * Nothing is ever fetched or read for a $ref; a schema that needs it is refused rather than taken
- * for permissive.
- */
-static void check_ref(struct data *d, const struct cg_j *at)
-{
-        const struct cg_j *v = cg_j_getz(at, "$ref");
-        struct cg_j *to;
-
-        if (!cg_j_is(v, CG_J_STRING) || !v->text.len)
-                return;
-        switch (cg_schema_ref(d->schema, v->text, &to)) {
-        case CG_REF_OK:
-                break;
-        case CG_REF_DANGLING:
-                cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "this $ref leads nowhere: not checked");
-                break;
-        case CG_REF_EXTERNAL:
-                cg_gen_warn(d->report, CG_GEN_REJECTED, v,
-                            "this $ref leads out of the schema; nothing is fetched for it");
-                break;
-        }
-}
-
 static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
 {
+        const struct cg_j *ref = cg_j_getz(at, "$ref");
         bool first = true;
+        struct cg_j *to;
 
         if (at->kind != CG_J_OBJECT) {
                 cg_put(d->o, at->kind == CG_J_FALSE ? "false" : "true");
@@ -217,7 +185,19 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
                 cg_put(d->o, "true");
                 return;
         }
-        check_ref(d, at);
+        /*
+         * Nothing is ever fetched or read for a $ref; a schema that needs it is refused rather than
+         * taken for permissive.
+         */
+        if (cg_j_is(ref, CG_J_STRING) && ref->text.len) {
+                enum cg_ref found = cg_schema_ref(d->schema, ref->text, &to);
+
+                if (found == CG_REF_DANGLING)
+                        cg_gen_warn(d->report, CG_GEN_DEGRADED, ref, "this $ref leads nowhere: not checked");
+                else if (found == CG_REF_EXTERNAL)
+                        cg_gen_warn(d->report, CG_GEN_REJECTED, ref,
+                                    "this $ref leads out of the schema; nothing is fetched for it");
+        }
         cg_put(d->o, "{");
         for (const struct cg_j *v = at->first; v; v = v->next) {
                 enum form f;
@@ -243,53 +223,30 @@ static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *ke
 
 /* ------------------------------------------------------------------ classes */
 
-static void put_pairs_begin(struct cg_source *o, const char *key, bool *any)
+/* The start of one pair of the object @key, which is left out while it has no pairs. */
+static void put_pair(struct cg_source *o, const char *key, bool *any, struct cg_slice from,
+                     struct cg_slice to)
 {
-        if (*any)
-                cg_put(o, ",");
-        else
-                cg_putf(o, ",\"%s\":{", key);
+        cg_putf(o, *any ? "," : ",\"%s\":{", key);
         *any = true;
+        cg_put_json_str(o, from);
+        cg_put(o, ":");
+        cg_put_json_str(o, to);
 }
 
-static void put_renames(struct cg_source *o, const struct cg_class *c)
+static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct cg_class *c)
 {
         bool any = false;
 
-        for (size_t i = 0; i < c->n_fields; i++) {
-                const struct cg_class_field *f = &c->fields[i];
-
-                if (!f->name.len || cg_slice_eq(f->name, f->wire))
-                        continue;
-                put_pairs_begin(o, "w", &any);
-                cg_put_json_str(o, f->name);
-                cg_put(o, ":");
-                cg_put_json_str(o, f->wire);
-        }
+        cg_put_json_str(o, c->name);
+        cg_put(o, ":{\"p\":");
+        cg_put_json_str(o, cg_schema_pointer(t->arena, c->schema->root, c->at));
+        cg_put(o, c->schema->output ? ",\"s\":\"out\"" : "");
+        for (size_t i = 0; i < c->n_fields; i++)
+                if (c->fields[i].name.len && !cg_slice_eq(c->fields[i].name, c->fields[i].wire))
+                        put_pair(o, "w", &any, c->fields[i].name, c->fields[i].wire);
         cg_put(o, any ? "}" : "");
-}
-
-static void put_nested(struct cg_source *o, const struct cg_class *c)
-{
-        bool any = false;
-
-        for (size_t i = 0; i < c->n_fields; i++) {
-                const struct cg_class_field *f = &c->fields[i];
-
-                if (!f->spec.len)
-                        continue;
-                put_pairs_begin(o, "m", &any);
-                cg_put_json_str(o, f->wire);
-                cg_put(o, ":");
-                cg_put_json_str(o, f->spec);
-        }
-        cg_put(o, any ? "}" : "");
-}
-
-static void put_elsewhere(struct cg_source *o, const struct cg_class *c)
-{
-        bool any = false;
-
+        any = false;
         for (size_t i = 0; i < c->n_fields; i++) {
                 if (!c->fields[i].elsewhere)
                         continue;
@@ -298,17 +255,11 @@ static void put_elsewhere(struct cg_source *o, const struct cg_class *c)
                 cg_put_json_str(o, c->fields[i].wire);
         }
         cg_put(o, any ? "]" : "");
-}
-
-static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct cg_class *c)
-{
-        cg_put_json_str(o, c->name);
-        cg_put(o, ":{\"p\":");
-        cg_put_json_str(o, cg_schema_pointer(t->arena, c->schema->root, c->at));
-        cg_put(o, c->schema->output ? ",\"s\":\"out\"" : "");
-        put_renames(o, c);
-        put_elsewhere(o, c);
-        put_nested(o, c);
+        any = false;
+        for (size_t i = 0; i < c->n_fields; i++)
+                if (c->fields[i].spec.len)
+                        put_pair(o, "m", &any, c->fields[i].wire, c->fields[i].spec);
+        cg_put(o, any ? "}" : "");
         cg_put(o, c->open ? ",\"open\":true}" : "}");
 }
 

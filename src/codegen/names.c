@@ -64,7 +64,7 @@ static const char *const stdlib[] = {
         // clang-format on
 };
 
-/* What the root package and the kernel use themselves. */
+/* Names that the root package and the kernel use. */
 static const char *const no_package[] = { "cellgate_kernel", "cellgate_tools", "mcptools", "search" };
 
 static bool among(struct cg_slice s, const char *const *list, size_t n)
@@ -106,57 +106,38 @@ static void put_hash(struct cg_source *o, struct cg_slice original, int digits)
         cg_puts(o, (struct cg_slice){ hex, (size_t)digits });
 }
 
-/* Every character that cannot stand in a name becomes one '_'. */
-static void put_sanitised(struct cg_source *o, struct cg_slice s, bool lower)
+/*
+ * The name by the rules, not yet unique. @prefix comes before a name that would start with a digit
+ * or be empty.
+ */
+static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, bool lower, const char *prefix)
 {
+        cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
+        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
+        struct cg_slice s = original;
+
+        /* Every character that cannot be in a name becomes one '_'. */
         while (s.len) {
                 uint32_t c = cg_next_char(&s);
                 char out = letter_or_digit(c) ? (char)c : '_';
 
                 if (lower && out >= 'A' && out <= 'Z')
                         out = (char)(out | 32);
-                cg_puts(o, (struct cg_slice){ &out, 1 });
+                cg_puts(&raw, (struct cg_slice){ &out, 1 });
         }
-}
-
-static struct cg_slice strip_underscores(struct cg_slice s, bool tail)
-{
-        while (s.len && *s.p == '_') {
-                s.p++;
-                s.len--;
-        }
-        while (tail && s.len && s.p[s.len - 1] == '_')
-                s.len--;
-        return s;
-}
-
-static bool has_letter_or_digit(struct cg_slice s)
-{
-        for (size_t i = 0; i < s.len; i++)
-                if (letter_or_digit((unsigned char)s.p[i]))
-                        return true;
-        return false;
-}
-
-/*
- * The name the rules give, not yet unique. @prefix stands before what would start with a digit or
- * be empty.
- */
-static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, bool lower, const char *prefix)
-{
-        cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT),
-                                        o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
-        struct cg_slice s;
-
-        put_sanitised(&raw, original, lower);
         s = cg_source_str(&raw);
         /*
          * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
          * own.
          */
-        if (s.len && *s.p == '_')
-                s = strip_underscores(s, lower);
-        if (!has_letter_or_digit(s)) {
+        if (s.len && *s.p == '_') {
+                size_t n = strspn(s.p, "_");
+
+                s = (struct cg_slice){ s.p + n, s.len - n };
+                while (lower && s.len && s.p[s.len - 1] == '_')
+                        s.len--;
+        }
+        if (!s.len) {
                 cg_put(&o, prefix);
                 put_hash(&o, original, 6);
                 return cg_source_copy(&o, a);
@@ -187,40 +168,28 @@ static int by_name(const void *x, const void *y)
         return c ? c : cg_slice_cmp(a->original, b->original);
 }
 
-static struct cg_slice with_hash(struct cg_arena *a, const struct cg_python_name *n, struct cg_slice base)
-{
-        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
-
-        cg_puts(&o, base);
-        cg_put(&o, "_");
-        put_hash(&o, n->original, n->level == 1 ? 6 : 16);
-        return cg_source_copy(&o, a);
-}
-
-static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *n)
-{
-        struct cg_slice base = base_name(a, n->original, kind == CG_NAME_MODULE,
-                                         kind == CG_NAME_MODULE ? "t_" : "p_");
-
-        n->level++;
-        n->name = n->level <= 2 ? with_hash(a, n, base) : CG_SLICE("");
-}
-
-/* One group of equal names; true when something changed. */
-static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name **group, size_t n,
-                   bool reserved)
+/* Makes the names of one group of equal names longer; true when something changed. */
+static bool settle(struct cg_arena *a, bool module, struct cg_python_name **group, size_t n, bool reserved)
 {
         bool changed = false;
 
         if (!group[0]->name.len || (n == 1 && !reserved))
                 return false;
         for (size_t i = 0; i < n; i++) {
+                cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
                 bool owner = group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original);
 
                 if (owner && !reserved)
                         continue;
-                raise_level(a, kind, group[i]);
                 changed = true;
+                if (++group[i]->level > 2) {
+                        group[i]->name = CG_SLICE("");
+                        continue;
+                }
+                cg_puts(&o, base_name(a, group[i]->original, module, module ? "t_" : "p_"));
+                cg_put(&o, "_");
+                put_hash(&o, group[i]->original, group[i]->level == 1 ? 6 : 16);
+                group[i]->name = cg_source_copy(&o, a);
         }
         return changed;
 }
@@ -229,15 +198,14 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
                      const struct cg_slice *reserved, size_t n_reserved)
 {
         cg_auto_free struct cg_python_name **order = calloc(n + 1, sizeof(struct cg_python_name *));
-        bool changed = true;
+        bool module = kind == CG_NAME_MODULE, changed = true;
 
         if (!order)
                 return false;
         for (size_t i = 0; i < n; i++) {
                 order[i] = &names[i];
                 names[i].level = 0;
-                names[i].name = base_name(a, names[i].original, kind == CG_NAME_MODULE,
-                                          kind == CG_NAME_MODULE ? "t_" : "p_");
+                names[i].name = base_name(a, names[i].original, module, module ? "t_" : "p_");
         }
         /*
          * Each round moves at least one name up; a name moves up three times at most. In practice
@@ -251,7 +219,7 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
 
                         for (end = i + 1; end < n && cg_slice_eq(order[end]->name, name);)
                                 end++;
-                        changed |= settle(a, kind, order + i, end - i,
+                        changed |= settle(a, module, order + i, end - i,
                                           reserved && bsearch(&name, reserved, n_reserved, sizeof(name),
                                                               cg_slice_order));
                 }
@@ -290,16 +258,23 @@ struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
 
 /* ------------------------------------------------------------------ packages */
 
-static int check_server_name(const char *server, struct cg_err *err)
+int cg_codegen_package_name(const char *server, char *buf, size_t size, struct cg_err *err)
 {
-        size_t len = strlen(server), n;
+        cg_auto_arena struct cg_arena a = { 0 };
+        size_t len, step;
+        struct cg_slice s;
         uint32_t c;
+        bool taken;
+        int n;
 
+        if (!server)
+                return cg_fail(err, CG_E_INVAL, "no server name");
+        len = strlen(server);
         if (!len || strcmp(server, ".") == 0 || strcmp(server, "..") == 0)
                 return cg_fail(err, CG_E_INVAL, "\"%s\" cannot be the name of a server", server);
-        for (const char *p = server; *p; p += n) {
-                n = cg_utf8_next((const unsigned char *)p, len - (size_t)(p - server), &c);
-                if (!n)
+        for (const char *p = server; *p; p += step) {
+                step = cg_utf8_next((const unsigned char *)p, len - (size_t)(p - server), &c);
+                if (!step)
                         return cg_fail(err, CG_E_INVAL, "the server's name is not UTF-8");
                 if (c < 0x20 || c == 0x7f || c == '/' || c == '\\')
                         return cg_fail(
@@ -309,21 +284,6 @@ static int check_server_name(const char *server, struct cg_err *err)
         if (cg_count_chars(cg_slice_of(server)) > CG_GEN_MAX_SERVER_NAME)
                 return cg_fail(err, CG_E_INVAL, "the server's name has more than %u characters",
                                CG_GEN_MAX_SERVER_NAME);
-        return 0;
-}
-
-int cg_codegen_package_name(const char *server, char *buf, size_t size, struct cg_err *err)
-{
-        cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_slice s;
-        bool taken;
-        int r, n;
-
-        if (!server)
-                return cg_fail(err, CG_E_INVAL, "no server name");
-        r = check_server_name(server, err);
-        if (r < 0)
-                return r;
         s = base_name(&a, cg_slice_of(server), true, "s_");
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");

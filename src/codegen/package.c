@@ -30,31 +30,13 @@ struct cg_package {
 
 /* ------------------------------------------------------------------ removing */
 
-static int remove_folder(int at, const char *name, unsigned depth);
-
-static int remove_entries(DIR *dir, unsigned depth)
-{
-        struct dirent *e;
-        int r = 0;
-
-        while ((e = readdir(dir))) {
-                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-                        continue;
-                if (unlinkat(dirfd(dir), e->d_name, 0) == 0)
-                        continue;
-                if ((errno != EISDIR && errno != EPERM) ||
-                    remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
-                        r = -1;
-        }
-        return r;
-}
-
 /* 0 when the folder is gone. Symlinks are removed, never followed. */
 static int remove_folder(int at, const char *name, unsigned depth)
 {
         cg_auto_fd int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct dirent *e;
         DIR *dir;
-        int r;
+        int r = 0;
 
         if (fd < 0 || depth > CG_GEN_MAX_REMOVE_DEPTH)
                 return -1;
@@ -62,73 +44,56 @@ static int remove_folder(int at, const char *name, unsigned depth)
         if (!dir)
                 return -1;
         cg_steal_fd(&fd); /* the stream's now */
-        r = remove_entries(dir, depth);
+        while ((e = readdir(dir))) {
+                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                    unlinkat(dirfd(dir), e->d_name, 0) == 0)
+                        continue;
+                if ((errno != EISDIR && errno != EPERM) ||
+                    remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
+                        r = -1;
+        }
         closedir(dir);
         return r == 0 ? unlinkat(at, name, AT_REMOVEDIR) : r;
-}
-
-/* ------------------------------------------------------------------ opening */
-
-static int open_out_dir(const char *out_dir, struct cg_err *err)
-{
-        int fd;
-
-        if (mkdir(out_dir, 0755) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "cannot make folder %s", out_dir);
-        fd = open(out_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0)
-                return fd;
-        if (errno == ELOOP || errno == ENOTDIR)
-                return cg_fail(err, CG_E_INVAL, "%s is not a folder (a symlink is not followed)", out_dir);
-        return cg_fail_errno(err, "cannot open folder %s", out_dir);
-}
-
-static int make_temp(struct cg_package *p, struct cg_err *err)
-{
-        for (int try = 0; try < 10; try++) {
-                uint64_t r;
-
-                if (getrandom(&r, sizeof(r), 0) != sizeof(r))
-                        return cg_fail_errno(err, "random name");
-                snprintf(p->temp, sizeof(p->temp), ".tmp-%016llx", (unsigned long long)r);
-                if (mkdirat(p->out_fd, p->temp, 0700) == 0) {
-                        p->temp_exists = true;
-                        p->fd = openat(p->out_fd, p->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                        return p->fd < 0 ? cg_fail_errno(err, "temporary folder") : 0;
-                }
-                if (errno != EEXIST)
-                        break;
-        }
-        return cg_fail_errno(err, "cannot make a temporary folder in the output folder");
-}
-
-static int open_folders(struct cg_package *p, const char *out_dir, struct cg_slice mark, struct cg_err *err)
-{
-        p->mark = malloc(mark.len + 1);
-        if (!p->mark)
-                return cg_fail(err, CG_E_NOMEM, "package");
-        memcpy(p->mark, mark.p, mark.len);
-        p->mark_len = mark.len;
-        p->out_fd = open_out_dir(out_dir, err);
-        return p->out_fd < 0 ? p->out_fd : make_temp(p, err);
 }
 
 int cg_package_new(const char *out_dir, const char *name, struct cg_slice mark, struct cg_package **ret,
                    struct cg_err *err)
 {
-        struct cg_package *p = calloc(1, sizeof(*p));
-        int r;
+        cg_auto_package struct cg_package *p = calloc(1, sizeof(*p));
 
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "package");
         p->fd = p->out_fd = -1;
         snprintf(p->name, sizeof(p->name), "%s", name);
-        r = open_folders(p, out_dir, mark, err);
-        if (r < 0)
-                cg_package_free(p);
-        else
-                *ret = p;
-        return r;
+        p->mark = malloc(mark.len + 1);
+        if (!p->mark)
+                return cg_fail(err, CG_E_NOMEM, "package");
+        memcpy(p->mark, mark.p, mark.len);
+        p->mark_len = mark.len;
+
+        if (mkdir(out_dir, 0755) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make folder %s", out_dir);
+        p->out_fd = open(out_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (p->out_fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+                return cg_fail(err, CG_E_INVAL, "%s is not a folder (a symlink is not followed)", out_dir);
+        if (p->out_fd < 0)
+                return cg_fail_errno(err, "cannot open folder %s", out_dir);
+
+        for (int try = 0; !p->temp_exists; try++) {
+                uint64_t r;
+
+                if (getrandom(&r, sizeof(r), 0) != sizeof(r))
+                        return cg_fail_errno(err, "random name");
+                snprintf(p->temp, sizeof(p->temp), ".tmp-%016llx", (unsigned long long)r);
+                p->temp_exists = mkdirat(p->out_fd, p->temp, 0700) == 0;
+                if (!p->temp_exists && (errno != EEXIST || try == 9))
+                        return cg_fail_errno(err, "cannot make a temporary folder in the output folder");
+        }
+        p->fd = openat(p->out_fd, p->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (p->fd < 0)
+                return cg_fail_errno(err, "temporary folder");
+        *ret = CG_STEAL(p);
+        return 0;
 }
 
 struct cg_package *cg_package_free(struct cg_package *p)
@@ -220,7 +185,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
  * 0: there is no folder, 1: it is a package of this server, or an empty folder; negative: it is
  * something else.
  */
-static int look_at_old(struct cg_package *p, struct cg_err *err)
+static int check_old(struct cg_package *p, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(p->out_fd, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -244,41 +209,31 @@ static int look_at_old(struct cg_package *p, struct cg_err *err)
                        p->name);
 }
 
-/*
- * For file systems that cannot exchange: there is a moment without a package, and never half of
- * one.
- */
-static int replace_in_two_steps(struct cg_package *p, struct cg_err *err)
+static int replace(struct cg_package *p, bool exists, struct cg_err *err)
 {
         char old[sizeof(p->temp) + 8];
 
-        snprintf(old, sizeof(old), "%s.old", p->temp);
-        if (renameat(p->out_fd, p->name, p->out_fd, old) < 0)
-                return cg_fail_errno(err, "cannot move the old package away");
-        if (renameat(p->out_fd, p->temp, p->out_fd, p->name) < 0) {
-                cg_fail_errno(err, "cannot put the new package in its place");
-                renameat(p->out_fd, old, p->out_fd, p->name);
-                return CG_E_SYS;
-        }
-        p->temp_exists = false;
-        remove_folder(p->out_fd, old, 0);
-        return 0;
-}
-
-static int replace(struct cg_package *p, bool old, struct cg_err *err)
-{
-        if (renameat2(p->out_fd, p->temp, p->out_fd, p->name, old ? RENAME_EXCHANGE : RENAME_NOREPLACE) ==
+        if (renameat2(p->out_fd, p->temp, p->out_fd, p->name, exists ? RENAME_EXCHANGE : RENAME_NOREPLACE) ==
             0) {
-                p->temp_exists = old; /* it is the old package now, and is removed with p */
+                p->temp_exists = exists; /* it is the old package now, and is removed with p */
                 return 0;
         }
         if (errno != EINVAL && errno != ENOSYS)
                 return cg_fail_errno(err, "cannot put the new package in its place");
-        if (old)
-                return replace_in_two_steps(p, err);
-        if (renameat(p->out_fd, p->temp, p->out_fd, p->name) < 0)
-                return cg_fail_errno(err, "cannot put the new package in its place");
+
+        /* The file system cannot exchange: there is a moment without a package, and never half of one. */
+        snprintf(old, sizeof(old), "%s.old", p->temp);
+        if (exists && renameat(p->out_fd, p->name, p->out_fd, old) < 0)
+                return cg_fail_errno(err, "cannot move the old package away");
+        if (renameat(p->out_fd, p->temp, p->out_fd, p->name) < 0) {
+                cg_fail_errno(err, "cannot put the new package in its place");
+                if (exists)
+                        renameat(p->out_fd, old, p->out_fd, p->name);
+                return CG_E_SYS;
+        }
         p->temp_exists = false;
+        if (exists)
+                remove_folder(p->out_fd, old, 0);
         return 0;
 }
 
@@ -290,7 +245,7 @@ int cg_package_commit(struct cg_package *p, struct cg_err *err)
                 return cg_fail_errno(err, "temporary folder");
         if ((p->n_files > CG_GEN_FSYNC_FILES && syncfs(p->fd) < 0) || fsync(p->fd) < 0)
                 return cg_fail_errno(err, "cannot write the package to disk");
-        old = look_at_old(p, err);
+        old = check_old(p, err);
         if (old < 0)
                 return old;
         r = replace(p, old, err);

@@ -28,37 +28,27 @@ void cg_arena_fini(struct cg_arena *a)
         }
 }
 
-static struct cg_arena_chunk *add_chunk(struct cg_arena *a, size_t need)
-{
-        size_t room = need > 1 << 16 ? need : 1 << 16, total;
-        struct cg_arena_chunk *c = NULL;
-
-        if (cg_size_add(sizeof(*c), room, &total))
-                c = calloc(1, total);
-        if (!c) {
-                a->failed = true;
-                return NULL;
-        }
-        c->size = room;
-        c->next = a->chunks;
-        a->chunks = c;
-        return c;
-}
-
 void *cg_arena_alloc(struct cg_arena *a, size_t size)
 {
         struct cg_arena_chunk *c = a->chunks;
-        size_t need;
+        size_t need, room, total;
 
         if (!cg_size_add(size, _Alignof(max_align_t) - 1, &need)) {
                 a->failed = true;
                 return NULL;
         }
         need &= ~(size_t)(_Alignof(max_align_t) - 1);
-        if (!c || c->size - c->used < need)
-                c = add_chunk(a, need);
-        if (!c)
-                return NULL;
+        if (!c || c->size - c->used < need) {
+                room = need > 1 << 16 ? need : 1 << 16;
+                c = cg_size_add(sizeof(*c), room, &total) ? calloc(1, total) : NULL;
+                if (!c) {
+                        a->failed = true;
+                        return NULL;
+                }
+                c->size = room;
+                c->next = a->chunks;
+                a->chunks = c;
+        }
         c->used += need;
         return c->data + c->used - need;
 }
@@ -84,32 +74,32 @@ struct reader {
 };
 
 /* Line and column are counted only when something is wrong. */
-static int bad(struct reader *r, const char *what)
+static int bad(struct reader *in, const char *what)
 {
         size_t line = 1, column = 1;
 
-        for (const char *p = r->start; p < r->p; p++) {
+        for (const char *p = in->start; p < in->p; p++) {
                 column++;
                 if (*p == '\n') {
                         line++;
                         column = 1;
                 }
         }
-        return cg_fail(r->err, CG_E_PARSE, "line %zu column %zu: %s", line, column, what);
+        return cg_fail(in->err, CG_E_PARSE, "line %zu column %zu: %s", line, column, what);
 }
 
-static int no_memory(struct reader *r)
+static int no_memory(struct reader *in)
 {
-        return cg_fail(r->err, CG_E_NOMEM, "tool definition");
+        return cg_fail(in->err, CG_E_NOMEM, "tool definition");
 }
 
-static void skip_space(struct reader *r)
+static void skip_space(struct reader *in)
 {
-        while (r->p < r->end && cg_json_is_space(*r->p))
-                r->p++;
+        while (in->p < in->end && cg_json_is_space(*in->p))
+                in->p++;
 }
 
-/* Where the string that starts at @p (behind its quote) ends; NULL when it does not. */
+/* The closing quote of the string whose text starts at @p; NULL when there is none. */
 static const char *string_end(const char *p, const char *end)
 {
         while (p < end && *p != '"') {
@@ -120,99 +110,70 @@ static const char *string_end(const char *p, const char *end)
         return p < end ? p : NULL;
 }
 
-static const char *why_no_char(char first)
-{
-        return first == '\\'                 ? "bad escape in a string"
-               : (unsigned char)first < 0x20 ? "control character in a string"
-                                             : "not UTF-8";
-}
-
-static int read_string(struct reader *r, struct cg_slice *ret)
+static int read_string(struct reader *in, struct cg_slice *ret)
 {
         const char *stop;
         char *to, *out;
 
-        if (r->p == r->end || *r->p != '"')
-                return bad(r, "a string should stand here");
-        r->p++;
-        stop = string_end(r->p, r->end);
+        if (in->p == in->end || *in->p != '"')
+                return bad(in, "a string should stand here");
+        in->p++;
+        stop = string_end(in->p, in->end);
         if (!stop)
-                return bad(r, "unfinished string");
+                return bad(in, "unfinished string");
         /* decoding never makes it longer */
-        out = to = cg_arena_alloc(r->arena, (size_t)(stop - r->p) + 1);
+        out = to = cg_arena_alloc(in->arena, (size_t)(stop - in->p) + 1);
         if (!out)
-                return no_memory(r);
-        while (r->p < stop) {
+                return no_memory(in);
+        while (in->p < stop) {
                 uint32_t c = 0;
-                size_t n = cg_json_char(r->p, stop, &c);
+                size_t n = cg_json_char(in->p, stop, &c);
 
                 if (!n)
-                        return bad(r, why_no_char(*r->p));
+                        return bad(in, *in->p == '\\'                 ? "bad escape in a string"
+                                       : (unsigned char)*in->p < 0x20 ? "control character in a string"
+                                                                      : "not UTF-8");
                 to += cg_utf8_put(c, to); /* lone surrogates take three bytes and survive */
-                r->p += n;
+                in->p += n;
         }
-        r->p = stop + 1;
+        in->p = stop + 1;
         *ret = (struct cg_slice){ out, (size_t)(to - out) };
         return 0;
 }
 
-static bool digit(struct reader *r)
+static int read_digits(struct reader *in)
 {
-        return r->p < r->end && *r->p >= '0' && *r->p <= '9';
+        const char *from = in->p;
+
+        while (in->p < in->end && *in->p >= '0' && *in->p <= '9')
+                in->p++;
+        return in->p > from ? 0 : bad(in, "bad number");
 }
 
-static int digits(struct reader *r)
+static int read_number(struct reader *in, struct cg_j *j)
 {
-        if (!digit(r))
-                return bad(r, "bad number");
-        while (digit(r))
-                r->p++;
-        return 0;
-}
+        const char *from = in->p;
+        int r = 0;
 
-static int read_number(struct reader *r, struct cg_j *j)
-{
-        const char *from = r->p;
-        int rc = 0;
-
-        if (r->p < r->end && *r->p == '-')
-                r->p++;
-        if (r->p < r->end && *r->p == '0')
-                r->p++;
+        if (in->p < in->end && *in->p == '-')
+                in->p++;
+        if (in->p < in->end && *in->p == '0')
+                in->p++;
         else
-                rc = digits(r);
-        if (rc == 0 && r->p < r->end && *r->p == '.') {
-                r->p++;
-                rc = digits(r);
+                r = read_digits(in);
+        if (r == 0 && in->p < in->end && *in->p == '.') {
+                in->p++;
+                r = read_digits(in);
         }
-        if (rc == 0 && r->p < r->end && (*r->p | 32) == 'e') {
-                r->p++;
-                if (r->p < r->end && (*r->p == '+' || *r->p == '-'))
-                        r->p++;
-                rc = digits(r);
+        if (r == 0 && in->p < in->end && (*in->p | 32) == 'e') {
+                in->p++;
+                if (in->p < in->end && (*in->p == '+' || *in->p == '-'))
+                        in->p++;
+                r = read_digits(in);
         }
         j->kind = CG_J_NUMBER;
-        j->text = (struct cg_slice){ from, (size_t)(r->p - from) };
-        return rc;
-}
-
-static int read_word(struct reader *r, struct cg_j *j)
-{
-        static const struct {
-                const char *word;
-                enum cg_j_kind kind;
-        } words[] = { { "null", CG_J_NULL }, { "false", CG_J_FALSE }, { "true", CG_J_TRUE } };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
-                size_t n = strlen(words[i].word);
-
-                if ((size_t)(r->end - r->p) >= n && memcmp(r->p, words[i].word, n) == 0) {
-                        r->p += n;
-                        j->kind = words[i].kind;
-                        return 0;
-                }
-        }
-        return bad(r, "no JSON value");
+        j->text = (struct cg_slice){ from, (size_t)(in->p - from) };
+        return r;
 }
 
 static int by_key(const void *a, const void *b)
@@ -224,57 +185,46 @@ static int by_key(const void *a, const void *b)
 }
 
 /*
- * Takes the members out whose key comes again later. @o->sorted has @n entries, equal keys side by
- * side, in order.
- */
-static void drop_duplicates(struct cg_j *o, size_t n)
-{
-        struct cg_j **link = &o->first, *m;
-        size_t kept = 0;
-
-        for (size_t i = 0; i < n; i++) {
-                if (i + 1 < n && cg_slice_eq(o->sorted[i]->key, o->sorted[i + 1]->key))
-                        o->sorted[i]->parent = NULL;
-                else
-                        o->sorted[kept++] = o->sorted[i];
-        }
-        for (m = o->first; m; m = m->next) {
-                if (!m->parent)
-                        continue;
-                *link = m;
-                link = &m->next;
-                o->last = m;
-        }
-        *link = NULL;
-        o->n = kept;
-}
-
-/*
  * Members are found by binary search in a sorted list, not in a hash table: keys are the server's,
- * and it could choose them to collide.
+ * and it could choose them to collide. Of members with equal keys only the last one stays.
  */
-static int close_container(struct reader *r, struct cg_j *c)
+static int close_container(struct reader *in, struct cg_j *c)
 {
-        size_t i = 0;
+        struct cg_j **link = &c->first;
+        size_t n = 0, kept = 0;
 
-        r->depth--;
+        in->depth--;
         if (c->parent && c->parent->height < c->height + 1)
                 c->parent->height = c->height + 1;
         if (c->kind != CG_J_OBJECT || !c->n)
                 return 0;
-        c->sorted = cg_arena_alloc(r->arena, c->n * sizeof(struct cg_j *));
+        c->sorted = cg_arena_alloc(in->arena, c->n * sizeof(struct cg_j *));
         if (!c->sorted)
-                return no_memory(r);
+                return no_memory(in);
         for (struct cg_j *m = c->first; m; m = m->next)
-                c->sorted[i++] = m;
-        qsort(c->sorted, c->n, sizeof(struct cg_j *), by_key);
-        drop_duplicates(c, c->n);
+                c->sorted[n++] = m;
+        qsort(c->sorted, n, sizeof(struct cg_j *), by_key);
+        for (size_t i = 0; i < n; i++) {
+                if (i + 1 < n && cg_slice_eq(c->sorted[i]->key, c->sorted[i + 1]->key))
+                        c->sorted[i]->parent = NULL;
+                else
+                        c->sorted[kept++] = c->sorted[i];
+        }
+        for (struct cg_j *m = c->first; m; m = m->next) {
+                if (!m->parent)
+                        continue;
+                *link = m;
+                link = &m->next;
+                c->last = m;
+        }
+        *link = NULL;
+        c->n = kept;
         return 0;
 }
 
-static struct cg_j *new_value(struct reader *r, struct cg_j *parent, struct cg_slice key)
+static struct cg_j *new_value(struct reader *in, struct cg_j *parent, struct cg_slice key)
 {
-        struct cg_j *j = cg_arena_alloc(r->arena, sizeof(*j));
+        struct cg_j *j = cg_arena_alloc(in->arena, sizeof(*j));
 
         if (!j || !parent)
                 return j;
@@ -291,123 +241,125 @@ static struct cg_j *new_value(struct reader *r, struct cg_j *parent, struct cg_s
         return j;
 }
 
-static int read_key(struct reader *r, struct cg_slice *ret)
+static int read_key(struct reader *in, struct cg_slice *ret)
 {
-        int rc;
+        int r;
 
-        skip_space(r);
-        rc = read_string(r, ret);
-        if (rc < 0)
-                return rc;
-        skip_space(r);
-        if (r->p == r->end || *r->p != ':')
-                return bad(r, "':' should stand here");
-        r->p++;
+        skip_space(in);
+        r = read_string(in, ret);
+        if (r < 0)
+                return r;
+        skip_space(in);
+        if (in->p == in->end || *in->p != ':')
+                return bad(in, "':' should stand here");
+        in->p++;
         return 0;
 }
 
 /*
- * Behind a value: closes what ends here. *cur is the container that goes on, NULL when all is read.
+ * After a value: closes the containers that end here. *cur is the container that goes on, NULL when
+ * all is read.
  */
-static int after_value(struct reader *r, struct cg_j **cur, struct cg_slice *key)
+static int after_value(struct reader *in, struct cg_j **cur, struct cg_slice *key)
 {
         while (*cur) {
                 char close = (*cur)->kind == CG_J_OBJECT ? '}' : ']';
-                int rc;
+                int r;
 
-                skip_space(r);
-                if (r->p < r->end && *r->p == ',') {
-                        r->p++;
-                        return close == '}' ? read_key(r, key) : 0;
+                skip_space(in);
+                if (in->p < in->end && *in->p == ',') {
+                        in->p++;
+                        return close == '}' ? read_key(in, key) : 0;
                 }
-                if (r->p == r->end || *r->p != close)
-                        return bad(r, close == '}' ? "',' or '}' should stand here"
-                                                   : "',' or ']' should stand here");
-                r->p++;
-                rc = close_container(r, *cur);
-                if (rc < 0)
-                        return rc;
+                if (in->p == in->end || *in->p != close)
+                        return bad(in, close == '}' ? "',' or '}' should stand here"
+                                                    : "',' or ']' should stand here");
+                in->p++;
+                r = close_container(in, *cur);
+                if (r < 0)
+                        return r;
                 *cur = (*cur)->parent;
         }
         return 0;
 }
 
-/* Opens a container. *empty: it is closed already. */
-static int open_container(struct reader *r, struct cg_j *j, struct cg_slice *key, bool *empty)
+/* One value without its members or items. *open: it is a container that is not closed yet. */
+static int read_head(struct reader *in, struct cg_j *j, struct cg_slice *key, bool *open)
 {
-        char close = *r->p == '{' ? '}' : ']';
-
-        if (++r->depth > r->max_depth)
-                return cg_fail(r->err, CG_E_LIMIT, "nested more than %u levels deep", r->max_depth);
-        j->kind = *r->p == '{' ? CG_J_OBJECT : CG_J_ARRAY;
-        r->p++;
-        skip_space(r);
-        *empty = r->p < r->end && *r->p == close;
-        if (*empty) {
-                r->p++;
-                return close_container(r, j);
-        }
-        return j->kind == CG_J_OBJECT ? read_key(r, key) : 0;
-}
-
-/* One value without what it holds. *open: it is a container that goes on. */
-static int read_head(struct reader *r, struct cg_j *j, struct cg_slice *key, bool *open)
-{
-        bool empty = true;
-        int rc;
+        static const struct {
+                const char *word;
+                enum cg_j_kind kind;
+        } words[] = { { "null", CG_J_NULL }, { "false", CG_J_FALSE }, { "true", CG_J_TRUE } };
 
         *open = false;
-        if (r->p == r->end)
-                return bad(r, "the text ends too early");
-        switch (*r->p) {
+        if (in->p == in->end)
+                return bad(in, "the text ends too early");
+        switch (*in->p) {
         case '{':
         case '[':
-                rc = open_container(r, j, key, &empty);
-                *open = !empty;
-                return rc;
+                if (++in->depth > in->max_depth)
+                        return cg_fail(in->err, CG_E_LIMIT, "nested more than %u levels deep", in->max_depth);
+                j->kind = *in->p == '{' ? CG_J_OBJECT : CG_J_ARRAY;
+                in->p++;
+                skip_space(in);
+                if (in->p < in->end && *in->p == (j->kind == CG_J_OBJECT ? '}' : ']')) {
+                        in->p++;
+                        return close_container(in, j);
+                }
+                *open = true;
+                return j->kind == CG_J_OBJECT ? read_key(in, key) : 0;
         case '"':
                 j->kind = CG_J_STRING;
-                return read_string(r, &j->text);
+                return read_string(in, &j->text);
         case '-':
         case '0' ... '9':
-                return read_number(r, j);
+                return read_number(in, j);
         default:
-                return read_word(r, j);
+                for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
+                        size_t n = strlen(words[i].word);
+
+                        if ((size_t)(in->end - in->p) < n || memcmp(in->p, words[i].word, n) != 0)
+                                continue;
+                        in->p += n;
+                        j->kind = words[i].kind;
+                        return 0;
+                }
+                return bad(in, "no JSON value");
         }
 }
 
 int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret,
               struct cg_err *err)
 {
-        struct reader r = {
+        struct reader in = {
                 .start = text, .p = text, .end = text + len, .arena = a, .max_depth = depth, .err = err
         };
         struct cg_j *root = NULL, *cur = NULL, *j;
         struct cg_slice key = { 0 };
         bool open;
-        int rc;
+        int r;
 
         do {
-                skip_space(&r);
-                j = new_value(&r, cur, key);
+                skip_space(&in);
+                j = new_value(&in, cur, key);
                 if (!j)
-                        return no_memory(&r);
+                        return no_memory(&in);
                 if (!root)
                         root = j;
-                rc = read_head(&r, j, &key, &open);
-                if (rc < 0)
-                        return rc;
+                r = read_head(&in, j, &key, &open);
+                if (r < 0)
+                        return r;
                 if (open) {
                         cur = j;
                         continue;
                 }
-                rc = after_value(&r, &cur, &key);
-                if (rc < 0)
-                        return rc;
+                r = after_value(&in, &cur, &key);
+                if (r < 0)
+                        return r;
         } while (cur);
-        skip_space(&r);
-        if (r.p < r.end)
-                return bad(&r, "text behind the end");
+        skip_space(&in);
+        if (in.p < in.end)
+                return bad(&in, "text behind the end");
         *ret = root;
         return 0;
 }
@@ -445,112 +397,98 @@ struct cg_slice cg_j_string(const struct cg_j *o, const char *key)
 /* ------------------------------------------------------------------ splitting */
 
 /* Steps over one value, by quotes and brackets. */
-static int skip_value(struct reader *r)
+static int skip_value(struct reader *in)
 {
         size_t depth = 0;
 
         do {
-                skip_space(r);
-                if (r->p == r->end)
-                        return bad(r, "the text ends too early");
-                if (*r->p == '"') {
-                        const char *stop = string_end(r->p + 1, r->end);
+                skip_space(in);
+                if (in->p == in->end)
+                        return bad(in, "the text ends too early");
+                if (*in->p == '"') {
+                        const char *stop = string_end(in->p + 1, in->end);
 
                         if (!stop)
-                                return bad(r, "unfinished string");
-                        r->p = stop + 1;
-                } else if (strchr("[{", *r->p) && *r->p) {
+                                return bad(in, "unfinished string");
+                        in->p = stop + 1;
+                } else if (strchr("[{", *in->p) && *in->p) {
                         depth++;
-                        r->p++;
-                } else if (strchr("]}", *r->p) && *r->p) {
+                        in->p++;
+                } else if (strchr("]}", *in->p) && *in->p) {
                         if (!depth)
-                                return bad(r, "a value should stand here");
+                                return bad(in, "a value should stand here");
                         depth--;
-                        r->p++;
-                } else if (strchr(",:", *r->p) && *r->p) {
+                        in->p++;
+                } else if (strchr(",:", *in->p) && *in->p) {
                         if (!depth)
-                                return bad(r, "a value should stand here");
-                        r->p++;
+                                return bad(in, "a value should stand here");
+                        in->p++;
                 } else {
-                        while (r->p < r->end && !(*r->p && strchr("[]{},:\" \t\r\n", *r->p)))
-                                r->p++;
+                        while (in->p < in->end && !(*in->p && strchr("[]{},:\" \t\r\n", *in->p)))
+                                in->p++;
                 }
         } while (depth);
         return 0;
 }
 
 /*
- * Steps to the next member of the object that @r is in; *key is its raw text. 1: there is none
- * (more).
- */
-static int next_member(struct reader *r, bool first, struct cg_slice *key)
-{
-        const char *stop;
-
-        skip_space(r);
-        if (r->p < r->end && *r->p == '}') {
-                r->p++;
-                return 1;
-        }
-        if (!first) {
-                if (r->p == r->end || *r->p != ',')
-                        return bad(r, "',' or '}' should stand here");
-                r->p++;
-                skip_space(r);
-        }
-        if (r->p == r->end || *r->p != '"')
-                return bad(r, "a string should stand here");
-        stop = string_end(r->p + 1, r->end);
-        if (!stop)
-                return bad(r, "unfinished string");
-        *key = (struct cg_slice){ r->p + 1, (size_t)(stop - r->p - 1) };
-        r->p = stop + 1;
-        skip_space(r);
-        if (r->p == r->end || *r->p != ':')
-                return bad(r, "':' should stand here");
-        r->p++;
-        skip_space(r);
-        return 0;
-}
-
-/*
- * The value of the member @name of the object at @r, the last one where there are several; its p
+ * The value of the member @name of the object at @in, the last one where there are several; its p
  * is NULL when there is none.
  */
-static int find_member(struct reader *r, const char *name, struct cg_slice *ret)
+static int find_member(struct reader *in, const char *name, struct cg_slice *ret)
 {
-        struct cg_slice key = { 0 };
-        bool first = true;
-        int rc;
-
         *ret = (struct cg_slice){ 0 };
-        r->p++;
-        while ((rc = next_member(r, first, &key)) == 0) {
-                const char *from = r->p;
+        in->p++;
+        for (bool first = true;; first = false) {
+                const char *stop, *from;
+                struct cg_slice key;
+                int r;
 
-                first = false;
-                rc = skip_value(r);
-                if (rc < 0)
-                        return rc;
+                skip_space(in);
+                if (in->p < in->end && *in->p == '}') {
+                        in->p++;
+                        return 0;
+                }
+                if (!first) {
+                        if (in->p == in->end || *in->p != ',')
+                                return bad(in, "',' or '}' should stand here");
+                        in->p++;
+                        skip_space(in);
+                }
+                if (in->p == in->end || *in->p != '"')
+                        return bad(in, "a string should stand here");
+                stop = string_end(in->p + 1, in->end);
+                if (!stop)
+                        return bad(in, "unfinished string");
+                key = (struct cg_slice){ in->p + 1, (size_t)(stop - in->p - 1) };
+                in->p = stop + 1;
+                skip_space(in);
+                if (in->p == in->end || *in->p != ':')
+                        return bad(in, "':' should stand here");
+                in->p++;
+                skip_space(in);
+                from = in->p;
+                r = skip_value(in);
+                if (r < 0)
+                        return r;
                 if (cg_slice_is(key, name))
-                        *ret = (struct cg_slice){ from, (size_t)(r->p - from) };
+                        *ret = (struct cg_slice){ from, (size_t)(in->p - from) };
         }
-        return rc < 0 ? rc : 0;
 }
 
-static int split_items(struct reader *r, struct cg_slice **ret, size_t *n)
+static int split_items(struct reader *in, struct cg_slice **ret, size_t *n)
 {
         cg_auto_free struct cg_slice *items = NULL;
         size_t count = 0, room = 0;
-        int rc;
+        int r;
 
-        r->p++;
-        skip_space(r);
-        while (r->p < r->end && *r->p != ']') {
-                const char *from = r->p;
+        in->p++;
+        skip_space(in);
+        while (in->p < in->end && *in->p != ']') {
+                const char *from = in->p;
 
                 if (count == CG_GEN_MAX_TOOLS)
-                        return cg_fail(r->err, CG_E_LIMIT, "the list has more than %u tools",
+                        return cg_fail(in->err, CG_E_LIMIT, "the list has more than %u tools",
                                        CG_GEN_MAX_TOOLS);
                 if (count == room) {
                         struct cg_slice *more;
@@ -558,89 +496,81 @@ static int split_items(struct reader *r, struct cg_slice **ret, size_t *n)
                         room = room ? room * 2 : 64;
                         more = reallocarray(items, room, sizeof(*items));
                         if (!more)
-                                return no_memory(r);
+                                return no_memory(in);
                         items = more;
                 }
-                rc = skip_value(r);
-                if (rc < 0)
-                        return rc;
-                items[count++] = (struct cg_slice){ from, (size_t)(r->p - from) };
-                skip_space(r);
-                if (r->p < r->end && *r->p == ',') {
-                        r->p++;
-                        skip_space(r);
-                        if (r->p < r->end && *r->p == ']')
-                                return bad(r, "a value should stand here");
-                } else if (r->p < r->end && *r->p != ']') {
-                        return bad(r, "',' or ']' should stand here");
+                r = skip_value(in);
+                if (r < 0)
+                        return r;
+                items[count++] = (struct cg_slice){ from, (size_t)(in->p - from) };
+                skip_space(in);
+                if (in->p < in->end && *in->p == ',') {
+                        in->p++;
+                        skip_space(in);
+                        if (in->p < in->end && *in->p == ']')
+                                return bad(in, "a value should stand here");
+                } else if (in->p < in->end && *in->p != ']') {
+                        return bad(in, "',' or ']' should stand here");
                 }
         }
-        if (r->p == r->end)
-                return bad(r, "the text ends too early");
-        r->p++;
+        if (in->p == in->end)
+                return bad(in, "the text ends too early");
+        in->p++;
         *ret = CG_STEAL(items);
         *n = count;
         return 0;
 }
 
-/* {"tools": [...]} and {"result": {"tools": [...]}}: *list is the array's text. */
-static int find_list(struct reader *r, struct cg_slice *list)
-{
-        struct reader in = *r;
-        struct cg_slice result;
-        int rc = find_member(r, "tools", list);
-
-        if (rc < 0 || list->p)
-                return rc;
-        rc = find_member(&in, "result", &result);
-        if (rc < 0 || !result.p || *result.p != '{')
-                return rc;
-        in.p = result.p;
-        return find_member(&in, "tools", list);
-}
-
 int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *n, struct cg_err *err)
 {
-        struct reader r = { .start = text, .p = text, .end = text + len, .err = err };
-        struct cg_slice list;
-        int rc;
+        struct reader in = { .start = text, .p = text, .end = text + len, .err = err }, again;
+        struct cg_slice list, result;
+        int r;
 
         if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-                r.p += 3;
-        skip_space(&r);
-        if (r.p < r.end && *r.p == '{') {
-                rc = find_list(&r, &list);
-                if (rc < 0)
-                        return rc;
+                in.p += 3;
+        skip_space(&in);
+        if (in.p < in.end && *in.p == '{') {
+                /* {"tools": [...]} or {"result": {"tools": [...]}} */
+                again = in;
+                r = find_member(&in, "tools", &list);
+                if (r == 0 && !list.p) {
+                        r = find_member(&again, "result", &result);
+                        again.p = result.p;
+                        if (r == 0 && result.p && *result.p == '{')
+                                r = find_member(&again, "tools", &list);
+                }
+                if (r < 0)
+                        return r;
                 if (!list.p || *list.p != '[')
                         return cg_fail(err, CG_E_PARSE, "no \"tools\" array in the tool list");
-                skip_space(&r);
-                if (r.p < r.end)
-                        return bad(&r, "text behind the end");
-                r.p = list.p;
-                return split_items(&r, ret, n);
+                skip_space(&in);
+                if (in.p < in.end)
+                        return bad(&in, "text behind the end");
+                in.p = list.p;
+                return split_items(&in, ret, n);
         }
-        if (r.p == r.end || *r.p != '[')
-                return bad(&r, "a tool list should stand here: {\"tools\": [...]} or [...]");
-        rc = split_items(&r, ret, n);
-        if (rc < 0)
-                return rc;
-        skip_space(&r);
-        if (r.p == r.end)
+        if (in.p == in.end || *in.p != '[')
+                return bad(&in, "a tool list should stand here: {\"tools\": [...]} or [...]");
+        r = split_items(&in, ret, n);
+        if (r < 0)
+                return r;
+        skip_space(&in);
+        if (in.p == in.end)
                 return 0;
         free(CG_STEAL(*ret));
-        return bad(&r, "text behind the end");
+        return bad(&in, "text behind the end");
 }
 
 struct cg_slice cg_split_name(struct cg_slice element)
 {
-        struct reader r = { .start = element.p, .p = element.p, .end = element.p + element.len };
+        struct reader in = { .start = element.p, .p = element.p, .end = element.p + element.len };
         struct cg_slice v = { 0 };
 
         if (!element.len || *element.p != '{')
                 return CG_SLICE("");
         /* An error later in the element does not take back what was found before it. */
-        find_member(&r, "name", &v);
+        find_member(&in, "name", &v);
         if (v.len < 2 || *v.p != '"')
                 return CG_SLICE("");
         return (struct cg_slice){ v.p + 1, v.len - 2 };

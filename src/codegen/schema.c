@@ -52,27 +52,10 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
 /* ------------------------------------------------------------------ pointers */
 
 /*
- * Longer ones are cut: they only tell a reader where. Classes are not made that far down
+ * Longer pointers are cut: they are for readers only. Classes are not made that far down
  * (cg_schema_reachable).
  */
 #define MAX_POINTER 4000
-
-static void put_token(struct cg_source *o, const struct cg_j *at)
-{
-        cg_put(o, "/");
-        if (at->parent->kind == CG_J_ARRAY) {
-                cg_putf(o, "%zu", at->index);
-                return;
-        }
-        for (size_t i = 0; i < at->key.len && o->buf.len <= MAX_POINTER; i++) {
-                char c = at->key.p[i];
-
-                if (c == '~' || c == '/')
-                        cg_put(o, c == '~' ? "~0" : "~1");
-                else
-                        cg_puts(o, (struct cg_slice){ &c, 1 });
-        }
-}
 
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
 {
@@ -82,8 +65,22 @@ struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, c
 
         for (; at != root && at->parent && n < CG_ARRAY_LEN(path); at = at->parent)
                 path[n++] = at;
-        while (n && o.rc == 0 && o.buf.len <= MAX_POINTER)
-                put_token(&o, path[--n]);
+        while (n && o.rc == 0 && o.buf.len <= MAX_POINTER) {
+                at = path[--n];
+                cg_put(&o, "/");
+                if (at->parent->kind == CG_J_ARRAY) {
+                        cg_putf(&o, "%zu", at->index);
+                        continue;
+                }
+                for (size_t i = 0; i < at->key.len && o.buf.len <= MAX_POINTER; i++) {
+                        char c = at->key.p[i];
+
+                        if (c == '~' || c == '/')
+                                cg_put(&o, c == '~' ? "~0" : "~1");
+                        else
+                                cg_puts(&o, (struct cg_slice){ &c, 1 });
+                }
+        }
         if (o.buf.len > MAX_POINTER)
                 cg_put(&o, "...");
         return cg_source_copy(&o, a);
@@ -120,21 +117,16 @@ struct cg_slice cg_schema_ref_of(const struct cg_j *at)
         return cg_j_string(at, "$ref");
 }
 
-/* Values of these keywords are data, whatever they look like. */
-static bool is_data(const struct cg_j *at)
-{
-        static const char *const keywords[] = { "const", "default", "enum", "examples" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(keywords); i++)
-                if (cg_slice_is(at->key, keywords[i]))
-                        return true;
-        return false;
-}
-
-/* The next value in document order behind @at, inside @root. */
+/* The next value after @at in document order, inside @root. */
 static struct cg_j *walk(const struct cg_j *root, struct cg_j *at)
 {
-        if (at->first && !is_data(at))
+        /* Values of these keywords are data, even if they look like schemas. */
+        static const char *const keywords[] = { "const", "default", "enum", "examples" };
+        bool is_data = false;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keywords); i++)
+                is_data |= cg_slice_is(at->key, keywords[i]);
+        if (at->first && !is_data)
                 return at->first;
         while (at != root && !at->next)
                 at = at->parent;
@@ -214,11 +206,14 @@ static struct cg_slice decode_token(struct cg_arena *a, struct cg_slice token)
         return (struct cg_slice){ to, m };
 }
 
-static struct cg_j *item(struct cg_j *array, struct cg_slice token)
+/* One step of a pointer: an item by its number, a member by its key. */
+static struct cg_j *step(struct cg_j *from, struct cg_slice token)
 {
+        struct cg_j *j = from->first;
         size_t i = 0;
-        struct cg_j *j = array->first;
 
+        if (from->kind != CG_J_ARRAY)
+                return cg_j_get(from, token);
         if (!token.len || token.len > 7)
                 return NULL;
         for (size_t k = 0; k < token.len; k++) {
@@ -231,23 +226,6 @@ static struct cg_j *item(struct cg_j *array, struct cg_slice token)
         return j;
 }
 
-static struct cg_j *by_pointer(struct cg_schema *s, struct cg_j *from, struct cg_slice pointer)
-{
-        while (pointer.len && from) {
-                struct cg_slice token, rest = { pointer.p + 1, pointer.len - 1 };
-                const char *slash = memchr(rest.p, '/', rest.len);
-
-                token = (struct cg_slice){ rest.p, slash ? (size_t)(slash - rest.p) : rest.len };
-                pointer = (struct cg_slice){ rest.p + token.len, rest.len - token.len };
-                token = decode_token(s->report->arena, token);
-                if (from->kind == CG_J_ARRAY)
-                        from = item(from, token);
-                else
-                        from = cg_j_get(from, token);
-        }
-        return from;
-}
-
 enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_slice ref, struct cg_j **ret)
 {
         const char *hash = memchr(ref.p, '#', ref.len);
@@ -257,10 +235,16 @@ enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_slice ref, struct cg_j 
 
         if (!from)
                 return CG_REF_EXTERNAL;
-        if (!part.len || *part.p == '/')
-                from = by_pointer(s, from, part);
-        else
+        if (part.len && *part.p != '/')
                 from = find_anchor(s, decode_token(s->report->arena, part), false);
+        while (part.len && *part.p == '/' && from) {
+                struct cg_slice token, rest = { part.p + 1, part.len - 1 };
+                const char *slash = memchr(rest.p, '/', rest.len);
+
+                token = (struct cg_slice){ rest.p, slash ? (size_t)(slash - rest.p) : rest.len };
+                part = (struct cg_slice){ rest.p + token.len, rest.len - token.len };
+                from = step(from, decode_token(s->report->arena, token));
+        }
         if (!from || (from->kind != CG_J_OBJECT && from->kind != CG_J_TRUE && from->kind != CG_J_FALSE))
                 return CG_REF_DANGLING;
         *ret = from;

@@ -192,37 +192,11 @@ void cg_put_str(struct cg_source *o, struct cg_slice s)
         cg_put(o, "\"");
 }
 
-/* A line end in a docstring. Empty lines get no white space. */
-static void put_line_end(struct cg_source *o, unsigned indent, struct cg_slice rest)
-{
-        cg_put(o, "\n");
-        if (rest.len && *rest.p != '\n' && *rest.p != '\r')
-                cg_putf(o, "%*s", (int)indent, "");
-}
-
-static void put_doc_char(struct cg_source *o, uint32_t c, char before, unsigned indent, struct cg_slice *rest)
-{
-        if (c == '\r' && rest->len && *rest->p == '\n')
-                c = cg_next_char(rest);
-        if (c == '\n')
-                put_line_end(o, indent, *rest);
-        else if (c == '\t')
-                cg_put(o, "\\t");
-        else if (c == '\\')
-                cg_put(o, "\\\\");
-        /* alone it cannot end the docstring; beside another one or at its ends it could */
-        else if (c == '"')
-                cg_put(o, before == '"' || !rest->len || *rest->p == '"' ? "\\\"" : "\"");
-        else if (hidden(c))
-                put_escape(o, "\\\\", c);
-        else
-                put_escape(o, "\\", c);
-}
-
 void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max)
 {
         size_t all = cg_count_chars(s);
-        char before = '"';
+        char before = '"', first;
+        uint32_t c;
         bool cut;
 
         /* An indent would move the tab stops: help() expands tabs before it removes the indent. */
@@ -230,16 +204,32 @@ void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t 
                 indent = 0;
         s = cg_cut_chars(s, max, &cut);
         cg_put(o, "\"\"\"");
-        for (;;) {
+        for (;; before = first) {
                 size_t n = plain(s);
 
                 if (n)
                         before = s.p[n - 1];
                 if (!put_plain(o, &s))
                         break;
-                n = (unsigned char)*s.p;
-                put_doc_char(o, cg_next_char(&s), before, indent, &s);
-                before = (char)n;
+                first = *s.p;
+                c = cg_next_char(&s);
+                if (c == '\r' && s.len && *s.p == '\n')
+                        c = cg_next_char(&s);
+                if (c == '\n') {
+                        /* empty lines get no white space */
+                        cg_put(o, "\n");
+                        if (s.len && *s.p != '\n' && *s.p != '\r')
+                                cg_putf(o, "%*s", (int)indent, "");
+                } else if (c == '\t') {
+                        cg_put(o, "\\t");
+                } else if (c == '\\') {
+                        cg_put(o, "\\\\");
+                } else if (c == '"') {
+                        /* alone it cannot end the docstring; next to another or at its ends it could */
+                        cg_put(o, before == '"' || !s.len || *s.p == '"' ? "\\\"" : "\"");
+                } else {
+                        put_escape(o, hidden(c) ? "\\\\" : "\\", c);
+                }
         }
         if (cut)
                 cg_putf(o, "... (cut: %zu characters in all)", all);

@@ -42,16 +42,6 @@ static void read_hints(struct cg_tool *t)
         }
 }
 
-/* A schema that any arguments fit, for a tool that does not say what it takes. */
-static struct cg_j *any_object(struct cg_tool *t)
-{
-        struct cg_j *o = cg_arena_alloc(t->arena, sizeof(*o));
-
-        if (o)
-                o->kind = CG_J_OBJECT;
-        return o;
-}
-
 static int prepare_input(struct cg_tool *t)
 {
         struct cg_j *in = cg_j_getz(t->def, "inputSchema");
@@ -59,9 +49,10 @@ static int prepare_input(struct cg_tool *t)
 
         if (!in || in->kind == CG_J_NULL || in->kind == CG_J_TRUE) {
                 cg_gen_warn(&t->report, CG_GEN_DEGRADED, in, "no inputSchema: any arguments are sent");
-                in = any_object(t);
+                in = cg_arena_alloc(t->arena, sizeof(*in)); /* {}: any arguments fit */
                 if (!in)
                         return -1;
+                in->kind = CG_J_OBJECT;
         }
         if (in->kind != CG_J_OBJECT) {
                 cg_gen_warn(&t->report, CG_GEN_REJECTED, in, "inputSchema is not an object");
@@ -76,8 +67,9 @@ static int prepare_input(struct cg_tool *t)
 }
 
 /*
- * Servers built with FastMCP put a result that is no object under the key "result"; run() gives it
- * back alone. They mark it, or (official SDK) the wrapper is called ...Output and has nothing else.
+ * Servers built with FastMCP put a result that is no object under the key "result"; run() returns
+ * its value alone. They mark it, or (official SDK) the wrapper is called ...Output and has no other
+ * property.
  */
 static struct cg_j *wrapped_result(const struct cg_j *out)
 {
@@ -95,49 +87,40 @@ static struct cg_j *wrapped_result(const struct cg_j *out)
         return title.len > 6 && memcmp(title.p + title.len - 6, "Output", 6) == 0 ? result : NULL;
 }
 
-static void prepare_output(struct cg_tool *t)
+int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
 {
-        struct cg_j *out = cg_j_getz(t->def, "outputSchema"), *inner;
+        struct cg_j *out = cg_j_getz(t->def, "outputSchema");
+
+        cg_gen_report_init(&t->report, t->arena);
+        t->report.def = t->def;
+        cg_types_init(&t->types, &t->report);
+        read_hints(t);
+        if (prepare_input(t) < 0)
+                return t->arena->failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
 
         t->returns = CG_SLICE("Text");
-        if (!out || out->kind == CG_J_NULL)
-                return;
-        if (out->kind != CG_J_OBJECT) {
-                cg_gen_warn(&t->report, CG_GEN_DEGRADED, out, "outputSchema is not an object: ignored");
-                return;
-        }
-        cg_schema_init(&t->out, out, true, &t->report);
-        inner = wrapped_result(out);
-        if (inner)
-                t->unwrap = CG_SLICE("result");
-        cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
-}
+        if (cg_j_is(out, CG_J_OBJECT)) {
+                struct cg_j *inner = wrapped_result(out);
 
-/*
- * Fields whose names could not be told apart have no place in a class; they can still be given by
- * their original names.
- */
-static void check_names(struct cg_tool *t)
-{
+                cg_schema_init(&t->out, out, true, &t->report);
+                if (inner)
+                        t->unwrap = CG_SLICE("result");
+                cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
+        } else if (out && out->kind != CG_J_NULL) {
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, out, "outputSchema is not an object: ignored");
+        }
+
+        /*
+         * Fields whose names could not be told apart have no place in a class; they can still be
+         * given by their original names.
+         */
+        cg_types_name_fields(&t->types);
         for (struct cg_class *c = t->types.first; c; c = c->next)
                 for (size_t i = 0; i < c->n_fields; i++)
                         if (!c->fields[i].name.len)
                                 cg_gen_warn(
                                         &t->report, CG_GEN_DEGRADED, c->fields[i].schema,
                                         "no Python name could be found for this property: give it by its own name");
-}
-
-int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
-{
-        cg_gen_report_init(&t->report, t->arena);
-        t->report.def = t->def;
-        cg_types_init(&t->types, &t->report);
-        read_hints(t);
-        if (prepare_input(t) == 0) {
-                prepare_output(t);
-                cg_types_name_fields(&t->types);
-                check_names(t);
-        }
         return t->arena->failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
 }
 
@@ -174,25 +157,6 @@ static void begin_note(struct cg_source *o, bool *any)
         *any = true;
 }
 
-static void note_numbers(struct cg_source *o, const struct cg_j *at, bool *any)
-{
-        static const char *const words[][2] = { { "minimum", ">= " },
-                                                { "exclusiveMinimum", "> " },
-                                                { "maximum", "<= " },
-                                                { "exclusiveMaximum", "< " },
-                                                { "multipleOf", "multiple of " } };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
-                const struct cg_j *n = cg_j_getz(at, words[i][0]);
-
-                if (!shown(n))
-                        continue;
-                begin_note(o, any);
-                cg_put(o, words[i][1]);
-                cg_puts(o, n->text);
-        }
-}
-
 static void note_range(struct cg_source *o, const struct cg_j *at, const char *min, const char *max,
                        const char *of, bool *any)
 {
@@ -211,24 +175,6 @@ static void note_range(struct cg_source *o, const struct cg_j *at, const char *m
                 cg_puts(o, high ? hi->text : CG_SLICE(""));
         }
         cg_put(o, of);
-}
-
-static void note_text(struct cg_source *o, const struct cg_j *at, bool *any)
-{
-        struct cg_slice format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
-        bool plain = format.len && format.len <= 20;
-
-        for (size_t i = 0; i < format.len && plain; i++)
-                plain = strchr("abcdefghijklmnopqrstuvwxyz0123456789-", format.p[i]) && format.p[i];
-        if (plain) {
-                begin_note(o, any);
-                cg_puts(o, format);
-        }
-        if (pattern.len && pattern.len <= 80) {
-                begin_note(o, any);
-                cg_put(o, "pattern ");
-                cg_puts(o, pattern);
-        }
 }
 
 /* As Python would show it: only for the docstring, where cg_put_doc() makes it safe. */
@@ -271,25 +217,18 @@ static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
                 cg_putf(o, " ... %zu values", values->n);
 }
 
-static void note_default(struct cg_source *o, const struct cg_j *place, const struct cg_j *at, bool *any)
-{
-        const struct cg_j *v = cg_j_getz(place, "default");
-
-        if (!v)
-                v = cg_j_getz(at, "default");
-        if (!v || v->kind == CG_J_NULL)
-                return;
-        begin_note(o, any);
-        cg_put(o, "server default: ");
-        put_shown_value(o, v);
-}
-
 static void put_field_doc(struct cg_source *o, const struct cg_class *c, const struct cg_class_field *f)
 {
-        const struct cg_j *at = described_by(c, f);
+        static const char *const bounds[][2] = { { "minimum", ">= " },
+                                                 { "exclusiveMinimum", "> " },
+                                                 { "maximum", "<= " },
+                                                 { "exclusiveMaximum", "< " },
+                                                 { "multipleOf", "multiple of " } };
+        const struct cg_j *at = described_by(c, f), *v;
         struct cg_slice d = cg_trim(cg_j_string(f->schema, "description"));
+        struct cg_slice format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
         cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        bool any = false, cut;
+        bool any = false, cut, plain = format.len && format.len <= 20;
 
         if (!d.len)
                 d = cg_trim(cg_j_string(at, "description"));
@@ -298,14 +237,40 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
                 cg_put(&text, "...");
         if (d.len)
                 cg_put(&text, " ");
+
         note_enum(&text, at, &any);
-        note_numbers(&text, at, &any);
+        for (size_t i = 0; i < CG_ARRAY_LEN(bounds); i++) {
+                v = cg_j_getz(at, bounds[i][0]);
+                if (!shown(v))
+                        continue;
+                begin_note(&text, &any);
+                cg_put(&text, bounds[i][1]);
+                cg_puts(&text, v->text);
+        }
         note_range(&text, at, "minLength", "maxLength", " characters", &any);
         note_range(&text, at, "minItems", "maxItems", " items", &any);
-        note_text(&text, at, &any);
-        note_default(&text, f->schema, at, &any);
+        for (size_t i = 0; i < format.len && plain; i++)
+                plain = strchr("abcdefghijklmnopqrstuvwxyz0123456789-", format.p[i]) && format.p[i];
+        if (plain) {
+                begin_note(&text, &any);
+                cg_puts(&text, format);
+        }
+        if (pattern.len && pattern.len <= 80) {
+                begin_note(&text, &any);
+                cg_put(&text, "pattern ");
+                cg_puts(&text, pattern);
+        }
+        v = cg_j_getz(f->schema, "default");
+        if (!v)
+                v = cg_j_getz(at, "default");
+        if (v && v->kind != CG_J_NULL) {
+                begin_note(&text, &any);
+                cg_put(&text, "server default: ");
+                put_shown_value(&text, v);
+        }
         if (any)
                 cg_put(&text, ")");
+
         d = cg_trim(cg_source_str(&text));
         if (!d.len || text.rc < 0)
                 return;
@@ -345,7 +310,7 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
                 cg_put(o, "    pass\n");
 }
 
-/* Nested classes first, in the order in which they are met; the one they belong to behind them. */
+/* Nested classes first, in the order of their discovery; the class that has them follows. */
 static void put_classes(struct cg_tool *t, struct cg_source *o, bool output)
 {
         const struct cg_class *root = NULL;
@@ -367,10 +332,26 @@ static bool contains(struct cg_slice s, const char *what)
         return memmem(s.p, s.len, what, strlen(what));
 }
 
-static void put_imports(struct cg_tool *t, struct cg_source *o)
+void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
 {
         bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal["), unset = false;
         bool text = cg_slice_is(t->returns, "Text");
+        cg_auto_source struct cg_source head = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        struct cg_slice title = cg_tool_title(t), d = cg_tool_description(t);
+
+        cg_put_folded(&head, t->server, CG_GEN_MAX_SUMMARY);
+        cg_put(&head, " / ");
+        cg_put_folded(&head, t->name, CG_GEN_MAX_SUMMARY);
+        if (title.len) {
+                cg_put(&head, ": ");
+                cg_put_folded(&head, title, CG_GEN_MAX_SUMMARY);
+        }
+        cg_put(&head, ".");
+        for (size_t i = 0; i < t->n_hints; i++)
+                cg_putf(&head, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
+        cg_put(&head, " Generated from the server's tool list; do not edit.");
+        cg_put_doc(o, cg_source_str(&head), 0, SIZE_MAX);
+        cg_put(o, "\n");
 
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
                 for (size_t i = 0; i < c->n_fields; i++) {
@@ -387,34 +368,11 @@ static void put_imports(struct cg_tool *t, struct cg_source *o)
                                        : "Literal");
         cg_putf(o, "from cellgate_tools import %sModel, %sToolResult, bind\n", unset ? "UNSET, " : "",
                 text ? "Text, " : "");
-}
-
-static void put_header(struct cg_tool *t, struct cg_source *o)
-{
-        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        struct cg_slice title = cg_tool_title(t);
-
-        cg_put_folded(&text, t->server, CG_GEN_MAX_SUMMARY);
-        cg_put(&text, " / ");
-        cg_put_folded(&text, t->name, CG_GEN_MAX_SUMMARY);
-        if (title.len) {
-                cg_put(&text, ": ");
-                cg_put_folded(&text, title, CG_GEN_MAX_SUMMARY);
-        }
-        cg_put(&text, ".");
-        for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(&text, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
-        cg_put(&text, " Generated from the server's tool list; do not edit.");
-        cg_put_doc(o, cg_source_str(&text), 0, SIZE_MAX);
-        cg_put(o, "\n");
-}
-
-static void put_functions(struct cg_tool *t, struct cg_source *o)
-{
-        struct cg_slice d = cg_tool_description(t);
+        put_classes(t, o, false);
+        put_classes(t, o, true);
 
         if (!d.len)
-                d = cg_tool_title(t);
+                d = title;
         if (!d.len)
                 d = CG_SLICE("The server gives no description.");
         cg_put(o, "\n\ndef run(params: Params | None = None, /, **fields) -> ");
@@ -430,15 +388,6 @@ static void put_functions(struct cg_tool *t, struct cg_source *o)
                "_tool = bind(globals(), ");
         cg_put_str(o, t->name);
         cg_put(o, ")\n");
-}
-
-void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
-{
-        put_header(t, o);
-        put_imports(t, o);
-        put_classes(t, o, false);
-        put_classes(t, o, true);
-        put_functions(t, o);
 }
 
 /* ------------------------------------------------------------------ the catalogue */
