@@ -49,34 +49,13 @@ static int listen_at(struct servers *s, const char *name, const struct sockaddr 
         return 0;
 }
 
-/* The first address of this machine that is not loopback. */
-static void listen_outside(struct servers *s)
-{
-        struct ifaddrs *list = NULL;
-        char text[INET_ADDRSTRLEN];
-
-        if (getifaddrs(&list) < 0)
-                return;
-        for (struct ifaddrs *i = list; i; i = i->ifa_next) {
-                struct sockaddr_in at;
-
-                if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_LOOPBACK))
-                        continue;
-                memcpy(&at, i->ifa_addr, sizeof(at));
-                at.sin_port = 0;
-                if (listen_at(s, "port_host", (struct sockaddr *)&at, sizeof(at), SOCK_STREAM) == 0) {
-                        printf("host_address=%s\n", inet_ntop(AF_INET, &at.sin_addr, text, sizeof(text)));
-                        break;
-                }
-        }
-        freeifaddrs(list);
-}
-
 static int listen_all(struct servers *s)
 {
         static const char *const ports[] = { "port_allowed", "port_denied", "port_other", "port_proxy" };
         struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+        struct ifaddrs *list = NULL;
+        char text[INET_ADDRSTRLEN];
 
         s->fds[s->n++] = (struct pollfd){ .fd = 0, .events = POLLIN };
         if (listen_at(s, "port_udp", (struct sockaddr *)&v4, sizeof(v4), SOCK_DGRAM) < 0)
@@ -88,7 +67,21 @@ static int listen_all(struct servers *s)
         printf("loopback4=127.0.0.1\n");
         if (listen_at(s, "port_denied6", (struct sockaddr *)&v6, sizeof(v6), SOCK_STREAM) == 0)
                 printf("loopback6=::1\n");
-        listen_outside(s);
+
+        /* The first address of this machine that is not loopback. */
+        if (getifaddrs(&list) < 0)
+                return 0;
+        for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+                if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_LOOPBACK))
+                        continue;
+                memcpy(&v4, i->ifa_addr, sizeof(v4));
+                v4.sin_port = 0;
+                if (listen_at(s, "port_host", (struct sockaddr *)&v4, sizeof(v4), SOCK_STREAM) == 0) {
+                        printf("host_address=%s\n", inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text)));
+                        break;
+                }
+        }
+        freeifaddrs(list);
         return 0;
 }
 
@@ -99,38 +92,30 @@ static ssize_t receive(int fd, char *buf, size_t size)
         return poll(&p, 1, IDLE_MS) == 1 ? recv(fd, buf, size, 0) : -1;
 }
 
-/* SOCKS; every request is granted. */
-static void socks(int fd, const char *first, size_t n)
-{
-        static const char yes5[] = { 5, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, yes4[] = { 0, 0x5a, 0, 0, 0, 0, 0, 0 };
-        char buf[300];
-
-        if (first[0] == 4) {
-                send(fd, yes4, sizeof(yes4), MSG_NOSIGNAL);
-                return;
-        }
-        if (send(fd, "\x05", 2, MSG_NOSIGNAL) == 2 && receive(fd, buf, sizeof(buf)) > 0)
-                send(fd, yes5, sizeof(yes5), MSG_NOSIGNAL);
-}
-
-/* All requests get the same answer, with the Host that was asked for. */
+/*
+ * All HTTP requests get the same answer, with the Host that was asked for. All SOCKS requests are
+ * granted.
+ */
 static void answer(int fd)
 {
+        static const char yes5[] = { 5, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, yes4[] = { 0, 0x5a, 0, 0, 0, 0, 0, 0 };
         char buf[4096], body[4200], head[200];
+        ssize_t n;
 
-        for (;;) {
-                ssize_t n = receive(fd, buf, sizeof(buf) - 1);
-                const char *host;
+        while ((n = receive(fd, buf, sizeof(buf) - 1)) > 0) {
+                const char *host = NULL;
 
-                if (n <= 0)
-                        return;
                 buf[n] = '\0';
-                if (buf[0] == 4 || buf[0] == 5) {
-                        socks(fd, buf, (size_t)n);
+                if (buf[0] == 4) {
+                        send(fd, yes4, sizeof(yes4), MSG_NOSIGNAL);
+                        return;
+                }
+                if (buf[0] == 5) {
+                        if (send(fd, "\x05", 2, MSG_NOSIGNAL) == 2 && receive(fd, buf, sizeof(buf)) > 0)
+                                send(fd, yes5, sizeof(yes5), MSG_NOSIGNAL);
                         return;
                 }
                 /* The last one: of two fields, some servers take the second. */
-                host = NULL;
                 for (char *p = buf; (p = strcasestr(p, "\nHost:")); p += 6)
                         host = p + 6;
                 snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n",
@@ -159,6 +144,7 @@ static void serve(const struct servers *s, int listener)
                 close(fd);
 }
 
+/* Returns a datagram's first byte. */
 static void echo(int fd)
 {
         struct sockaddr_storage from;

@@ -31,104 +31,90 @@
  * whether an approval request is expected, Python, and description. F(wire, message, body, raw)
  * forges a message; the numbers of messages come from the wires' own tables.
  */
-#define KERNEL_ATTEMPTS(X) \
-        X("kernel-call-allowed", "", "none", 1, 1, "selftest.allowed", "a tool call that the host approves") \
-        X("kernel-call-refused", "approval", "all", 0, 1, "selftest.refused", \
-          "a tool call that the host refuses") \
-        X("kernel-call-raw", "approval", "all", 0, 1, "selftest.raw", "the same past the generated modules") \
-        X("kernel-call-twice", "approval", "all", 1, 1, "selftest.again", \
-          "an approval used for a second call") \
-        X("kernel-call-changed", "approval", "none", 1, 1, "selftest.changed", \
-          "arguments changed after the question") \
-        X("kernel-bad-server", "approval", "none", 0, 0, \
-          "selftest.bad('nosuch', 'mark', b'{\"text\": \"allow:@NAME@\"}')", \
-          "a server that the host did not define") \
-        X("kernel-bad-tool", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'nosuch', b'{\"text\": \"allow:@NAME@\"}')", \
-          "a tool that the server does not list") \
-        X("kernel-bad-tool-newline", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')", \
-          "a tool's name with more behind it") \
-        X("kernel-bad-two-objects", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", "two objects as arguments") \
-        X("kernel-bad-smuggled", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{}\\n{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"tools/call\"}')", \
-          "a second request behind the arguments") \
-        X("kernel-bad-members", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')", \
-          "members of the request behind the arguments") \
-        X("kernel-bad-depth", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", "arguments as deep as a stack") \
-        X("kernel-bad-number", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')", \
-          "a number that hosts cannot read") \
-        X("kernel-bad-surrogate", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\\\\ud800\"}')", \
-          "text that hosts cannot print") \
-        X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", \
-          "the host's decision, forged") \
-        X("kernel-forge-ask-decision", "wire", "none", 0, 1, "F(4, ASK_DECISION, b'{\"accept\":true}')", \
-          "the supervisor's decision, forged") \
-        X("kernel-forge-result", "wire", "none", 0, 1, "F(3, CALL_RESULT, b'{\"status\":\"ok\"}', b'{}')", \
-          "the tool server's result, forged") \
-        X("kernel-forge-servers", "wire", "none", 0, 1, "F(1, SERVERS_ADD, b'{\"servers\":{}}')", \
-          "an MCP server of its own, defined to the supervisor") \
-        X("kernel-forge-broker", "wire", "none", 0, 1, "F(4, SERVERS, b'{\"servers\":{}}')", \
-          "the same, to the tool server") \
-        X("kernel-forge-cell", "wire", "none", 0, 1, "F(1, EXECUTE, b'{}', b'print(1)')", \
-          "a cell of another session") \
-        X("kernel-forge-egress", "wire", "none", 0, 1, \
-          "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", "a decision about the network, forged") \
-        X("kernel-forge-version", "wire", "none", 0, 1, "selftest.forge(selftest.message(9, 2, 12))", \
-          "a message of another version") \
-        X("kernel-forge-unknown", "wire", "none", 0, 1, "F(2, 4242)", "an unknown message") \
-        X("kernel-forge-garbage", "wire", "none", 0, 1, "selftest.forge(b'\\xff' * 1000)", "garbage") \
-        X("kernel-forge-endless", "wire", "none", 0, 1, \
-          "selftest.forge(bytes([2]) + (2**60).to_bytes(8, 'big') + b'x')", "a message without an end") \
-        X("kernel-modules", "mount|landlock", "all", 0, 0, "selftest.modules", \
-          "changing the modules that stand for tools") \
-        X("kernel-runtime", "mount|landlock", "root", 0, 0, "selftest.runtime", \
-          "changing the Python that later kernels run") \
-        X("kernel-packages", "mount|landlock", "machine", 0, 0, "selftest.site", \
-          "changing the packages that later kernels import") \
-        X("kernel-server-program", "mount|landlock", "all", 0, 0, "selftest.server_program", \
-          "changing the program of an MCP server, which lies in the workspace") \
-        X("kernel-folders", "mount", "all", 0, 0, "selftest.folders", "the sockets of supervisors") \
-        X("kernel-descriptors", "descriptors", "none", 0, 0, "selftest.descriptors", \
-          "files that somebody else had open") \
-        X("kernel-processes", "pid", "all", 0, 0, "selftest.others", "zygote, supervisor and other kernels") \
-        X("kernel-kill-init", "pid|landlock", "none", 0, 0, "selftest.kill_init", "ending pid 1") \
-        X("kernel-host-memory", "environment", "none", 0, 0, "selftest.in_memory(PATTERN)", \
-          "the host's environment, in memory") \
-        X("kernel-other-session", "mount", "all", 0, 0, "selftest.private_file(OTHER)", \
-          "another session's /tmp") \
-        X("kernel-own-tmp", "mount", "all", 0, 0, "selftest.own_file(OWN)", "the host's /tmp")
-
-struct attempt {
-        const char *python;
-        unsigned marks;
-        bool may_ask;
-};
-
 static const struct cg_attempt_line kernel_lines[] = {
-#define X(n, l, b, m, a, p, w) \
-        { .name = n, \
-          .group = "in a kernel", \
-          .layer = l, \
-          .bare = b, \
-          .what = w, \
-          .allow = sizeof(l) == 1, \
-          .kernel = true },
-        KERNEL_ATTEMPTS(X)
-#undef X
+#define TRY(name_, layer_, bare_, calls_, may_ask_, python_, what_) \
+        { \
+                .name = name_, .group = "in a kernel", .layer = layer_, .bare = bare_, .what = what_, \
+                .allow = sizeof(layer_) == 1, .kernel = true, .python = python_, .calls = calls_, \
+                .may_ask = may_ask_ \
+        }
+        TRY("kernel-call-allowed", "", "none", 1, true, "selftest.allowed",
+            "a tool call that the host approves"),
+        TRY("kernel-call-refused", "approval", "all", 0, true, "selftest.refused",
+            "a tool call that the host refuses"),
+        TRY("kernel-call-raw", "approval", "all", 0, true, "selftest.raw",
+            "the same past the generated modules"),
+        TRY("kernel-call-twice", "approval", "all", 1, true, "selftest.again",
+            "an approval used for a second call"),
+        TRY("kernel-call-changed", "approval", "none", 1, true, "selftest.changed",
+            "arguments changed after the question"),
+        TRY("kernel-bad-server", "approval", "none", 0, false,
+            "selftest.bad('nosuch', 'mark', b'{\"text\": \"allow:@NAME@\"}')",
+            "a server that the host did not define"),
+        TRY("kernel-bad-tool", "approval", "none", 0, false,
+            "selftest.bad('canary', 'nosuch', b'{\"text\": \"allow:@NAME@\"}')",
+            "a tool that the server does not list"),
+        TRY("kernel-bad-tool-newline", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')",
+            "a tool's name with more behind it"),
+        TRY("kernel-bad-two-objects", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", "two objects as arguments"),
+        TRY("kernel-bad-smuggled", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{}\\n{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"tools/call\"}')",
+            "a second request behind the arguments"),
+        TRY("kernel-bad-members", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')",
+            "members of the request behind the arguments"),
+        TRY("kernel-bad-depth", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", "arguments as deep as a stack"),
+        TRY("kernel-bad-number", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')",
+            "a number that hosts cannot read"),
+        TRY("kernel-bad-surrogate", "approval", "none", 0, false,
+            "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\\\\ud800\"}')",
+            "text that hosts cannot print"),
+        TRY("kernel-forge-decision", "wire", "none", 0, true, "F(1, DECISION, b'{\"accept\":true}')",
+            "the host's decision, forged"),
+        TRY("kernel-forge-ask-decision", "wire", "none", 0, true, "F(4, ASK_DECISION, b'{\"accept\":true}')",
+            "the supervisor's decision, forged"),
+        TRY("kernel-forge-result", "wire", "none", 0, true,
+            "F(3, CALL_RESULT, b'{\"status\":\"ok\"}', b'{}')", "the tool server's result, forged"),
+        TRY("kernel-forge-servers", "wire", "none", 0, true, "F(1, SERVERS_ADD, b'{\"servers\":{}}')",
+            "an MCP server of its own, defined to the supervisor"),
+        TRY("kernel-forge-broker", "wire", "none", 0, true, "F(4, SERVERS, b'{\"servers\":{}}')",
+            "the same, to the tool server"),
+        TRY("kernel-forge-cell", "wire", "none", 0, true, "F(1, EXECUTE, b'{}', b'print(1)')",
+            "a cell of another session"),
+        TRY("kernel-forge-egress", "wire", "none", 0, true,
+            "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", "a decision about the network, forged"),
+        TRY("kernel-forge-version", "wire", "none", 0, true, "selftest.forge(selftest.message(9, 2, 12))",
+            "a message of another version"),
+        TRY("kernel-forge-unknown", "wire", "none", 0, true, "F(2, 4242)", "an unknown message"),
+        TRY("kernel-forge-garbage", "wire", "none", 0, true, "selftest.forge(b'\\xff' * 1000)", "garbage"),
+        TRY("kernel-forge-endless", "wire", "none", 0, true,
+            "selftest.forge(bytes([2]) + (2**60).to_bytes(8, 'big') + b'x')", "a message without an end"),
+        TRY("kernel-modules", "mount|landlock", "all", 0, false, "selftest.modules",
+            "changing the modules of tools"),
+        TRY("kernel-runtime", "mount|landlock", "root", 0, false, "selftest.runtime",
+            "changing the Python that later kernels run"),
+        TRY("kernel-packages", "mount|landlock", "machine", 0, false, "selftest.site",
+            "changing the packages that later kernels import"),
+        TRY("kernel-server-program", "mount|landlock", "all", 0, false, "selftest.server_program",
+            "changing the program of an MCP server in the workspace"),
+        TRY("kernel-folders", "mount", "all", 0, false, "selftest.folders", "the sockets of supervisors"),
+        TRY("kernel-descriptors", "descriptors", "none", 0, false, "selftest.descriptors",
+            "files that another process had open"),
+        TRY("kernel-processes", "pid", "all", 0, false, "selftest.others",
+            "zygote, supervisor and other kernels"),
+        TRY("kernel-kill-init", "pid|landlock", "none", 0, false, "selftest.kill_init", "ending pid 1"),
+        TRY("kernel-host-memory", "environment", "none", 0, false, "selftest.in_memory(PATTERN)",
+            "the host's environment, in memory"),
+        TRY("kernel-other-session", "mount", "all", 0, false, "selftest.private_file(OTHER)",
+            "another session's /tmp"),
+        TRY("kernel-own-tmp", "mount", "all", 0, false, "selftest.own_file(OWN)", "the host's /tmp"),
+#undef TRY
 };
 const struct cg_attempt_table cg_attempts_kernel = { kernel_lines, CG_ARRAY_LEN(kernel_lines) };
-
-static const struct attempt attempts[] = {
-#define X(n, l, b, m, a, p, w) { .python = p, .marks = m, .may_ask = a },
-        KERNEL_ATTEMPTS(X)
-#undef X
-};
 
 struct host {
         struct cg_scene *scene;
@@ -198,21 +184,11 @@ static void on_stream(struct host *h, const struct cg_event *e)
                 h->on_text(h);
 }
 
-static void on_error(struct host *h, const struct cg_event *e)
-{
-        size_t len;
-        const char *text = cg_event_json(e, &len);
-        cg_auto_json json_t *o = NULL;
-        const char *name = NULL, *value = NULL;
-
-        if (cg_json_object(text, len, "error", &o, NULL) == 0 &&
-            cg_json_str(o, "ename", "", &name, NULL) == 0 && cg_json_str(o, "evalue", "", &value, NULL) == 0)
-                snprintf(h->error, sizeof(h->error), "%.100s: %.400s", name, value);
-}
-
 /* 1: the cell has ended. */
 static int on_event(struct host *h, const struct cg_event *e)
 {
+        const char *name = NULL, *value = NULL, *text;
+        cg_auto_json json_t *o = NULL;
         size_t len;
 
         switch (cg_event_type(e)) {
@@ -223,7 +199,11 @@ static int on_event(struct host *h, const struct cg_event *e)
                 on_stream(h, e);
                 return 0;
         case CG_EVENT_ERROR:
-                on_error(h, e);
+                text = cg_event_json(e, &len);
+                if (cg_json_object(text, len, "error", &o, NULL) == 0 &&
+                    cg_json_str(o, "ename", "", &name, NULL) == 0 &&
+                    cg_json_str(o, "evalue", "", &value, NULL) == 0)
+                        snprintf(h->error, sizeof(h->error), "%.100s: %.400s", name, value);
                 return 0;
         case CG_EVENT_RESULT:
                 /* Not CG_EVENT_KERNEL_DIED: that may come when the next cell runs already. */
@@ -245,7 +225,7 @@ static int next_event(const struct host *h, struct cg_event **ret, struct cg_err
                 int n = poll(fds, CG_ARRAY_LEN(fds), EVENT_MS);
 
                 if (n == 0)
-                        return cg_fail(err, CG_E_TIMEDOUT, "the kernel said nothing for a minute");
+                        return cg_fail(err, CG_E_TIMEDOUT, "no event of the kernel for a minute");
                 if (fds[1].revents)
                         return cg_fail(err, CG_E_CLOSED, "interrupted");
                 r = cg_session_next_event(h->session, 0, ret, err);
@@ -302,23 +282,13 @@ static int write_scene(struct host *h, struct cg_err *err)
         char path[PATH_MAX];
         cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path),
                                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        json_t *layer;
-        size_t i;
-        int r;
 
         if (fd < 0)
                 return cg_fail_errno(err, "%s", path);
-        if (cg_json_object(info, strlen(info), "session", &o, err) < 0)
+        if (cg_json_object(info, strlen(info), "session", &o, err) < 0 ||
+            cg_scene_add_layers(&text, o, err) < 0 || cg_buf_adds(&text, h->scene->text.data, err) < 0)
                 return -1;
-        r = cg_buf_adds(&text, "layers=", err);
-        json_array_foreach(json_object_get(o, "layers"), i, layer)
-        {
-                if (r == 0 && json_is_string(layer))
-                        r = cg_buf_addf(&text, err, "%s ", json_string_value(layer));
-        }
-        if (r == 0)
-                r = cg_buf_addf(&text, err, "proxy environment descriptors session\n%s", h->scene->text.data);
-        return r == 0 ? cg_write_all(fd, text.data, text.len, err) : r;
+        return cg_write_all(fd, text.data, text.len, err);
 }
 
 /* Reports the complete lines that have come so far. */
@@ -331,28 +301,10 @@ static void take_lines(struct host *h)
 
                 *eol = '\0';
                 if (cg_report_take(h->report, h->list, h->where, h->out.data) < 0)
-                        snprintf(h->error, sizeof(h->error), "the attempts said something else: %.100s",
+                        snprintf(h->error, sizeof(h->error), "the attempts sent an unknown line: %.100s",
                                  h->out.data);
                 cg_buf_consume(&h->out, n);
         }
-}
-
-static int run_helper(struct host *h, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf code = { .max = 65536 };
-        int r = cg_buf_adds(
-                &code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'", err);
-
-        for (size_t i = 0; i < h->list->n && r == 0; i++) {
-                if (h->list->v[i].due)
-                        r = cg_buf_addf(&code, err, ", '%s'", h->list->v[i].name);
-        }
-        if (r < 0 || cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err) < 0)
-                return -1;
-        h->on_text = take_lines;
-        r = run_cell(h, code.data, err);
-        h->on_text = NULL;
-        return r;
 }
 
 /*
@@ -379,55 +331,42 @@ static void skip_what_is_not_there(struct host *h)
 static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where,
                        struct cg_err *err)
 {
-        struct cg_session_options opts = { .size = sizeof(opts) };
-        char work[PATH_MAX];
+        struct cg_session_options opts = { .size = sizeof(opts), .settings = settings };
+        cg_auto_buf struct cg_buf code = { .max = 65536 };
         struct cg_err problem = { 0 };
+        char work[PATH_MAX];
+        const char *why;
         int r;
 
         if (copy_helper(h->scene, err) < 0)
                 return -1;
-        h->where = where;
         opts.workspace = cg_scene_path(h->scene, "work", work);
-        opts.settings = settings;
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
         skip_what_is_not_there(h);
         r = write_scene(h, err);
-        if (r == 0 && run_helper(h, &problem) < 0)
-                cg_report_missing(h->report, h->list, where, problem.msg);
-        else if (r == 0)
-                cg_report_missing(h->report, h->list, where,
-                                  h->died[0]    ? h->died
-                                  : h->error[0] ? h->error
-                                                : "it was not made");
+        if (r == 0)
+                r = cg_buf_adds(&code,
+                                "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'",
+                                err);
+        for (size_t i = 0; i < h->list->n && r == 0; i++) {
+                if (h->list->v[i].due)
+                        r = cg_buf_addf(&code, err, ", '%s'", h->list->v[i].name);
+        }
+        if (r == 0)
+                r = cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err);
+        if (r == 0) {
+                h->where = where;
+                h->on_text = take_lines;
+                why = run_cell(h, code.data, &problem) < 0 ? problem.msg
+                      : h->died[0]                         ? h->died
+                      : h->error[0]                        ? h->error
+                                                           : "it was not made";
+                h->on_text = NULL;
+                cg_report_missing(h->report, h->list, where, why);
+        }
         h->session = cg_session_free(h->session);
         return r;
-}
-
-static int with_settings(struct host *h, struct cg_client *client, struct cg_err *err)
-{
-        cg_auto_free char *settings = NULL;
-        char path[PATH_MAX];
-        size_t len;
-
-        if (cg_attempts_due(h->list, true) == 0)
-                return 0;
-        if (cg_read_file(cg_scene_path(h->scene, "settings.json", path), 65536, &settings, &len, err) < 0)
-                return -1;
-        return run_session(h, client, settings, "kernel", err);
-}
-
-/* Names are protected in a kernel that has no settings, too. */
-static int without_settings(struct host *h, struct cg_client *client, struct cg_err *err)
-{
-        size_t n = 0;
-
-        cg_attempts_due(h->list, true);
-        for (size_t i = 0; i < h->list->n; i++) {
-                h->list->v[i].due &= strcmp(h->list->v[i].group, "names") == 0;
-                n += h->list->v[i].due;
-        }
-        return n ? run_session(h, client, NULL, "default", err) : 0;
 }
 
 /* ---- from within the process */
@@ -463,44 +402,6 @@ static unsigned count_marks(const struct host *h, const char *name)
         return n;
 }
 
-/* The report of the cell itself counts only if nothing else shows a hole. */
-static void judge(struct host *h, const struct cg_attempt_line *a, const struct attempt *try,
-                  const char *own_tmp)
-{
-        char *line = h->out.len ? strrchr(h->out.data, '\t') : NULL, note[700] = "";
-        unsigned marks = count_marks(h, a->name);
-        enum cg_outcome good = a->allow ? CG_OUT_WORKS : CG_OUT_HELD,
-                        bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
-
-        if (marks != try->marks) {
-                snprintf(note, sizeof(note), "the tool was reached %u times, where %u is right", marks,
-                         try->marks);
-                o = bad;
-        } else if (h->asked && !try->may_ask) {
-                snprintf(note, sizeof(note), "the host was asked about it");
-                o = bad;
-        } else if (unlink(own_tmp) == 0) {
-                snprintf(note, sizeof(note), "%s is on the host", own_tmp);
-                o = bad;
-        } else if (h->died[0]) {
-                /*
-                 * A kernel that breaks a wire's rules is ended; otherwise the attempt was not made.
-                 */
-                snprintf(note, sizeof(note), "%s", h->died);
-                o = strcmp(a->layer, "wire") == 0 ? CG_OUT_HELD : CG_OUT_FAILS;
-        } else if (!line) {
-                snprintf(note, sizeof(note), "%s", h->error[0] ? h->error : "it was not made");
-        } else {
-                snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
-                *line = '\0';
-                line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
-                o = strcmp(line, a->allow ? "works" : "held") == 0 ? good
-                    : strcmp(line, "hole") == 0                    ? CG_OUT_HOLE
-                                                                   : CG_OUT_FAILS;
-        }
-        cg_report_line(h->report, a, "kernel", o, note);
-}
-
 /*
  * A file that another session writes into its /tmp. The name is new in each run, since without a
  * sandbox it is in the real /tmp.
@@ -510,12 +411,14 @@ static void other_file(const struct host *h, char path[64])
         snprintf(path, 64, "/tmp/cellgate-selftest-%.16s-other", h->scene->secret);
 }
 
-static int run_python(struct host *h, const struct cg_attempt_line *a, const struct attempt *try,
-                      struct cg_err *err)
+/* The report of the cell itself counts only if nothing else shows a hole. */
+static int run_python(struct host *h, const struct cg_attempt_line *a, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf code = { .max = 65536 };
-        char own[64], other[64];
+        enum cg_outcome bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
+        char own[64], other[64], note[700] = "", *line;
         size_t last = strlen(h->scene->secret) - 1;
+        unsigned calls;
 
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
         other_file(h, other);
@@ -529,27 +432,48 @@ static int run_python(struct host *h, const struct cg_attempt_line *a, const str
                     "selftest.run('%s', %s)\n",
                     own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION,
                     CG_BROKER_ASK_DECISION, CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS,
-                    CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION, CG_WIRE_VERSION, a->name, try->python) < 0)
+                    CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION, CG_WIRE_VERSION, a->name, a->python) < 0 ||
+            run_cell(h, code.data, err) < 0)
                 return -1;
-        if (run_cell(h, code.data, err) < 0)
-                return -1;
-        judge(h, a, try, own);
+
+        line = h->out.len ? strrchr(h->out.data, '\t') : NULL;
+        calls = count_marks(h, a->name);
+        if (calls != a->calls) {
+                snprintf(note, sizeof(note), "the tool was reached %u times, where %u is right", calls,
+                         a->calls);
+                o = bad;
+        } else if (h->asked && !a->may_ask) {
+                snprintf(note, sizeof(note), "the host was asked about it");
+                o = bad;
+        } else if (unlink(own) == 0) {
+                snprintf(note, sizeof(note), "%s is on the host", own);
+                o = bad;
+        } else if (h->died[0]) {
+                /* A kernel that breaks a wire's rules is ended; others were not tried. */
+                snprintf(note, sizeof(note), "%s", h->died);
+                o = strcmp(a->layer, "wire") == 0 ? CG_OUT_HELD : CG_OUT_FAILS;
+        } else if (!line) {
+                snprintf(note, sizeof(note), "%s", h->error[0] ? h->error : "it was not made");
+        } else {
+                snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
+                *line = '\0';
+                line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
+                if (strcmp(line, a->allow ? "works" : "held") == 0)
+                        o = a->allow ? CG_OUT_WORKS : CG_OUT_HELD;
+                else if (strcmp(line, "hole") == 0)
+                        o = CG_OUT_HOLE;
+        }
+        cg_report_line(h->report, a, "kernel", o, note);
         return 0;
 }
 
 static bool any_wanted(const struct cg_attempt_list *l)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(attempts); i++) {
-                if (cg_attempt_named(l, kernel_lines[i].name)->wanted)
+        for (size_t i = 0; i < l->n; i++) {
+                if (l->v[i].python && l->v[i].wanted)
                         return true;
         }
         return false;
-}
-
-/* Not made without a sandbox, where it would succeed. */
-static bool is_harmful(const struct cg_attempt_line *a)
-{
-        return strcmp(a->name, "kernel-kill-init") == 0;
 }
 
 /* A second session with a file that the first must not see. */
@@ -589,14 +513,16 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
         r = add_server(h, err) < 0 ? -1 : other_session(h, client, &other, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(attempts) && r == 0; i++) {
-                const struct cg_attempt_line *a = cg_attempt_named(h->list, kernel_lines[i].name);
+        for (size_t i = 0; i < h->list->n && r == 0; i++) {
+                const struct cg_attempt_line *a = &h->list->v[i];
 
-                if (a->wanted && h->scene->bare && is_harmful(a))
+                if (!a->python || !a->wanted)
+                        continue;
+                if (h->scene->bare && strcmp(a->name, "kernel-kill-init") == 0)
                         cg_report_line(h->report, a, "kernel", CG_OUT_SKIP,
                                        "without a sandbox it would do harm");
-                else if (a->wanted)
-                        r = run_python(h, a, &attempts[i], err);
+                else
+                        r = run_python(h, a, err);
         }
         other_file(h, file);
         if (h->scene->bare)
@@ -612,20 +538,35 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
         const struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
         struct host h = { .scene = s, .list = l, .report = report, .signals = signals };
         struct cg_client *client = NULL;
-        char home[PATH_MAX];
-        int r;
+        cg_auto_free char *settings = NULL;
+        char path[PATH_MAX];
+        size_t due = cg_attempts_due(l, true), len;
+        int r = 0;
 
-        if (cg_attempts_due(l, true) == 0 && !any_wanted(l))
+        if (due == 0 && !any_wanted(l))
                 return 0;
         /* The supervisor's environment, which kernels must not see. */
-        setenv("HOME", cg_scene_path(s, "home", home), 1);
-        setenv("XDG_RUNTIME_DIR", cg_scene_path(s, "work/run", home), 1);
+        setenv("HOME", cg_scene_path(s, "home", path), 1);
+        setenv("XDG_RUNTIME_DIR", cg_scene_path(s, "work/run", path), 1);
         setenv("CELLGATE_SELFTEST_SECRET", s->secret, 1);
         if (cg_client_open(&opts, &client, err) < 0)
                 return -1;
-        r = s->bare ? 0 : with_settings(&h, client, err);
-        if (r == 0 && !s->bare)
-                r = without_settings(&h, client, err);
+        if (!s->bare && due) {
+                r = cg_read_file(cg_scene_path(s, "settings.json", path), 65536, &settings, &len, err);
+                if (r == 0)
+                        r = run_session(&h, client, settings, "kernel", err);
+        }
+        if (!s->bare && r == 0) {
+                /* Names are protected in a kernel that has no settings, too. */
+                cg_attempts_due(l, true);
+                due = 0;
+                for (size_t i = 0; i < l->n; i++) {
+                        l->v[i].due &= strcmp(l->v[i].group, "names") == 0;
+                        due += l->v[i].due;
+                }
+                if (due)
+                        r = run_session(&h, client, NULL, "default", err);
+        }
         if (r == 0)
                 r = from_within(&h, client, err);
         cg_buf_fini(&h.out);

@@ -25,36 +25,34 @@ static json_t *mark(const char *marks, const json_t *params)
         return json_pack("{s:[{s:s, s:s}]}", "content", "type", "text", "text", "marked");
 }
 
-static json_t *result_of(const char *marks, const char *method, const json_t *params)
-{
-        if (strcmp(method, "initialize") == 0)
-                return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
-                                 json_object_get(params, "protocolVersion"), "capabilities", "tools",
-                                 "serverInfo", "name", "cellgate-selftest", "version", "1");
-        if (strcmp(method, "tools/list") == 0)
-                return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark",
-                                 "description", "Leaves a mark.", "inputSchema", "type", "object",
-                                 "properties", "text", "type", "string", "required", "text");
-        return strcmp(method, "tools/call") == 0 ? mark(marks, params) : json_object();
-}
-
 static int answer(const char *marks, const char *line, size_t len)
 {
-        cg_auto_json json_t *ask = NULL, *reply = NULL;
+        cg_auto_json json_t *request = NULL, *reply = NULL;
         cg_auto_free char *text = NULL;
         const char *method;
+        const json_t *params;
+        json_t *result;
 
-        if (cg_json_object(line, len, "request", &ask, NULL) < 0 ||
-            !(method = json_string_value(json_object_get(ask, "method"))))
+        if (cg_json_object(line, len, "request", &request, NULL) < 0 ||
+            !(method = json_string_value(json_object_get(request, "method"))))
                 return -1;
-        if (!json_object_get(ask, "id"))
+        if (!json_object_get(request, "id"))
                 return 0;
-        reply = json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", json_object_get(ask, "id"), "result",
-                          result_of(marks, method, json_object_get(ask, "params")));
+        params = json_object_get(request, "params");
+        if (strcmp(method, "initialize") == 0)
+                result = json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
+                                   json_object_get(params, "protocolVersion"), "capabilities", "tools",
+                                   "serverInfo", "name", "cellgate-selftest", "version", "1");
+        else if (strcmp(method, "tools/list") == 0)
+                result = json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark",
+                                   "description", "Leaves a mark.", "inputSchema", "type", "object",
+                                   "properties", "text", "type", "string", "required", "text");
+        else
+                result = strcmp(method, "tools/call") == 0 ? mark(marks, params) : json_object();
+        reply = json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", json_object_get(request, "id"), "result",
+                          result);
         text = reply ? cg_json_text(reply, &len) : NULL;
-        if (!text || puts(text) < 0)
-                return -1;
-        return fflush(stdout);
+        return text && puts(text) >= 0 ? fflush(stdout) : -1;
 }
 
 int cg_selftest_mcp_main(const char *marks)

@@ -18,17 +18,6 @@
 
 #define MAX_OUTPUT (1u << 20) /* of a program of ours */
 
-bool cg_selftest_matches(const char *const *only, const char *name)
-{
-        if (!*only)
-                return true;
-        for (; *only; only++) {
-                if (fnmatch(*only, name, 0) == 0)
-                        return true;
-        }
-        return false;
-}
-
 static const struct {
         const char *word, *name, *say;
 } outcomes[CG_N_OUTCOMES] = {
@@ -48,40 +37,11 @@ static void print_json(json_t *o)
         json_decref(o);
 }
 
-static void line_json(const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
-{
-        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where, "group",
-                              a->group, "kind", a->allow ? "allow" : "deny", "what", a->what, "outcome",
-                              outcomes[o].name, "withoutSandbox", a->bare);
-
-        if (j && *a->layer)
-                json_object_set_new(j, "layer", json_string(a->layer));
-        if (j && *note)
-                json_object_set_new(j, "note", json_string(note));
-        print_json(j);
-}
-
-/* A note may come from hostile code inside: control characters are escaped. */
-static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where,
-                      enum cg_outcome o, const char *note)
-{
-        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS,
-             kernel = a->command && strcmp(where, "sandbox") != 0;
-        cg_auto_buf struct cg_buf safe = { .max = 16384 };
-
-        if (cg_text_render(&safe, note, strlen(note), 0, NULL) < 0)
-                return;
-        printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
-               (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name, outcomes[o].say,
-               safe.len ? ": " : "", safe.len ? safe.data : "");
-        if (bad)
-                printf("  (%s)", a->what);
-        printf("\n");
-}
-
 void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where,
                     enum cg_outcome o, const char *note)
 {
+        bool kernel = a->command && strcmp(where, "sandbox") != 0, bad;
+        cg_auto_buf struct cg_buf safe = { .max = 16384 };
         char tier[900];
 
         if (r->weak && o == CG_OUT_FAILS) {
@@ -90,10 +50,26 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
                 o = CG_OUT_SKIP;
         }
         r->n[o]++;
-        if (r->json)
-                line_json(a, where, o, note);
-        else if (!r->quiet || o == CG_OUT_HOLE || o == CG_OUT_FAILS)
-                line_text(r, a, where, o, note);
+        bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS;
+        if (r->json) {
+                json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where,
+                                      "group", a->group, "kind", a->allow ? "allow" : "deny", "what", a->what,
+                                      "outcome", outcomes[o].name, "withoutSandbox", a->bare);
+
+                if (j && *a->layer)
+                        json_object_set_new(j, "layer", json_string(a->layer));
+                if (j && *note)
+                        json_object_set_new(j, "note", json_string(note));
+                print_json(j);
+        } else if ((bad || !r->quiet) && cg_text_render(&safe, note, strlen(note), 0, NULL) == 0) {
+                /* A note may come from hostile code inside: control characters are escaped. */
+                printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
+                       (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name, outcomes[o].say,
+                       safe.len ? ": " : "", safe.len ? safe.data : "");
+                if (bad)
+                        printf("  (%s)", a->what);
+                printf("\n");
+        }
         fflush(stdout);
 }
 
@@ -137,32 +113,14 @@ int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
         return r == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : r;
 }
 
-static int parse_attempt(char *line, struct cg_attempt_line *a)
-{
-        char *field[7], *save = NULL;
-        size_t n = 0;
-
-        /* Fields may be empty: strsep(), not strtok(). */
-        for (save = line; save && n < CG_ARRAY_LEN(field); n++)
-                field[n] = strsep(&save, "\t");
-        if (n != CG_ARRAY_LEN(field))
-                return -1;
-        *a = (struct cg_attempt_line){ .name = field[0],
-                                       .group = field[1],
-                                       .allow = strcmp(field[2], "allow") == 0,
-                                       .layer = field[3],
-                                       .bare = field[4],
-                                       .inside = true,
-                                       .kernel = strcmp(field[5], "command") != 0,
-                                       .command = strcmp(field[5], "kernel") != 0,
-                                       .what = field[6] };
-        return 0;
-}
-
 static void add(struct cg_attempt_list *l, const struct cg_attempt_line *a, const char *const *only)
 {
-        l->v[l->n] = *a;
-        l->v[l->n++].wanted = cg_selftest_matches(only, a->name);
+        struct cg_attempt_line *to = &l->v[l->n++];
+
+        *to = *a;
+        to->wanted = !*only;
+        for (; *only && !to->wanted; only++)
+                to->wanted = fnmatch(*only, a->name, 0) == 0;
 }
 
 /* Common prefixes of names: "unix-*", "proxy-*". */
@@ -208,7 +166,6 @@ int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *t
                      const char *const *only, struct cg_err *err)
 {
         static char *const argv[] = { (char *)CG_SELFTEST_HELPER, (char *)"--list", NULL };
-        struct cg_attempt_line a;
         char *save = NULL;
         size_t lines = 0;
 
@@ -222,11 +179,27 @@ int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *t
         if (!l->v)
                 return cg_fail(err, CG_E_NOMEM, "attempts");
         for (char *line = strtok_r(l->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-                if (parse_attempt(line, &a) < 0)
+                struct cg_attempt_line a;
+                char *field[7], *rest = line;
+                size_t n = 0;
+
+                /* Fields may be empty: strsep(), not strtok(). */
+                for (; rest && n < CG_ARRAY_LEN(field); n++)
+                        field[n] = strsep(&rest, "\t");
+                if (n != CG_ARRAY_LEN(field))
                         return cg_fail(
                                 err, CG_E_PROTO,
                                 "%s lists its attempts in an unknown format: is cellgate installed completely?",
                                 CG_SELFTEST_HELPER);
+                a = (struct cg_attempt_line){ .name = field[0],
+                                              .group = field[1],
+                                              .allow = strcmp(field[2], "allow") == 0,
+                                              .layer = field[3],
+                                              .bare = field[4],
+                                              .inside = true,
+                                              .kernel = strcmp(field[5], "command") != 0,
+                                              .command = strcmp(field[5], "kernel") != 0,
+                                              .what = field[6] };
                 add(l, &a, only);
         }
         for (size_t t = 0; t < n_tables; t++)
@@ -263,29 +236,26 @@ struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l)
 }
 
 /* ---- lines from inside */
-struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name)
-{
-        for (size_t i = 0; i < l->n; i++) {
-                if (strcmp(l->v[i].name, name) == 0)
-                        return &l->v[i];
-        }
-        return NULL;
-}
-
 /* NAME <tab> OUTCOME <tab> NOTE */
 int cg_report_take(struct cg_report *r, struct cg_attempt_list *l, const char *where, char *line)
 {
         char *save = line, *name = strsep(&save, "\t"), *word = strsep(&save, "\t");
-        struct cg_attempt_line *a = cg_attempt_named(l, name);
         enum cg_outcome o = 0;
 
         while (word && o < CG_N_OUTCOMES && strcmp(outcomes[o].name, word) != 0)
                 o++;
-        if (!a || !word || !save || o == CG_N_OUTCOMES || !a->due)
+        if (!word || !save || o == CG_N_OUTCOMES)
                 return -1;
-        a->due = false;
-        cg_report_line(r, a, where, o, save);
-        return 0;
+        for (size_t i = 0; i < l->n; i++) {
+                struct cg_attempt_line *a = &l->v[i];
+
+                if (!a->due || strcmp(a->name, name) != 0)
+                        continue;
+                a->due = false;
+                cg_report_line(r, a, where, o, save);
+                return 0;
+        }
+        return -1;
 }
 
 size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel)
@@ -297,15 +267,6 @@ size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel)
                 a->due = a->wanted && a->inside && (kernel ? a->kernel : a->command);
                 n += a->due;
         }
-        return n;
-}
-
-size_t cg_attempts_left(const struct cg_attempt_list *l)
-{
-        size_t n = 0;
-
-        for (size_t i = 0; i < l->n; i++)
-                n += l->v[i].due;
         return n;
 }
 

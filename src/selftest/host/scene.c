@@ -151,6 +151,21 @@ int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         return cg_buf_addf(&s->text, err, "%s\n", line);
 }
 
+int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err)
+{
+        json_t *layer;
+        size_t i;
+
+        if (cg_buf_adds(out, "layers=", err) < 0)
+                return -1;
+        json_array_foreach(json_object_get(info, "layers"), i, layer)
+        {
+                if (json_is_string(layer) && cg_buf_addf(out, err, "%s ", json_string_value(layer)) < 0)
+                        return -1;
+        }
+        return cg_buf_adds(out, "proxy environment descriptors session\n", err);
+}
+
 static int write_file(const char *path, const char *content, struct cg_err *err)
 {
         cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -160,7 +175,7 @@ static int write_file(const char *path, const char *content, struct cg_err *err)
         return cg_write_all(fd, content, strlen(content), err);
 }
 
-static int make_links(const struct cg_scene *s, struct cg_err *err)
+static int make_files(const struct cg_scene *s, struct cg_err *err)
 {
         static const struct {
                 const char *target, *path;
@@ -173,20 +188,6 @@ static int make_links(const struct cg_scene *s, struct cg_err *err)
                 { "secret.txt", "work/link-secret", false },
         };
         char path[PATH_MAX], target[PATH_MAX];
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
-                cg_scene_path(s, links[i].path, path);
-                if ((links[i].hard ? link(cg_scene_path(s, links[i].target, target), path)
-                                   : symlink(links[i].target, path)) < 0)
-                        return cg_fail_errno(err, "selftest: %s", path);
-        }
-        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path)
-                                                                    : 0;
-}
-
-static int make_files(struct cg_scene *s, struct cg_err *err)
-{
-        char path[PATH_MAX];
         mode_t old = umask(022);
         int r = 0;
 
@@ -198,7 +199,16 @@ static int make_files(struct cg_scene *s, struct cg_err *err)
                         r = cg_fail_errno(err, "selftest: %s", path);
         }
         umask(old);
-        return r == 0 ? make_links(s, err) : r;
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
+                cg_scene_path(s, links[i].path, path);
+                if ((links[i].hard ? link(cg_scene_path(s, links[i].target, target), path)
+                                   : symlink(links[i].target, path)) < 0)
+                        return cg_fail_errno(err, "selftest: %s", path);
+        }
+        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path)
+                                                                    : 0;
 }
 
 /*
@@ -242,23 +252,13 @@ static int unix_socket(const struct cg_scene *s, const char *name, int type, int
         return r;
 }
 
-static const char *known_socket(void)
-{
-        static const char *const paths[] = { "/run/docker.sock", "/var/run/docker.sock",
-                                             "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket",
-                                             "/run/systemd/private" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(paths); i++) {
-                if (access(paths[i], W_OK) == 0)
-                        return paths[i];
-        }
-        return NULL;
-}
-
 static int make_sockets(struct cg_scene *s, struct cg_err *err)
 {
+        static const char *const known[] = { "/run/docker.sock", "/var/run/docker.sock",
+                                             "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket",
+                                             "/run/systemd/private" };
         char path[PATH_MAX], name[64];
-        const char *known = known_socket();
+        size_t i = 0;
 
         snprintf(name, sizeof(name), "@cellgate-selftest-%.16s", s->secret);
         if (unix_socket(s, "stream", SOCK_STREAM, &s->stream, err) < 0 ||
@@ -268,20 +268,22 @@ static int make_sockets(struct cg_scene *s, struct cg_err *err)
         s->fifo = open(cg_scene_path(s, "out/fifo", path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         if (s->fifo < 0)
                 return cg_fail_errno(err, "selftest: %s", path);
-        if (known && cg_scene_set(s, err, "unix_known=%s", known) < 0)
+        while (i < CG_ARRAY_LEN(known) && access(known[i], W_OK) < 0)
+                i++;
+        if (i < CG_ARRAY_LEN(known) && cg_scene_set(s, err, "unix_known=%s", known[i]) < 0)
                 return -1;
         return cg_scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s",
                             name);
 }
 
-/* Shared memory, queues and keys. What this Linux does not have is not there to be reached. */
+/* Shared memory, queues, a key, a terminal. Missing ones have their attempts skipped. */
 static int make_shared(struct cg_scene *s, struct cg_err *err)
 {
         struct mq_attr attr = { .mq_maxmsg = 1, .mq_msgsize = 64 };
         key_t key = (key_t)(0x43470000 | (getpid() & 0xffff));
         char name[64];
         void *p;
-        int fd;
+        int fd, slave;
 
         s->shm_id = shmget(key, 4096, IPC_CREAT | IPC_EXCL | 0600);
         s->msg_id = msgget(key, IPC_CREAT | IPC_EXCL | 0600);
@@ -299,56 +301,27 @@ static int make_shared(struct cg_scene *s, struct cg_err *err)
         s->mqueue = mq_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &attr);
         if (s->mqueue >= 0 && cg_scene_set(s, err, "mqueue=%s", name + 1) < 0)
                 return -1;
-        return cg_scene_set(s, err, "sysv_key=%ld\nshm=%s", (long)key, name + 1);
-}
+        if (cg_scene_set(s, err, "sysv_key=%ld\nshm=%s", (long)key, name + 1) < 0)
+                return -1;
 
-static int make_key(struct cg_scene *s, struct cg_err *err)
-{
         s->key = syscall(SYS_add_key, "user", KEY_NAME, s->secret, strlen(s->secret), KEY_SPEC_USER_KEYRING);
-        if (s->key < 0)
-                return 0; /* no keys here, or no more of them */
-        syscall(SYS_keyctl, KEYCTL_SETPERM, s->key, 0x3f3f0000);
-        syscall(SYS_keyctl, KEYCTL_LINK, s->key, KEY_SPEC_SESSION_KEYRING);
-        return cg_scene_set(s, err, "key=" KEY_NAME "\nkey_serial=%ld", s->key);
-}
+        if (s->key >= 0) {
+                syscall(SYS_keyctl, KEYCTL_SETPERM, s->key, 0x3f3f0000);
+                syscall(SYS_keyctl, KEYCTL_LINK, s->key, KEY_SPEC_SESSION_KEYRING);
+                if (cg_scene_set(s, err, "key=" KEY_NAME "\nkey_serial=%ld", s->key) < 0)
+                        return -1;
+        }
 
-static int make_terminal(struct cg_scene *s)
-{
-        int slave;
-
-        /* Without a terminal its attempts are skipped. */
         if (openpty(&s->terminal, &slave, s->terminal_name, NULL, NULL) < 0) {
                 s->terminal = -1;
                 return 0;
         }
         close(slave);
         fcntl(s->terminal, F_SETFD, FD_CLOEXEC);
-        return cg_scene_set(s, NULL, "terminal=%s", s->terminal_name);
+        return cg_scene_set(s, err, "terminal=%s", s->terminal_name);
 }
 
 /* ---- the canary */
-static int read_ports(struct cg_scene *s, struct cg_err *err)
-{
-        char buf[2000];
-        size_t n = 0;
-
-        while (n < sizeof(buf) - 1) {
-                ssize_t r = cg_wait_fd(s->canary_out, POLLIN, CANARY_START_MS, err) == 0
-                                    ? read(s->canary_out, buf + n, sizeof(buf) - 1 - n)
-                                    : -1;
-
-                if (r <= 0)
-                        return cg_fail(err, CG_E_CLOSED,
-                                       "selftest: the process that attempts are about did not start");
-                n += (size_t)r;
-                buf[n] = '\0';
-                if (n >= 4 && strcmp(buf + n - 4, "end\n") == 0)
-                        break;
-        }
-        buf[n - 4] = '\0';
-        return cg_buf_adds(&s->text, buf, err);
-}
-
 static int start_canary(struct cg_scene *s, struct cg_err *err)
 {
         char cwd[PATH_MAX], path[PATH_MAX], env[3][100];
@@ -362,6 +335,8 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
                                      .envp = envp,
                                      .cwd = cg_scene_path(s, "work", cwd),
                                      .die_with_parent = true };
+        char buf[2000];
+        size_t n = 0;
         int r;
 
         if (file < 0 || pipe2(in, O_CLOEXEC) < 0)
@@ -389,7 +364,23 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
                          "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli",
                          (int)s->canary.pid, s->secret, s->secret) < 0)
                 return -1;
-        return read_ports(s, err);
+
+        /* Its ports and addresses, up to the line "end". */
+        while (n < sizeof(buf) - 1) {
+                ssize_t got = cg_wait_fd(s->canary_out, POLLIN, CANARY_START_MS, err) == 0
+                                      ? read(s->canary_out, buf + n, sizeof(buf) - 1 - n)
+                                      : -1;
+
+                if (got <= 0)
+                        return cg_fail(err, CG_E_CLOSED,
+                                       "selftest: the process that attempts are about did not start");
+                n += (size_t)got;
+                buf[n] = '\0';
+                if (n >= 4 && strcmp(buf + n - 4, "end\n") == 0)
+                        break;
+        }
+        buf[n - 4] = '\0';
+        return cg_buf_adds(&s->text, buf, err);
 }
 
 /* A name in /etc/hosts that leads to loopback. It needs a dot: settings allow no others. */
@@ -430,40 +421,29 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
                                 .key = -1 };
         cg_buf_init(&s->text, SCENE_MAX);
         if (cg_random_hex(s->secret, 16, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 ||
-            make_sockets(s, err) < 0 || make_shared(s, err) < 0 || make_key(s, err) < 0 ||
-            make_terminal(s) < 0 || start_canary(s, err) < 0 || find_loopback_name(s, err) < 0)
+            make_sockets(s, err) < 0 || make_shared(s, err) < 0 || start_canary(s, err) < 0 ||
+            find_loopback_name(s, err) < 0)
                 return -1;
         return cg_scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80",
                             s->secret, cg_scene_path(s, "work/secret.txt", path));
 }
 
-/* The value of a parameter, up to the end of its line. */
-static const char *find(const struct cg_scene *s, const char *name, size_t *len)
-{
-        size_t n = strlen(name);
-
-        for (const char *line = s->text.data; line && *line;
-             line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-                if (strncmp(line, name, n) == 0 && line[n] == '=') {
-                        *len = strcspn(line + n + 1, "\n");
-                        return line + n + 1;
-                }
-        }
-        return NULL;
-}
-
 /* %A, %D: ports; %N: a name that leads to loopback, where the machine has one; %T: the tier. */
 static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, struct cg_err *err)
 {
-        size_t n = 0;
-        const char *v;
+        const char *name = what == 'A'   ? "\nport_allowed="
+                           : what == 'D' ? "\nport_denied="
+                                         : "\nloopback_name=";
+        const char *value = strstr(s->text.data, name);
+        int n;
 
         if (what == 'T')
                 return s->tier ? cg_buf_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
-        v = find(s, what == 'A' ? "port_allowed" : what == 'D' ? "port_denied" : "loopback_name", &n);
-        if (!v)
+        if (!value)
                 return 0;
-        return what == 'N' ? cg_buf_addf(out, err, ", \"%.*s\"", (int)n, v) : cg_buf_add(out, v, n, err);
+        value += strlen(name);
+        n = (int)strcspn(value, "\n");
+        return cg_buf_addf(out, err, what == 'N' ? ", \"%.*s\"" : "%.*s", n, value);
 }
 
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
@@ -522,27 +502,19 @@ void cg_scene_end(struct cg_scene *s)
 
 /* ---- the state after the run */
 
-static bool is_changed(const struct cg_scene *s, size_t i)
-{
-        cg_auto_free char *text = NULL;
-        char path[PATH_MAX];
-        size_t len;
-
-        if (strcmp(files[i].path, STRAY) == 0)
-                return false;
-        if (!files[i].content ||
-            cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
-                return files[i].content != NULL;
-        return strcmp(text, files[i].content) != 0;
-}
-
 static enum cg_outcome after_files(const struct cg_scene *s, char *note, size_t size)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++) {
-                if (is_changed(s, i)) {
-                        snprintf(note, size, "%s was changed", files[i].path);
-                        return CG_OUT_HOLE;
-                }
+                cg_auto_free char *text = NULL;
+                char path[PATH_MAX];
+                size_t len;
+
+                if (!files[i].content || strcmp(files[i].path, STRAY) == 0 ||
+                    (cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) == 0 &&
+                     strcmp(text, files[i].content) == 0))
+                        continue;
+                snprintf(note, size, "%s was changed", files[i].path);
+                return CG_OUT_HOLE;
         }
         return CG_OUT_HELD;
 }
@@ -606,34 +578,27 @@ static enum cg_outcome after_processes(const struct cg_scene *s, char *note, siz
         return CG_OUT_HOLE;
 }
 
-/* ---- the checks */
-typedef enum cg_outcome (*look_fn)(const struct cg_scene *s, char *note, size_t size);
-
 static const struct cg_attempt_line after_lines[] = {
-#define AFTER(n, l, w) \
+#define AFTER(name_, layer_, check_, what_) \
         { \
-                .name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true \
+                .name = name_, .group = "afterwards", .layer = layer_, .bare = "all", .what = what_, \
+                .command = true, .check = check_ \
         }
-        AFTER("after-files", "mount|landlock", "files outside and protected ones are as they were"),
-        AFTER("after-absent", "mount|landlock", "nothing was made where it must not be"),
-        AFTER("after-sockets", "seccomp", "nobody talked to the host's sockets and FIFOs"),
-        AFTER("after-processes", "pid", "no process outlived the sandbox"),
+        AFTER("after-files", "mount|landlock", after_files, "files outside and protected ones are unchanged"),
+        AFTER("after-absent", "mount|landlock", after_absent, "no file was made where that is denied"),
+        AFTER("after-sockets", "seccomp", after_sockets, "no data reached the host's sockets and FIFOs"),
+        AFTER("after-processes", "pid", after_processes, "no process outlived the sandbox"),
 #undef AFTER
 };
 const struct cg_attempt_table cg_attempts_after = { after_lines, CG_ARRAY_LEN(after_lines) };
 
 void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l)
 {
-        static const look_fn looks[] = { after_files, after_absent, after_sockets, after_processes };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(after_lines); i++) {
-                const struct cg_attempt_line *a = cg_attempt_named(l, after_lines[i].name);
+        for (size_t i = 0; i < l->n; i++) {
                 char note[PATH_MAX] = "";
-                enum cg_outcome o;
 
-                if (!a || !a->wanted)
+                if (!l->v[i].check || !l->v[i].wanted)
                         continue;
-                o = looks[i](s, note, sizeof(note));
-                cg_report_line(r, a, "sandbox", o, note);
+                cg_report_line(r, &l->v[i], "sandbox", l->v[i].check(s, note, sizeof(note)), note);
         }
 }

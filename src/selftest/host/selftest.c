@@ -68,7 +68,7 @@ struct selftest {
         struct cg_attempt_list attempts;
         struct cg_scene scene;
         sigset_t old_mask;
-        int signals; /* what would end this before it has cleaned up */
+        int signals; /* signalfd of those that end the run */
 };
 
 /* ---- layers of this machine's sandbox: attempts of missing layers are skipped */
@@ -83,25 +83,13 @@ static int find_layers(struct selftest *s, struct cg_err *err)
                                NULL };
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
-        cg_auto_buf struct cg_buf layers;
-        json_t *layer;
-        size_t i;
 
-        cg_buf_init(&layers, 4096);
         if (cg_selftest_output(argv, &text, err) < 0 ||
             cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
                 return -1;
-        json_array_foreach(json_object_get(o, "layers"), i, layer)
-        {
-                const char *name = json_string_value(layer);
-
-                if (name && cg_buf_addf(&layers, err, "%s ", name) < 0)
-                        return -1;
-        }
         s->weak = strcmp(json_string_value(json_object_get(o, "tier")) ?: "full", "landlock") == 0;
         s->report.weak = s->weak;
-        return cg_scene_set(&s->scene, err, "layers=%s proxy environment descriptors session",
-                            layers.data ? layers.data : "");
+        return cg_scene_add_layers(&s->scene.text, o, err);
 }
 
 /* ---- the run */
@@ -130,46 +118,37 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
         _exit(99);
 }
 
-/* The command, its environment, and the names of the attempts that are wanted. */
-static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
+/* Starts the program inside, with the names of the due attempts; @out: its standard output. */
+static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 {
-        static char *const in_sandbox[] = { (char *)(CG_BINDIR "/cellgate"), (char *)"sandbox",
-                                            (char *)"--settings", NULL, (char *)"--" };
-        char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
+        char settings[PATH_MAX], scene[PATH_MAX], folder[PATH_MAX], env[5][PATH_MAX + 100];
+        char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
+        char *const in_sandbox[] = { (char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings",
+                                     (char *)cg_scene_path(&s->scene, "settings.json", settings),
+                                     (char *)"--" };
+        cg_auto_free char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
+        const char *port = strstr(s->scene.text.data, "\nport_proxy=");
         size_t n = 0;
+        int fds[2];
 
-        if (!argv)
-                return NULL;
+        if (!argv || pipe2(fds, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
         if (!s->bare) {
                 memcpy(argv, in_sandbox, sizeof(in_sandbox));
-                argv[3] = (char *)cg_scene_path(&s->scene, "settings.json", path[0]);
                 n = CG_ARRAY_LEN(in_sandbox);
         }
         argv[n++] = (char *)CG_SELFTEST_HELPER;
-        argv[n++] = (char *)cg_scene_path(&s->scene, "scene", path[1]);
+        argv[n++] = (char *)cg_scene_path(&s->scene, "scene", scene);
         argv[n++] = (char *)"command";
         for (size_t i = 0; i < s->attempts.n; i++) {
                 if (s->attempts.v[i].due)
                         argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
         }
-        return argv;
-}
-
-static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
-{
-        char path[2][PATH_MAX], home[PATH_MAX], env[5][PATH_MAX + 100];
-        char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
-        cg_auto_free char **argv = command_of(s, path);
-        const char *port = strstr(s->scene.text.data, "\nport_proxy=");
-        int fds[2];
-
-        snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", home));
+        snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", folder));
         snprintf(env[1], sizeof(env[1]), "PATH=%.4000s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
-        snprintf(env[3], sizeof(env[3]), "XDG_RUNTIME_DIR=%s", cg_scene_path(&s->scene, "work/run", home));
+        snprintf(env[3], sizeof(env[3]), "XDG_RUNTIME_DIR=%s", cg_scene_path(&s->scene, "work/run", folder));
         snprintf(env[4], sizeof(env[4]), "HTTP_PROXY=http://127.0.0.1:%d", port ? atoi(port + 12) : 0);
-        if (!argv || pipe2(fds, O_CLOEXEC) < 0)
-                return cg_fail_errno(err, "pipe");
         *pid = fork();
         if (*pid == 0)
                 in_child(s, argv, envp, fds[1]);
@@ -182,29 +161,23 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
         return 0;
 }
 
-static int wait_for_line(const struct selftest *s, int fd, struct cg_err *err)
-{
-        struct pollfd fds[] = { { .fd = fd, .events = POLLIN }, { .fd = s->signals, .events = POLLIN } };
-        int n = poll(fds, CG_ARRAY_LEN(fds), LINE_MS);
-
-        if (n < 0)
-                return cg_fail_errno(err, "waiting for the attempts");
-        if (n == 0)
-                return cg_fail(err, CG_E_TIMEDOUT, "the attempts said nothing for a minute");
-        return fds[1].revents ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
-}
-
 static int read_lines(struct selftest *s, int fd, struct cg_err *err)
 {
+        struct pollfd fds[] = { { .fd = fd, .events = POLLIN }, { .fd = s->signals, .events = POLLIN } };
         char buf[8192];
         size_t n = 0;
 
         for (;;) {
+                int ready = poll(fds, CG_ARRAY_LEN(fds), LINE_MS);
                 ssize_t r;
                 char *eol;
 
-                if (wait_for_line(s, fd, err) < 0)
-                        return -1;
+                if (ready < 0)
+                        return cg_fail_errno(err, "waiting for the attempts");
+                if (ready == 0)
+                        return cg_fail(err, CG_E_TIMEDOUT, "no outcome of an attempt for a minute");
+                if (fds[1].revents)
+                        return cg_fail(err, CG_E_CLOSED, "interrupted");
                 r = read(fd, buf + n, sizeof(buf) - 1 - n);
                 if (r <= 0)
                         return 0;
@@ -213,7 +186,7 @@ static int read_lines(struct selftest *s, int fd, struct cg_err *err)
                 while ((eol = memchr(buf, '\n', n))) {
                         *eol = '\0';
                         if (cg_report_take(&s->report, &s->attempts, "sandbox", buf) < 0)
-                                return cg_fail(err, CG_E_PROTO, "the attempts said something else: %.100s",
+                                return cg_fail(err, CG_E_PROTO, "the attempts sent an unknown line: %.100s",
                                                buf);
                         n -= (size_t)(eol + 1 - buf);
                         memmove(buf, eol + 1, n);
@@ -247,7 +220,7 @@ static int run_command(struct selftest *s, struct cg_err *err)
 {
         char why[1100] = "the program that makes the attempts ended before this one";
         struct cg_err problem = { 0 };
-        size_t due = cg_attempts_due(&s->attempts, false);
+        size_t due = cg_attempts_due(&s->attempts, false), left = 0;
         int fd = -1, status = 0;
         pid_t pid = -1;
 
@@ -261,7 +234,9 @@ static int run_command(struct selftest *s, struct cg_err *err)
         }
         close(fd);
         waitpid(pid, &status, 0);
-        if (cg_attempts_left(&s->attempts) == due && !check_signals(s, err)) {
+        for (size_t i = 0; i < s->attempts.n; i++)
+                left += s->attempts.v[i].due;
+        if (left == due && !check_signals(s, err)) {
                 show_log(s);
                 return cg_fail(err, CG_E_STATE,
                                "the sandbox does not start (cellgate doctor says what is missing): %s", why);
@@ -272,39 +247,6 @@ static int run_command(struct selftest *s, struct cg_err *err)
 }
 
 /* ---- the command */
-static int apply(struct selftest *s, int id, const char *value, struct cg_err *err)
-{
-        switch (id) {
-        case ONLY:
-                if (s->n_only == MAX_PATTERNS)
-                        return cg_fail(err, CG_E_LIMIT, "more than %d times --only", MAX_PATTERNS);
-                s->only[s->n_only++] = value;
-                return 0;
-        case LIST:
-                s->list = true;
-                return 0;
-        case JSON:
-                s->report.json = true;
-                return 0;
-        case QUIET:
-                s->report.quiet = true;
-                return 0;
-        case TIER:
-                if (strlen(value) > 30 || value[strspn(value, "abcdefghijklmnopqrstuvwxyz:")])
-                        return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is no tier", value);
-                s->scene.tier = value;
-                return 0;
-        case BARE:
-                s->bare = true;
-                return 0;
-        case HELP:
-                s->help = true;
-                return 0;
-        default:
-                return cg_fail(err, CG_E_INVAL, "\"%s\": it takes options only; --help lists them", value);
-        }
-}
-
 static int read_options(struct selftest *s, int argc, char **argv, struct cg_err *err)
 {
         struct cg_optscan scan = {
@@ -314,31 +256,53 @@ static int read_options(struct selftest *s, int argc, char **argv, struct cg_err
         int id;
 
         while ((id = cg_opt_next(&scan, &value, err)) > 0) {
-                if (apply(s, id, value, err) < 0)
-                        return -1;
+                switch (id) {
+                case ONLY:
+                        if (s->n_only == MAX_PATTERNS)
+                                return cg_fail(err, CG_E_LIMIT, "more than %d times --only", MAX_PATTERNS);
+                        s->only[s->n_only++] = value;
+                        break;
+                case LIST:
+                        s->list = true;
+                        break;
+                case JSON:
+                        s->report.json = true;
+                        break;
+                case QUIET:
+                        s->report.quiet = true;
+                        break;
+                case TIER:
+                        if (strlen(value) > 30 || value[strspn(value, "abcdefghijklmnopqrstuvwxyz:")])
+                                return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is no tier", value);
+                        s->scene.tier = value;
+                        break;
+                case BARE:
+                        s->bare = true;
+                        break;
+                case HELP:
+                        s->help = true;
+                        break;
+                default:
+                        return cg_fail(err, CG_E_INVAL, "\"%s\": it takes options only; --help lists them",
+                                       value);
+                }
         }
         return id;
 }
 
-/* From here on signals must not end the process before it has cleaned up. */
-static int hold_signals(struct selftest *s, struct cg_err *err)
+static int run_all(struct selftest *s, struct cg_err *err)
 {
         sigset_t set;
 
+        /* From here on signals must not end the process before it has cleaned up. */
         sigemptyset(&set);
         sigaddset(&set, SIGINT);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
-        if (sigprocmask(SIG_BLOCK, &set, &s->old_mask) < 0)
+        if (sigprocmask(SIG_BLOCK, &set, &s->old_mask) < 0 ||
+            (s->signals = signalfd(-1, &set, SFD_CLOEXEC)) < 0)
                 return cg_fail_errno(err, "signals");
-        s->signals = signalfd(-1, &set, SFD_CLOEXEC);
-        return s->signals < 0 ? cg_fail_errno(err, "signals") : 0;
-}
 
-static int run_all(struct selftest *s, struct cg_err *err)
-{
-        if (hold_signals(s, err) < 0)
-                return -1;
         if (cg_scene_make(&s->scene, s->bare, err) < 0 || cg_scene_write_settings(&s->scene, err) < 0)
                 return -1;
         if (!s->bare && find_layers(s, err) < 0)
@@ -349,11 +313,6 @@ static int run_all(struct selftest *s, struct cg_err *err)
                 return -1;
         cg_scene_after(&s->scene, &s->report, &s->attempts);
         return 0;
-}
-
-static int fail(const struct cg_err *err)
-{
-        return cg_cli_fail("selftest", err);
 }
 
 int cg_cli_selftest(int argc, char **argv)
@@ -368,7 +327,7 @@ int cg_cli_selftest(int argc, char **argv)
         if (argc == 3 && strcmp(argv[1], "--mcp-server") == 0)
                 return cg_selftest_mcp_main(argv[2]);
         if (read_options(&s, argc, argv, &err) < 0)
-                return fail(&err);
+                return cg_cli_fail("selftest", &err);
         if (s.help)
                 return cg_cli_print(help);
         s.report.width = NAME_WIDTH;
@@ -382,5 +341,5 @@ int cg_cli_selftest(int argc, char **argv)
                         r = cg_report_sum(&s.report);
         }
         cg_attempts_free(&s.attempts);
-        return r < 0 ? fail(&err) : r;
+        return r < 0 ? cg_cli_fail("selftest", &err) : r;
 }

@@ -17,7 +17,12 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/proc.h"
+
+struct cg_scene;
+
+enum cg_outcome { CG_OUT_HELD, CG_OUT_HOLE, CG_OUT_WORKS, CG_OUT_FAILS, CG_OUT_SKIP, CG_N_OUTCOMES };
 
 /* One line of the report. */
 struct cg_attempt_line {
@@ -28,9 +33,13 @@ struct cg_attempt_line {
         bool inside;  /* made by the program inside */
         bool wanted;  /* matches --only */
         bool due;     /* started, and not reported yet */
+        /* From within a kernel's process: Python, and the number of calls that reach the tool. */
+        const char *python;
+        unsigned calls;
+        bool may_ask; /* an approval request is expected */
+        /* A check after the run: fills @note. */
+        enum cg_outcome (*check)(const struct cg_scene *s, char *note, size_t size);
 };
-
-enum cg_outcome { CG_OUT_HELD, CG_OUT_HOLE, CG_OUT_WORKS, CG_OUT_FAILS, CG_OUT_SKIP, CG_N_OUTCOMES };
 
 struct cg_report {
         bool json, quiet;
@@ -67,14 +76,11 @@ int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *t
 struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l);
 /* --list: the exit status. */
 int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r);
-struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name);
 /*
  * Marks the attempts that the program inside makes next, in a kernel or a command's sandbox.
  * Returns their number.
  */
 size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel);
-/* The number of these that have not been reported yet. */
-size_t cg_attempts_left(const struct cg_attempt_list *l);
 /*
  * Counts and prints a line of the program inside (changes @line). -1: it is not about a due
  * attempt.
@@ -113,6 +119,8 @@ void cg_scene_end(struct cg_scene *s);
 /* Adds parameters of the attempts. */
 int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
+/* Appends "layers=" and the layers of a sandbox, the array "layers" of @info, to @out. */
+int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err);
 /* DIR/@name into @buf, of PATH_MAX bytes. */
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf);
 /* The settings file of the sandbox; and the file of parameters, last, when they are complete. */
@@ -139,8 +147,5 @@ int cg_selftest_mcp_main(const char *marks);
  */
 int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals,
                        struct cg_err *err);
-
-/* @name matches one of the patterns, or there are none. */
-bool cg_selftest_matches(const char *const *only, const char *name);
 
 #endif

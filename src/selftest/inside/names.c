@@ -450,7 +450,7 @@ static void *swap_folders(void *data)
         return NULL;
 }
 
-/* Makes @path while @change runs, until @victim exists. @harmless is removed each time. */
+/* Makes @path while @change runs, until @victim exists. @harmless, if any, is removed each time. */
 static enum cg_verdict race(struct cg_try *t, void *(*change)(void *), const char *other, const char *path,
                             const char *harmless, const char *victim)
 {
@@ -466,7 +466,8 @@ static enum cg_verdict race(struct cg_try *t, void *(*change)(void *), const cha
         clock_gettime(CLOCK_MONOTONIC, &start);
         for (; cg_race_goes_on(&start) && !hole; tries++) {
                 cg_make(path);
-                unlink(harmless);
+                if (harmless)
+                        unlink(harmless);
                 hole = lstat(victim, &st) == 0;
         }
         over = true;
@@ -479,7 +480,7 @@ static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
 {
         make_parents("names/race/x");
         snprintf(flipping, sizeof(flipping), "names/race/_bashrc");
-        return race(t, flip, ".bashrc", flipping, "names/race/_bashrc", "names/race/.bashrc");
+        return race(t, flip, ".bashrc", flipping, NULL, "names/race/.bashrc");
 }
 
 static enum cg_verdict race_folder(struct cg_try *t, const struct cg_attempt *a)
