@@ -47,8 +47,6 @@
  * over it.
  */
 #define CG_MAX_NAME 256
-/* Messages in one direction between two of our processes before the sender must wait. */
-#define CG_ZMQ_HWM 64
 
 /* ---- limits of a sandbox ---- */
 

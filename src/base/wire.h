@@ -1,7 +1,6 @@
 /*
- * Messages between our processes. One table for each wire says a message's number, name, who may
- * send it and how large it may be. The enum and the checks come from it; a test compares it with
- * docs/wire.md.
+ * Messages between our processes. A table for each wire has a message's number, name, senders and
+ * limits. The enums and the checks are made from it, and a test compares it with docs/wire.md.
  *
  * On the wire a message is a ZeroMQ multipart: a header frame of 24 bytes (little endian), a body
  * frame (JSON object text or empty), and up to CG_MAX_FRAMES - 1 raw frames that are relayed
@@ -13,7 +12,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <zmq.h>
 #include "base/err.h"
 #include "base/ceilings.h"
 
@@ -160,28 +158,45 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 /* Version of all wires together: supervisor and library must agree. */
 #define CG_WIRE_VERSION 3
 
+struct cg_bytes {
+        const void *data;
+        size_t len;
+};
+
+/*
+ * The bytes of a received frame, shared by reference; a NUL follows them. NULL is a frame of no
+ * bytes. The count is not atomic: all references to a frame belong to one thread at a time.
+ */
+struct cg_frame {
+        size_t len;
+        unsigned refs;
+        char data[];
+};
+
+/* Uninitialized bytes, with one reference. NULL when out of memory. */
+struct cg_frame *cg_frame_new(size_t len);
+struct cg_frame *cg_frame_ref(struct cg_frame *f);
+/* Drops a reference. NULL is a no-op. Returns NULL. */
+struct cg_frame *cg_frame_unref(struct cg_frame *f);
+
+static inline struct cg_bytes cg_frame_bytes(const struct cg_frame *f)
+{
+        return f ? (struct cg_bytes){ f->data, f->len } : (struct cg_bytes){ "", 0 };
+}
+
 struct cg_msg {
         const struct cg_msg_spec *spec; /* NULL: nothing received */
         uint16_t type;
         uint16_t flags;
-        /* number of the session; 0 where the connection says it or there is none */
+        /* number of the session; 0 where the connection identifies it or there is none */
         uint64_t session;
         uint64_t id;     /* cell, request, call or approval: see docs/wire.md */
         size_t n_frames; /* body and raw frames */
-        zmq_msg_t frames[CG_MAX_FRAMES];
+        struct cg_frame *frames[CG_MAX_FRAMES];
 };
 
 #define CG_MSG_EMPTY ((struct cg_msg){ .spec = NULL })
 
-/*
- * Receives one message without blocking and checks it against the table: length, version, wire,
- * type, may @sender send it, sizes, number of frames.
- * Return: 0; CG_TIMEOUT when none waits; CG_E_PROTO when the message breaks a rule (it has been
- *         read and dropped: end that peer); CG_E_SYS.
- * *m: the message (caller: cg_msg_fini()). Threads: the socket's.
- */
-int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_msg *m,
-                struct cg_err *err);
 void cg_msg_fini(struct cg_msg *m);
 #define cg_auto_msg CG_CLEANUP(cg_msg_fini)
 
@@ -190,11 +205,6 @@ const char *cg_msg_body(const struct cg_msg *m, size_t *len);
 const char *cg_msg_raw(const struct cg_msg *m, size_t i, size_t *len);
 /* The body as an object: CG_E_PROTO when it is not one. An empty body is {}. */
 int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err);
-
-struct cg_bytes {
-        const void *data;
-        size_t len;
-};
 
 /* A message to send: header fields, and the body as text (borrowed). */
 struct cg_out {
@@ -213,37 +223,22 @@ struct cg_out {
 };
 
 /*
- * Sends without blocking. Return: 0; CG_TIMEOUT when the queue to the peer is full (nothing was
- * sent: wait for ZMQ_POLLOUT); CG_E_LIMIT when the message is over its own table's limits;
- * CG_E_SYS.
- */
-int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_out *out, struct cg_err *err);
-/* The same with a JSON body; takes @body (even when it fails). */
-int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_out *out, json_t *body,
-                     struct cg_err *err);
-
-/*
- * The same checks for who reads frames without a ZeroMQ socket, in this order: cg_msg_start() with
- * the header frame, then for each frame, before it is read, cg_msg_check_frame(): the @index-th (0
- * is the body) of @size bytes after raw frames of @raw_before bytes together; @more says whether
- * another follows. 0, or CG_E_PROTO.
+ * For readers of frames, in this order: cg_msg_start() with the header frame, then
+ * cg_msg_check_frame() for each frame before it is read: the @index-th (0 is the body) of @size
+ * bytes after raw frames of @raw_before bytes together; @more: another frame follows.
+ * Return: 0, or CG_E_PROTO when the message breaks a rule of the table: version, wire, type, may
+ * @sender send it, sizes, number of frames.
  */
 #define CG_WIRE_HEADER 24
 int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header,
                  size_t len, struct cg_err *err);
 int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more,
                        struct cg_err *err);
-/* The same for writers of frames: checks the message and makes its header. */
+/*
+ * For writers of frames: checks the message and makes its header. CG_E_LIMIT: the message is over
+ * its own table's limits.
+ */
 int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER],
                   struct cg_err *err);
-
-/* A socket with our defaults: HWM, linger 0, MAXMSGSIZE. NULL and *err when it cannot be made. */
-void *cg_zmq_socket(void *ctx, int type, struct cg_err *err);
-/*
- * Binds a socket onto a listening AF_UNIX descriptor made by cg_listen_unix() for @path (takes
- * @fd).
- */
-int cg_zmq_bind_fd(void *sock, int fd, const char *path, struct cg_err *err);
-int cg_zmq_connect(void *sock, const char *path, struct cg_err *err);
 
 #endif

@@ -23,6 +23,8 @@
 /* Writes to one connection before the others are served, and pieces in one write. */
 #define BURST  32
 #define PIECES 64
+/* Frames from this size on are not copied into the queued message when its owner keeps them. */
+#define BIG ((size_t)16 << 10)
 /* Cost of a queued message in addition to its bytes, so that empty messages are bounded too. */
 #define OUT_COST 256
 /* Flags and length of the longest frame head. */
@@ -165,7 +167,7 @@ static void add_bytes(struct cg_zconn_out *o, const void *data, size_t len)
 
 static bool is_kept(const struct cg_zconn_out *o, size_t len)
 {
-        return o->release && len >= CG_ZCONN_BIG;
+        return o->release && len >= BIG;
 }
 
 static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool more)
@@ -208,7 +210,7 @@ static struct cg_zconn_out *out_new(const struct frames *f, void (*release)(void
         struct cg_zconn_out *o;
 
         for (size_t i = 0; i < f->n; i++)
-                room += HEAD_MAX + (release && f->list[i].len >= CG_ZCONN_BIG ? 0 : f->list[i].len);
+                room += HEAD_MAX + (release && f->list[i].len >= BIG ? 0 : f->list[i].len);
         o = malloc(sizeof(*o) + n * sizeof(o->pieces[0]) + room);
         if (!o)
                 return NULL;
@@ -246,7 +248,7 @@ int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(v
 
 struct moved {
         size_t n;
-        zmq_msg_t frames[];
+        struct cg_frame *frames[];
 };
 
 static void release_moved(void *owner)
@@ -254,7 +256,7 @@ static void release_moved(void *owner)
         struct moved *v = owner;
 
         for (size_t i = 0; i < v->n; i++)
-                zmq_msg_close(&v->frames[i]);
+                cg_frame_unref(v->frames[i]);
         free(v);
 }
 
@@ -269,11 +271,8 @@ int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "message");
         for (v->n = 0; v->n < n; v->n++) {
-                zmq_msg_t *f = &v->frames[v->n];
-
-                zmq_msg_init(f);
-                zmq_msg_move(f, &m->frames[v->n + 1]);
-                more[v->n] = (struct cg_bytes){ zmq_msg_data(f), zmq_msg_size(f) };
+                v->frames[v->n] = CG_STEAL(m->frames[v->n + 1]);
+                more[v->n] = cg_frame_bytes(v->frames[v->n]);
         }
         o.has_raw = n > 0;
         o.raw = n ? more[0].data : NULL;
@@ -284,7 +283,7 @@ int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_
         if (r == 0)
                 return 0;
         for (size_t i = 0; i < n; i++)
-                zmq_msg_move(&m->frames[i + 1], &v->frames[i]);
+                m->frames[i + 1] = CG_STEAL(v->frames[i]);
         release_moved(v);
         return r;
 }
@@ -319,9 +318,9 @@ static void frame_done(struct cg_zconn *c, int *messages)
 
 static unsigned char *missing(struct cg_zconn *c)
 {
-        zmq_msg_t *f = &c->msg.frames[c->msg.n_frames - 1];
+        struct cg_frame *f = c->msg.frames[c->msg.n_frames - 1];
 
-        return (unsigned char *)zmq_msg_data(f) + (zmq_msg_size(f) - c->left);
+        return (unsigned char *)f->data + (f->len - c->left);
 }
 
 static int parse_greeting(struct cg_zconn *c, const unsigned char *p, size_t n, struct cg_err *err)
@@ -355,28 +354,6 @@ static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, s
         return 1;
 }
 
-static void free_big(void *data, void *hint)
-{
-        (void)hint;
-        free(data);
-}
-
-static int frame_new(zmq_msg_t *f, size_t size)
-{
-        unsigned char *p;
-
-        if (size < CG_ZCONN_BIG)
-                return zmq_msg_init_size(f, size);
-        p = malloc(size + 1);
-        if (!p)
-                return -1;
-        p[size] = '\0';
-        if (zmq_msg_init_data(f, p, size, free_big, NULL) == 0)
-                return 0;
-        free(p);
-        return -1;
-}
-
 static int start_frame(struct cg_zconn *c, size_t size, bool more, struct cg_err *err)
 {
         struct cg_msg *m = &c->msg;
@@ -384,7 +361,8 @@ static int start_frame(struct cg_zconn *c, size_t size, bool more, struct cg_err
 
         if (r < 0)
                 return r;
-        if (frame_new(&m->frames[m->n_frames], size) < 0)
+        m->frames[m->n_frames] = size ? cg_frame_new(size) : NULL;
+        if (size && !m->frames[m->n_frames])
                 return cg_fail(err, CG_E_NOMEM, "message of %zu bytes", size);
         if (m->n_frames)
                 c->raw_total += size;

@@ -1,13 +1,13 @@
 /*
- * A connection between two of our processes that speaks ZMTP 3 (NULL), without a loop or a thread
- * of its own: whoever has it waits for its socket, reads and writes. libzmq's DEALER understands
- * it.
+ * A connection between two of our processes that speaks ZMTP 3 (NULL) as a DEALER, without a loop
+ * or a thread of its own: its owner waits for the socket, reads and writes. libzmq's DEALER can
+ * talk to it.
  *
- * Not libzmq itself, because libzmq bounds each frame, and messages that are complete, but not a
- * message that never ends: it would keep all of its frames. Here the wire's table is asked about
- * every frame before memory is taken for it, there is one message at a time, and what nobody takes
- * stays in the socket. And since libzmq hands each message to a thread of its own and back, which
- * takes longer than all the rest of its way.
+ * libzmq is not used because it bounds each frame, and complete messages, but not a message that
+ * never ends: it would keep all of its frames. Here every frame is checked against the wire's table
+ * before memory is allocated for it, there is one message at a time, and bytes that nobody takes
+ * stay in the socket. libzmq also hands each message to a thread of its own and back, which takes
+ * longer than all other steps together.
  *
  * Threads: one may read while another writes; each of the two sides needs a lock where several
  *          threads use it.
@@ -20,24 +20,19 @@
 #include "base/err.h"
 #include "base/wire.h"
 
-/*
- * Frames from this size on have a NUL behind their bytes, so that text in them need not be copied.
- */
-#define CG_ZCONN_BIG ((size_t)16 << 10)
-
 enum cg_zconn_state { CG_ZCONN_GREETING, CG_ZCONN_HANDSHAKE, CG_ZCONN_OPEN };
 
 struct cg_zconn;
 
 struct cg_zconn_ops {
         /*
-         * A message, checked against the table. The frames may be moved out of *m; what is left is
+         * A message, checked against the table. Frames may be moved out of *m; the others are
          * dropped afterwards.
          */
         void (*on_msg)(struct cg_zconn *c, struct cg_msg *m);
         /*
          * Once, when nothing more will be read: CG_E_PROTO, the peer broke a rule; CG_E_CLOSED, it
-         * closed its end (everything before was handed out); CG_E_NOMEM or CG_E_SYS.
+         * closed its end (everything before was delivered); CG_E_NOMEM or CG_E_SYS.
          */
         void (*on_end)(struct cg_zconn *c, const struct cg_err *err);
 };
@@ -51,8 +46,8 @@ struct cg_zconn {
         /* reading */
         enum cg_zconn_state state;
         bool serving, again, drained, ended;
-        bool paused;       /* set by its owner: nothing is handed out */
-        unsigned char *in; /* what was read and not used yet: in_pos to in_len */
+        bool paused;       /* set by its owner: nothing is delivered */
+        unsigned char *in; /* bytes read and not parsed yet: in_pos to in_len */
         size_t in_pos, in_len;
         struct cg_msg msg; /* under construction */
         bool has_header, more;
@@ -60,7 +55,7 @@ struct cg_zconn {
         size_t raw_total; /* bytes of its raw frames */
 
         /* writing */
-        /* the handshake is done: messages may follow. libzmq loses what comes together with it */
+        /* the handshake is done: messages may follow. libzmq loses those that come with it */
         bool open;
         bool greeting; /* our part of the handshake has not been written completely */
         bool deaf;     /* the peer reads no more */
@@ -80,8 +75,8 @@ int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsign
 void cg_zconn_fini(struct cg_zconn *c);
 
 /*
- * Hands out up to @budget messages (and, if @count_reads, reads as many times). c->again
- * afterwards: there may be more that the socket will not tell of.
+ * Delivers up to @budget messages (and, if @count_reads, reads as many times). c->again afterwards:
+ * there may be more, which poll() does not report.
  */
 void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads);
 
@@ -98,12 +93,9 @@ int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(v
 int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_msg *m, struct cg_err *err);
 /* Writes what the socket takes. */
 void cg_zconn_flush(struct cg_zconn *c);
-/*
- * After reading, and with the writing side's lock: once the handshake is done it lets the messages
- * follow.
- */
+/* After reading, with the writing side's lock: sends queued messages once the handshake is done. */
 void cg_zconn_opened(struct cg_zconn *c);
-/* Is there something to write, when the socket has room? */
+/* True if there are bytes to write once the socket has room. */
 bool cg_zconn_wants_out(const struct cg_zconn *c);
 /* Drops what waits to be written. */
 void cg_zconn_drop(struct cg_zconn *c);

@@ -87,25 +87,18 @@ static bool is_utf8(const char *p, size_t len)
         return true;
 }
 
-/*
- * The first raw frame's bytes, with a NUL behind them: a large frame itself (CG_ZCONN_BIG), else a
- * copy. NULL: out of memory.
- */
+/* The first raw frame's bytes, which a NUL follows. The event holds the frame. */
 static char *take_frame(struct cg_event *e, struct cg_msg *m, size_t *len)
 {
-        const char *p = cg_msg_raw(m, 0, len);
-
-        if (*len < CG_ZCONN_BIG)
-                return copy(p, *len);
-        zmq_msg_init(&e->held);
-        zmq_msg_move(&e->held, &m->frames[1]);
-        e->holds = true;
-        return zmq_msg_data(&e->held);
+        if (m->n_frames > 1)
+                e->held = CG_STEAL(m->frames[1]);
+        *len = e->held ? e->held->len : 0;
+        return e->held ? e->held->data : copy("", 0);
 }
 
 static void free_text(struct cg_event *e, char *text)
 {
-        if (!e->holds || text != zmq_msg_data(&e->held))
+        if (!e->held || text != e->held->data)
                 free(text);
 }
 
@@ -174,10 +167,8 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
         if (!n)
                 return true;
         e->buffers = calloc(n, sizeof(*e->buffers));
-        for (; e->buffers && e->n_buffers < n; e->n_buffers++) {
-                zmq_msg_init(&e->buffers[e->n_buffers]);
-                zmq_msg_move(&e->buffers[e->n_buffers], &m->frames[e->n_buffers + 2]);
-        }
+        for (; e->buffers && e->n_buffers < n; e->n_buffers++)
+                e->buffers[e->n_buffers] = CG_STEAL(m->frames[e->n_buffers + 2]);
         return e->buffers != NULL;
 }
 
@@ -204,14 +195,12 @@ static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
         cg_auto_json json_t *o = NULL;
-        const char *args;
         struct cg_err err;
 
         if (cg_msg_json(m, &o, &err) < 0)
                 return false;
         if (e->type == CG_EVENT_APPROVAL_REQUEST) {
-                args = cg_msg_raw(m, 0, &e->args_len);
-                e->args = copy(args, e->args_len);
+                e->args = take_frame(e, m, &e->args_len);
                 e->server = strdup(str(o, "server"));
                 e->tool = strdup(str(o, "tool"));
                 e->approval = m->id;
@@ -297,7 +286,7 @@ struct cg_event *cg_event_from_message(struct cg_msg *m)
                 return NULL;
         e->type = types[i].type;
         for (size_t f = 0; f < m->n_frames; f++)
-                e->cost += zmq_msg_size(&m->frames[f]);
+                e->cost += cg_frame_bytes(m->frames[f]).len;
         e->cost += 64;
         return fill(e, m) ? e : cg_event_free(e);
 }
@@ -308,13 +297,12 @@ CG_API struct cg_event *cg_event_free(struct cg_event *e)
                 return NULL;
         free_text(e, e->text);
         free_text(e, e->json);
-        if (e->holds)
-                zmq_msg_close(&e->held);
-        free(e->args);
+        free_text(e, e->args);
+        cg_frame_unref(e->held);
         free(e->server);
         free(e->tool);
         for (size_t i = 0; i < e->n_buffers; i++)
-                zmq_msg_close(&e->buffers[i]);
+                cg_frame_unref(e->buffers[i]);
         free(e->buffers);
         json_decref(e->parsed);
         free(e);
@@ -390,9 +378,13 @@ CG_API size_t cg_event_n_buffers(const struct cg_event *e)
 
 CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *len)
 {
+        struct cg_bytes b = { NULL, 0 };
+
+        if (i < e->n_buffers)
+                b = cg_frame_bytes(e->buffers[i]);
         if (len)
-                *len = i < e->n_buffers ? zmq_msg_size(&e->buffers[i]) : 0;
-        return i < e->n_buffers ? zmq_msg_data(&e->buffers[i]) : NULL;
+                *len = b.len;
+        return b.data;
 }
 
 CG_API int cg_event_refused(const struct cg_event *e)

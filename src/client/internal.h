@@ -35,11 +35,10 @@ struct cg_event {
         char *args;
         size_t args_len;
         char *server, *tool;
-        zmq_msg_t *buffers;
+        struct cg_frame **buffers;
         size_t n_buffers;
-        zmq_msg_t held; /* the large frame that text or json points into */
-        bool holds;
-        json_t *parsed; /* of json, made by the first cg_event_mime() */
+        struct cg_frame *held; /* the frame that text, json or args points into; NULL: none */
+        json_t *parsed;        /* of json, made by the first cg_event_mime() */
 };
 
 /* A request that a thread waits for. Lives on that thread's stack; guarded by cg_client.lock. */

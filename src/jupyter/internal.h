@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 #include "base/confirm.h"
-#include "base/loop.h"
+#include "jupyter/loop.h"
 #include "cellgate.h"
 #include "jupyter/connection.h"
 #include "jupyter/front.h"

@@ -6,7 +6,7 @@
 #define CG_JUPYTER_IOPUB_H
 
 #include <stdint.h>
-#include "base/loop.h"
+#include "jupyter/loop.h"
 #include "base/log.h"
 #include "jupyter/message.h"
 

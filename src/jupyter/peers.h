@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <zmq.h>
 #include "base/log.h"
-#include "base/loop.h"
+#include "jupyter/loop.h"
 
 /* Limit of connections of one channel. Further ones are closed. */
 #define CG_PEERS_MAX 512u

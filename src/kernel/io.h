@@ -75,7 +75,7 @@ struct cg_request {
         bool offer;                                    /* a comm message that only a waiting cell takes */
         char type[40];                                 /* of another request: "complete_request" */
         size_t n_frames;
-        zmq_msg_t frames[];
+        struct cg_frame *frames[];
 };
 
 /* @serve serves the control shell, in a thread that is started with its first request. */

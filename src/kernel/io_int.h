@@ -41,17 +41,15 @@ struct cg_wait {
         char status[24];
         bool eof;
         bool has_raw;
-        zmq_msg_t raw;
+        struct cg_frame *raw;
 };
 
 struct tool_out {
         struct tool_out *next;
         uint16_t type;
         uint64_t id;
-        char *body;
-        size_t body_len;
-        void *args;
-        size_t args_len;
+        size_t body_len, args_len;
+        char bytes[]; /* the body, then the arguments of a CALL */
 };
 
 struct capture { /* one of the two pipes */
@@ -186,7 +184,6 @@ void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id);
 /* io_waits.c */
 /* The cell's reply ends its questions: threads that wait for an answer get the end of file. */
 void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
-void cg_tool_out_free(struct tool_out *t);
 
 /* io_receive.c */
 /* One attempt to interrupt the main shell. @again: not the first one for this interrupt. */

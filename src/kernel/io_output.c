@@ -2,6 +2,7 @@
 #include "kernel/io_int.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include "base/util.h"
 
@@ -273,14 +274,13 @@ bool cg_io_send_calls(struct cg_io *io)
                         break;
                 out = (struct cg_out){ .type = t->type,
                                        .id = t->id,
-                                       .body = t->body,
+                                       .body = t->bytes,
                                        .body_len = t->body_len,
-                                       .raw = t->args,
+                                       .raw = t->bytes + t->body_len,
                                        .raw_len = t->args_len,
-                                       .has_raw = t->args != NULL };
-                if (cg_zconn_put(c, &out, NULL, NULL, NULL) != 0)
+                                       .has_raw = t->type == CG_TOOL_CALL };
+                if (cg_zconn_put(c, &out, free, t, NULL) != 0)
                         _exit(EXIT_PROTOCOL);
-                cg_tool_out_free(t);
                 cg_zconn_flush(c);
         }
         return cg_zconn_wants_out(c);

@@ -16,8 +16,7 @@
 static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
 {
         if (m->n_frames > 1) {
-                zmq_msg_init(&w->raw);
-                zmq_msg_move(&w->raw, &m->frames[1]);
+                w->raw = CG_STEAL(m->frames[1]);
                 w->has_raw = true;
         }
         w->done = true;
@@ -262,9 +261,10 @@ void cg_io_calls_lost(struct cg_io *io)
                 if (w->kind != WAIT_CALL || w->done || w->call > io->sent_call)
                         continue;
                 snprintf(w->status, sizeof(w->status), "failed");
-                w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
-                if (w->has_raw)
-                        memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
+                w->raw = cg_frame_new(sizeof(text) - 1);
+                w->has_raw = true;
+                if (w->raw)
+                        memcpy(w->raw->data, text, sizeof(text) - 1);
                 w->done = true;
                 cg_io_event_set(w->fd);
         }

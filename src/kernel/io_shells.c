@@ -111,17 +111,15 @@ struct cg_request *cg_request_new(struct cg_msg *m, enum cg_request_kind kind, s
         }
         req->kind = kind;
         req->id = m ? m->id : 0;
-        for (; req->n_frames < n; req->n_frames++) {
-                zmq_msg_init(&req->frames[req->n_frames]);
-                zmq_msg_move(&req->frames[req->n_frames], &m->frames[req->n_frames + 1]);
-        }
+        for (; req->n_frames < n; req->n_frames++)
+                req->frames[req->n_frames] = CG_STEAL(m->frames[req->n_frames + 1]);
         return req;
 }
 
 struct cg_request *cg_request_free(struct cg_request *req)
 {
         for (size_t i = 0; req && i < req->n_frames; i++)
-                zmq_msg_close(&req->frames[i]);
+                cg_frame_unref(req->frames[i]);
         free(req);
         return NULL;
 }

@@ -48,39 +48,17 @@ int cg_wait_once(struct cg_wait *w)
         return done ? 0 : CG_TIMEOUT;
 }
 
-void cg_tool_out_free(struct tool_out *t)
-{
-        free(t->body);
-        free(t->args);
-        free(t);
-}
-
-static void *copy(const void *p, size_t len)
-{
-        void *c = malloc(len ? len : 1);
-
-        if (c && len)
-                memcpy(c, p, len);
-        return c;
-}
-
 static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
                             const void *args, size_t args_len, struct cg_err *err)
 {
-        struct tool_out *t = calloc(1, sizeof(*t));
+        struct tool_out *t = malloc(sizeof(*t) + body_len + args_len);
 
         if (!t)
                 return cg_fail(err, CG_E_NOMEM, "tool call");
-        t->type = type;
-        t->id = id;
-        t->body = copy(body, body_len);
-        t->body_len = body_len;
-        t->args = args ? copy(args, args_len) : NULL;
-        t->args_len = args_len;
-        if (!t->body || (args && !t->args)) {
-                cg_tool_out_free(t);
-                return cg_fail(err, CG_E_NOMEM, "tool call");
-        }
+        *t = (struct tool_out){ .type = type, .id = id, .body_len = body_len, .args_len = args_len };
+        memcpy(t->bytes, body, body_len);
+        if (args_len)
+                memcpy(t->bytes + body_len, args, args_len);
         if (io->tool_tail)
                 io->tool_tail->next = t;
         else
@@ -125,8 +103,7 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                 cg_io_end_waits_locked(w->io, WAIT_TURN);
         }
         pthread_mutex_unlock(&w->io->lock);
-        if (w->has_raw)
-                zmq_msg_close(&w->raw);
+        cg_frame_unref(w->raw);
         close(w->fd);
         free(w);
         return NULL;
@@ -244,11 +221,13 @@ void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell)
 
 const char *cg_wait_text(const struct cg_wait *w, size_t *len)
 {
+        struct cg_bytes text = cg_frame_bytes(w->raw);
+
         *len = 0;
         if (w->eof || !w->has_raw)
                 return NULL;
-        *len = zmq_msg_size(&w->raw);
-        return zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw);
+        *len = text.len;
+        return text.data;
 }
 
 int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len,
@@ -290,7 +269,9 @@ int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *
 
 const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len)
 {
-        *data = w->has_raw ? zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw) : "";
-        *len = w->has_raw ? zmq_msg_size(&w->raw) : 0;
+        struct cg_bytes content = cg_frame_bytes(w->raw);
+
+        *data = content.data;
+        *len = content.len;
         return w->status;
 }

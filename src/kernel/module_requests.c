@@ -108,8 +108,8 @@ static PyObject *frames_tuple(struct cg_request *req, size_t first)
         PyObject *ret = PyTuple_New((Py_ssize_t)n);
 
         for (size_t i = 0; ret && i < n; i++) {
-                zmq_msg_t *f = &req->frames[first + i];
-                PyObject *b = PyBytes_FromStringAndSize(zmq_msg_data(f), (Py_ssize_t)zmq_msg_size(f));
+                struct cg_bytes f = cg_frame_bytes(req->frames[first + i]);
+                PyObject *b = PyBytes_FromStringAndSize(f.data, (Py_ssize_t)f.len);
 
                 if (!b)
                         Py_CLEAR(ret);
@@ -122,10 +122,12 @@ static PyObject *frames_tuple(struct cg_request *req, size_t first)
 /* A cell's code, or the type of another request. */
 static PyObject *request_text(struct cg_request *req)
 {
+        struct cg_bytes code;
+
         if (req->kind != CG_REQUEST_CELL || !req->n_frames)
                 return PyUnicode_FromString(req->type);
-        return PyUnicode_DecodeUTF8(zmq_msg_data(&req->frames[0]), (Py_ssize_t)zmq_msg_size(&req->frames[0]),
-                                    "replace");
+        code = cg_frame_bytes(req->frames[0]);
+        return PyUnicode_DecodeUTF8(code.data, (Py_ssize_t)code.len, "replace");
 }
 
 static PyObject *request_tuple(struct cg_request *req)

@@ -149,20 +149,28 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                        struct cg_err *err)
 {
         struct cg_mcp_req *q = cg_mcp_req_new(c, CALL, timeout_ms, done, data);
+        size_t tool_len = strlen(tool);
+        char *room;
         int r;
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
         q->tool = strdup(tool);
-        r = q->tool ? cg_buf_adds(&q->line, "{\"name\":", err) : cg_fail(err, CG_E_NOMEM, "request");
+        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
+        /* Room for the whole line, so that the arguments are not moved again. */
         if (r == 0)
-                r = cg_json_quote(&q->line, tool, strlen(tool), err);
+                r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 64, &room, err);
+        if (r == 0)
+                r = cg_buf_addf(&q->line, err,
+                                "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
+        if (r == 0)
+                r = cg_json_quote(&q->line, tool, tool_len, err);
         if (r == 0)
                 r = cg_buf_adds(&q->line, ",\"arguments\":", err);
         if (r == 0)
                 r = cg_buf_add(&q->line, args, len, err);
         if (r == 0)
-                r = cg_buf_adds(&q->line, "}", err);
+                r = cg_buf_adds(&q->line, "}}\n", err);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 return r;

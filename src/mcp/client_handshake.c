@@ -24,7 +24,7 @@ int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err)
                 NEWEST, CG_VERSION);
         c->init_id = ++c->last_id;
         r = cg_rpc_add_request(&b, c->init_id, "initialize", params, err);
-        return r < 0 ? r : cg_mcp_send(c, &b, err);
+        return r < 0 ? r : cg_mcp_send(c, &b, 0, err);
 }
 
 static bool version_known(const char *version)

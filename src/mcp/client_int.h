@@ -26,6 +26,12 @@ enum state {
 
 enum req_kind { CALL, LIST };
 
+/*
+ * A call's line begins with so many spaces. Its version and id, which are known when it is sent,
+ * replace the last of them, and the rest is not sent.
+ */
+#define CG_MCP_LINE_GAP 48
+
 struct cg_mcp_req {
         struct cg_mcp_client *c;
         struct cg_mcp_req *next;
@@ -37,7 +43,7 @@ struct cg_mcp_req {
         cg_mcp_done done;
         void *data;
         char *tool;          /* CALL */
-        struct cg_buf line;  /* CALL: params, until it can be sent */
+        struct cg_buf line;  /* CALL: the request behind its id, until it can be sent */
         struct cg_buf tools; /* LIST: elements of all pages */
         char **names;
         size_t n_names, n_tools, cap_names;
@@ -102,8 +108,8 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 
 /* client_send.c */
-/* Takes the buffer's content. */
-int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err);
+/* Takes the content of @b and sends it without its first @skip bytes. */
+int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, size_t skip, struct cg_err *err);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
 /*
  * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled

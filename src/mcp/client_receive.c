@@ -118,7 +118,7 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                 r = cg_rpc_add_error(&b, m->id, CG_RPC_METHOD_NOT_FOUND, why, &err);
         }
         if (r == 0)
-                r = cg_mcp_send(c, &b, &err);
+                r = cg_mcp_send(c, &b, 0, &err);
         if (r < 0)
                 cg_stdio_log_line(c->child, CG_LOG_WARN, "request that cannot be answered",
                                   (struct cg_slice){ .p = m->method, .len = strlen(m->method) });

@@ -255,9 +255,9 @@ size_t cg_stdio_unread(const struct cg_stdio *s)
         return s->unread;
 }
 
-int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err)
+int cg_stdio_send(struct cg_stdio *s, char *text, size_t skip, size_t len, struct cg_err *err)
 {
-        uv_buf_t buf = uv_buf_init(text, (unsigned)len);
+        uv_buf_t buf = uv_buf_init(text + skip, (unsigned)(len - skip));
         struct write *w;
         int r;
 
@@ -276,7 +276,7 @@ int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err
         }
         w->text = text;
         w->req.data = s;
-        w->cost = len + CG_MCP_SEND_COST;
+        w->cost = len - skip + CG_MCP_SEND_COST;
         s->unread += w->cost;
         r = uv_write(&w->req, (uv_stream_t *)&s->in, &buf, 1, on_written);
         if (r == 0)

@@ -36,10 +36,10 @@ struct cg_stdio_cbs {
 int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct cg_log *log,
                    const struct cg_stdio_cbs *cbs, void *data, struct cg_stdio **ret, struct cg_err *err);
 /*
- * Queues bytes for its standard input (takes @text, also when it fails). CG_E_LIMIT: it does not
- * read.
+ * Queues the bytes from @skip to @len for its standard input (takes @text, also when it fails).
+ * CG_E_LIMIT: it does not read.
  */
-int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err);
+int cg_stdio_send(struct cg_stdio *s, char *text, size_t skip, size_t len, struct cg_err *err);
 /* Bytes of that, and what they cost, which it has not read. */
 size_t cg_stdio_unread(const struct cg_stdio *s);
 /*

@@ -1,11 +1,11 @@
 /*
  * cellgate-toolserver: speaks with MCP servers for every session of one supervisor.
  *
- * Started by the supervisor with exec: --log-level N --broker-path PATH; descriptor 2 is the log, 3
- * the listening socket of the broker wire, 4 the lifeline. The definitions of MCP servers, with
- * their secrets, are known here and to the host alone. When the lifeline closes, or on SIGTERM,
- * every MCP server is ended in order, and then this process. Its parent is its guard (guard.c),
- * which the supervisor has started and which sees to it that nothing of the MCP servers stays.
+ * Started by the supervisor with exec: --log-level N; descriptor 2 is the log, 3 the socket of the
+ * broker wire, 4 the lifeline. Only this process and the host know the definitions of MCP servers
+ * with their secrets. When the lifeline or the broker wire closes, or on SIGTERM, every MCP server
+ * is ended in order, and then this process. Its parent, which the supervisor has started, is its
+ * guard (guard.c), which ends all that is left of the MCP servers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,9 +38,9 @@ static void on_end_timer(uv_timer_t *t)
         cg_ts_maybe_stop(ts);
 }
 
-static void on_broker_closed(struct ts_chan *ch)
+static void on_broker_closed(struct cg_zlink *z)
 {
-        struct ts *ts = ch->data;
+        struct ts *ts = z->data;
 
         ts->n_links--;
         cg_ts_maybe_stop(ts);
@@ -92,7 +92,7 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
         }
         out.body = b.data;
         out.body_len = b.len;
-        cg_ts_broker_send(ts, &out, NULL);
+        cg_ts_broker_send(ts, &out, NULL, NULL);
 }
 
 static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
@@ -111,7 +111,7 @@ static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct
         }
         if (s)
                 cg_ts_kernel_detach(s, "the session's kernel has ended");
-        cg_ts_broker_send(ts, &out, NULL);
+        cg_ts_broker_send(ts, &out, NULL, NULL);
         return 0;
 }
 
@@ -158,48 +158,29 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         }
 }
 
-static void on_broker_in(struct ts_chan *ch)
+static void on_broker_msg(struct cg_zlink *z, struct cg_msg *m)
 {
-        struct ts *ts = ch->data;
-        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        struct ts *ts = z->data;
         struct cg_err err;
-        int r = cg_msg_recv(ch->sock, &cg_wire_broker, CG_ROLE_SUPERVISOR, &m, &err);
 
-        if (r == CG_TIMEOUT || ts->ending)
+        if (ts->ending || on_broker_message(ts, m, &err) == 0)
                 return;
-        if (r == 0)
-                r = on_broker_message(ts, &m, &err);
-        if (r < 0) {
-                cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err.msg);
-                cg_ts_end(ts, 1);
-        }
+        cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err.msg);
+        cg_ts_end(ts, 1);
+}
+
+static void on_broker_end(struct cg_zlink *z, const struct cg_err *err)
+{
+        struct ts *ts = z->data;
+
+        if (err->code == CG_E_CLOSED)
+                cg_log(&ts->log, CG_LOG_INFO, "the supervisor is gone");
+        else
+                cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err->msg);
+        cg_ts_end(ts, err->code == CG_E_CLOSED ? 0 : 1);
 }
 
 /* ---- the beginning */
-
-static int open_broker(struct ts *ts, const char *path, struct cg_err *err)
-{
-        const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
-        void *sock = cg_zmq_socket(ts->zctx, ZMQ_DEALER, err);
-        int r;
-
-        if (!sock)
-                return CG_E_SYS;
-        r = cg_zmq_bind_fd(sock, FD_BROKER, path, err);
-        if (r < 0) {
-                zmq_close(sock);
-                return r;
-        }
-        ts->broker.log = &ts->log;
-        ts->broker.data = ts;
-        ts->broker.on_in = on_broker_in;
-        ts->broker.on_closed = on_broker_closed;
-        r = cg_ts_chan_init(&ts->broker, &ts->zloop, sock, &cg_wire_broker, CG_MCP_MAX_BROKER_QUEUE, err);
-        if (r < 0)
-                return r;
-        ts->n_links++;
-        return cg_ts_broker_send(ts, &ready, err);
-}
 
 /* The data pointer of a handle is set once the handle exists. */
 static int open_handles(struct ts *ts, struct cg_err *err)
@@ -231,25 +212,25 @@ static int open_handles(struct ts *ts, struct cg_err *err)
         return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
 }
 
-static int run(struct ts *ts, const char *broker_path, struct cg_err *err)
+static int run(struct ts *ts, struct cg_err *err)
 {
+        static const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
         int r = uv_loop_init(&ts->loop);
 
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         ts->loop.data = ts;
-        ts->zctx = zmq_ctx_new();
-        if (!ts->zctx)
-                return cg_fail_errno(err, "zmq_ctx_new");
-        r = cg_zloop_init(&ts->zloop, &ts->loop, err);
+        r = open_handles(ts, err);
         if (r == 0)
-                r = open_handles(ts, err);
-        if (r == 0)
-                r = open_broker(ts, broker_path, err);
+                r = cg_zlink_take(&ts->broker, &ts->loop, FD_BROKER, &cg_wire_broker, CG_ROLE_SUPERVISOR,
+                                  CG_MCP_MAX_BROKER_QUEUE, on_broker_msg, on_broker_end, ts, err);
+        if (r < 0)
+                return r;
+        ts->n_links++;
+        r = cg_ts_broker_send(ts, &ready, NULL, err);
         if (r < 0)
                 return r;
         uv_run(&ts->loop, UV_RUN_DEFAULT);
-        zmq_ctx_term(ts->zctx);
         if (uv_loop_close(&ts->loop) < 0)
                 cg_log(&ts->log, CG_LOG_ERROR, "the event loop was left with open handles");
         return 0;
@@ -257,8 +238,8 @@ static int run(struct ts *ts, const char *broker_path, struct cg_err *err)
 
 static int usage(void)
 {
-        fputs("usage: cellgate-toolserver --log-level N --broker-path PATH\n"
-              "Started by cellgate-supervisor; 3 is the listening socket, 4 the lifeline.\n",
+        fputs("usage: cellgate-toolserver --log-level N\n"
+              "Started by cellgate-supervisor; 3 is the broker wire's socket, 4 the lifeline.\n",
               stderr);
         return 2;
 }
@@ -272,27 +253,24 @@ int main(int argc, char **argv)
 {
         static const struct option options[] = {
                 { "log-level", required_argument, NULL, 'l' },
-                { "broker-path", required_argument, NULL, 'b' },
                 { NULL, 0, NULL, 0 },
         };
         struct ts ts = { .log = { .fd = 2, .level = CG_LOG_WARN, .who = "toolserver" },
-                         .on_end = on_end_timer };
-        const char *broker_path = NULL;
+                         .on_end = on_end_timer,
+                         .on_broker_closed = on_broker_closed };
         struct cg_err err;
         int c;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
                 if (c == 'l')
                         ts.log.level = (int)strtol(optarg, NULL, 10);
-                else if (c == 'b')
-                        broker_path = optarg;
                 else
                         return usage();
         }
-        if (!broker_path || optind != argc || !fd_is_open(FD_BROKER) || !fd_is_open(FD_LIFELINE))
+        if (optind != argc || !fd_is_open(FD_BROKER) || !fd_is_open(FD_LIFELINE))
                 return usage();
         signal(SIGPIPE, SIG_IGN);
-        if (cg_guard_stay_behind(&err) < 0 || run(&ts, broker_path, &err) < 0) {
+        if (cg_guard_stay_behind(&err) < 0 || run(&ts, &err) < 0) {
                 cg_log(&ts.log, CG_LOG_ERROR, "%s", err.msg);
                 return 1;
         }

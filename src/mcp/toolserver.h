@@ -1,10 +1,8 @@
 /*
- * cellgate-toolserver's own parts. One process for a supervisor, one thread (ZeroMQ has its own): a
- * libuv loop.
+ * cellgate-toolserver's own parts. One process for a supervisor, one thread, a libuv loop.
  *
  *      toolserver.c   main: descriptors, lifeline, the supervisor's messages
  *      ts_broker.c    sending to the supervisor, orderly end, look-ups
- *      ts_chan.c      the broker wire's socket, with a bounded queue for what cannot be sent yet
  *      ts_session.c   sessions: their MCP servers, and adding servers
  *      ts_call.c      a kernel's connection and its tool calls: check, ask, run, answer
  */
@@ -13,64 +11,37 @@
 
 #include <uv.h>
 #include "base/log.h"
-#include "base/loop.h"
-#include "base/wire.h"
 #include "base/zlink.h"
 #include "mcp/client.h"
-
-/* ---- a socket that never blocks */
-
-struct ts_chan {
-        struct cg_zsock z;
-        void *sock;
-        const struct cg_wire *wire;
-        const struct cg_log *log;
-        void (*on_in)(struct ts_chan *ch); /* a message waits: receive one */
-        void (*on_closed)(struct ts_chan *ch);
-        void *data;
-        struct ts_item *first, **last;
-        size_t queued, max;
-};
-
-/* Takes @sock, also when it fails. */
-int cg_ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire,
-                    size_t max, struct cg_err *err);
-/*
- * Sends, or queues. The body and raw frame are copied. CG_E_LIMIT: the message is over its table's
- * limits, or the peer does not read and the queue is full: nothing was sent.
- */
-int cg_ts_chan_send(struct ts_chan *ch, const struct cg_out *out, struct cg_err *err);
-/* What is queued is dropped. on_closed() follows from the loop; the struct must stay until then. */
-void cg_ts_chan_close(struct ts_chan *ch);
 
 /* ---- the process */
 
 struct ts {
         uv_loop_t loop;
-        struct cg_zloop zloop;
         struct cg_log log;
-        void *zctx;
-        struct ts_chan broker;
+        struct cg_zlink broker;
         struct ts_session *sessions;
         unsigned n_links; /* open connections: the broker's and the kernels' */
         uint64_t last_ask;
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;
         uv_timer_t end_timer;
-        uv_timer_cb on_end;  /* of end_timer: ends the sessions */
+        uv_timer_cb on_end; /* of end_timer: ends the sessions */
+        void (*on_broker_closed)(struct cg_zlink *z);
         uv_timer_t progress; /* while servers are being added */
         bool ending;
         int exit_status;
 };
 
 /*
- * Sends on the broker wire; a failure that is not the message's own fault ends the process. 0, or
- * CG_E_LIMIT.
+ * Sends on the broker wire, with the raw frames of @frames (may be NULL) moved out of it.
+ * Return: 0; CG_E_LIMIT: over its table's limits, or the supervisor does not read and too much
+ * waits already; CG_E_CLOSED; any other failure ends the process.
  */
-int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err);
+int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *frames, struct cg_err *err);
 /* Begins the orderly end of everything. */
 void cg_ts_end(struct ts *ts, int status);
-/* Called when a session or a socket that the end waits for has been closed. */
+/* Called when a session or a connection that the end waits for has been closed. */
 void cg_ts_maybe_stop(struct ts *ts);
 
 /* ---- sessions */

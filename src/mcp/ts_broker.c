@@ -5,19 +5,23 @@
 #include <string.h>
 #include "mcp/toolserver.h"
 
-int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err)
+int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *frames, struct cg_err *err)
 {
         struct cg_err mine;
         int r;
 
-        if (ts->broker.z.closing)
-                return cg_fail(err, CG_E_CLOSED, "the tool server is ending");
-        r = cg_ts_chan_send(&ts->broker, out, &mine);
+        r = frames ? cg_zlink_forward(&ts->broker, out, frames, &mine)
+                   : cg_zlink_send(&ts->broker, out, &mine);
         if (r == 0)
                 return 0;
-        cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
+        if (r == CG_TIMEOUT)
+                r = cg_fail(&mine, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                            ts->broker.conn.queued);
         if (err)
                 *err = mine;
+        if (r == CG_E_CLOSED) /* this process is ending, or will when it has read the rest */
+                return r;
+        cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
         if (r != CG_E_LIMIT)
                 cg_ts_end(ts, 1);
         return r;
@@ -43,16 +47,14 @@ void cg_ts_maybe_stop(struct ts *ts)
 {
         if (!ts->ending || ts->sessions)
                 return;
-        if (!ts->broker.z.closing) {
-                cg_ts_chan_close(&ts->broker);
+        if (!ts->broker.closing) {
+                cg_zlink_close(&ts->broker, ts->on_broker_closed);
                 close_if_open((uv_handle_t *)&ts->lifeline);
                 close_if_open((uv_handle_t *)&ts->sigterm);
                 close_if_open((uv_handle_t *)&ts->sigint);
                 close_if_open((uv_handle_t *)&ts->end_timer);
                 close_if_open((uv_handle_t *)&ts->progress);
         }
-        if (!ts->n_links)
-                cg_zloop_close(&ts->zloop);
 }
 
 struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/util.h"
 #include "mcp/args.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver.h"
@@ -28,8 +29,7 @@ struct ts_call {
         int64_t timeout_ms;
         struct cg_mcp_req *req; /* LISTING and RUNNING */
         char *server, *tool;
-        char *args;
-        size_t args_len;
+        struct cg_frame *args;
 };
 
 struct ts_kernel {
@@ -59,10 +59,10 @@ static void call_free(struct ts_call *call)
                         break;
                 }
         }
-        k->args_waiting -= call->args_len;
+        k->args_waiting -= cg_frame_bytes(call->args).len;
         free(call->server);
         free(call->tool);
-        free(call->args);
+        cg_frame_unref(call->args);
         free(call);
 }
 
@@ -145,7 +145,7 @@ static void withdraw(struct ts_call *call, const char *why)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        cg_ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL, NULL);
 }
 
 /* ---- RUNNING */
@@ -162,6 +162,7 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
 static void run_call(struct ts_call *call)
 {
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_bytes args = cg_frame_bytes(call->args);
         struct cg_err err;
 
         call->place = RUNNING;
@@ -169,8 +170,8 @@ static void run_call(struct ts_call *call)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
-        if (cg_mcp_client_call(client, call->tool, call->args, call->args_len, call->timeout_ms, on_called,
-                               call, &call->req, &err) < 0)
+        if (cg_mcp_client_call(client, call->tool, args.data, args.len, call->timeout_ms, on_called, call,
+                               &call->req, &err) < 0)
                 fail_call(call, "%s", err.msg);
 }
 
@@ -179,12 +180,8 @@ static void run_call(struct ts_call *call)
 static int send_ask(struct ts_call *call, struct cg_err *err)
 {
         struct ts_session *s = call->kernel->session;
-        struct cg_out out = { .type = CG_BROKER_ASK,
-                              .session = s->number,
-                              .id = call->ask,
-                              .raw = call->args,
-                              .raw_len = call->args_len,
-                              .has_raw = true };
+        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number, .id = call->ask };
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         cg_auto_buf struct cg_buf b;
         int r;
 
@@ -200,7 +197,11 @@ static int send_ask(struct ts_call *call, struct cg_err *err)
                 r = cg_buf_adds(&b, "}", err);
         out.body = b.data;
         out.body_len = b.len;
-        return r < 0 ? r : cg_ts_broker_send(s->ts, &out, err);
+        if (r < 0)
+                return r;
+        m.n_frames = 2;
+        m.frames[1] = cg_frame_ref(call->args);
+        return cg_ts_broker_send(s->ts, &out, &m, err);
 }
 
 static void ask(struct ts_call *call)
@@ -299,13 +300,14 @@ static void fail_no_server(struct ts_call *call)
 static void consider(struct ts_call *call)
 {
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_bytes args = cg_frame_bytes(call->args);
         struct cg_err err;
 
         if (!client) {
                 fail_no_server(call);
                 return;
         }
-        if (cg_mcp_check_args(call->args, call->args_len, &err) < 0) {
+        if (cg_mcp_check_args(args.data, args.len, &err) < 0) {
                 fail_call(call, "the arguments cannot be sent: %s", err.msg);
                 return;
         }
@@ -356,38 +358,7 @@ static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **s
         return 0;
 }
 
-static struct ts_call *call_new(struct ts_kernel *k, const struct cg_msg *m, const char *server,
-                                const char *tool)
-{
-        struct ts_call *call = calloc(1, sizeof(*call));
-        size_t len;
-        const char *args = cg_msg_raw(m, 0, &len);
-
-        if (!call)
-                return NULL;
-        call->server = strdup(server);
-        call->tool = strdup(tool);
-        call->args = malloc(len + 1);
-        if (!call->server || !call->tool || !call->args) {
-                free(call->server);
-                free(call->tool);
-                free(call->args);
-                free(call);
-                return NULL;
-        }
-        memcpy(call->args, args, len);
-        call->args[len] = '\0';
-        call->args_len = len;
-        call->kernel = k;
-        call->id = m->id;
-        call->next = k->calls;
-        k->calls = call;
-        k->n_calls++;
-        k->args_waiting += len;
-        return call;
-}
-
-static int on_call(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *err)
+static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *server = NULL, *tool = NULL;
@@ -408,10 +379,25 @@ static int on_call(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *e
                 answer(k, m->id, "failed", text, sizeof(text) - 1);
                 return 0;
         }
-        call = call_new(k, m, server, tool);
+        call = calloc(1, sizeof(*call));
         if (!call)
                 return cg_fail(err, CG_E_NOMEM, "call");
+        call->server = strdup(server);
+        call->tool = strdup(tool);
+        if (!call->server || !call->tool) {
+                free(call->server);
+                free(call->tool);
+                free(call);
+                return cg_fail(err, CG_E_NOMEM, "call");
+        }
+        call->args = CG_STEAL(m->frames[1]);
+        call->kernel = k;
+        call->id = m->id;
         call->timeout_ms = timeout_ms;
+        call->next = k->calls;
+        k->calls = call;
+        k->n_calls++;
+        k->args_waiting += len;
         consider(call);
         return 0;
 }
@@ -444,7 +430,7 @@ static void report_violation(const struct ts_kernel *k, const char *what)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        cg_ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL, NULL);
 }
 
 static void cut_off(struct ts_kernel *k, const struct cg_err *err)

@@ -73,7 +73,7 @@ static void finish_if_over(struct ts_session *s)
         if (!s->ending || s->n_clients)
                 return;
         if (s->tell_detached)
-                cg_ts_broker_send(ts, &out, NULL);
+                cg_ts_broker_send(ts, &out, NULL, NULL);
         for (struct ts_session **p = &ts->sessions; *p; p = &(*p)->next) {
                 if (*p == s) {
                         *p = s->next;
@@ -139,7 +139,7 @@ static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *w
         out.body_len = b.len;
         cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s",
                (unsigned long long)s->number, why->msg);
-        cg_ts_broker_send(s->ts, &out, NULL);
+        cg_ts_broker_send(s->ts, &out, NULL, NULL);
 }
 
 /* None of them is added. */
@@ -184,7 +184,7 @@ static int send_report(struct ts_adding *a, struct cg_err *err)
                 return cg_err_prefix(err, "report about the servers' wrappers");
         out.body = b.data;
         out.body_len = b.len;
-        return cg_ts_broker_send(a->session->ts, &out, err);
+        return cg_ts_broker_send(a->session->ts, &out, NULL, err);
 }
 
 /* This one is not added. */
@@ -506,7 +506,7 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        cg_ts_broker_send(a->session->ts, &out, NULL);
+        cg_ts_broker_send(a->session->ts, &out, NULL, NULL);
 }
 
 void cg_ts_session_progress(uv_timer_t *t)

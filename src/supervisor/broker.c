@@ -9,11 +9,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
+#include "base/zlink.h"
 #include "config.h"
 #include "supervisor/clock.h"
 #include "supervisor/host_link.h"
@@ -47,29 +49,18 @@ struct ask {
         bool timer_open;
 };
 
-/* A message for a tool server that is not ready yet. */
-struct backlog {
-        struct backlog *next;
-        struct cg_out out;
-        json_t *body;
-};
-
 struct broker {
         struct cg_proc proc;
         struct watch pid;
         int lifeline; /* write end; closing it ends the tool server */
-        void *sock;
-        struct cg_zsock z;
-        bool up, ready;
-        char path[128];
-        unsigned incarnation; /* part of the socket's path */
+        struct cg_zlink link;
+        bool link_open;
+        bool up;
         int64_t started_ms;
         unsigned quick_deaths;
-        int closing;             /* handles whose close callback is still to come */
-        bool restart;            /* start a successor then */
-        struct ask *asks;        /* calls that wait for a decision */
-        struct backlog *backlog; /* messages for a tool server that is not ready yet */
-        struct backlog **backlog_tail;
+        int closing;      /* handles whose close callback is still to come */
+        bool restart;     /* start a successor then */
+        struct ask *asks; /* calls that wait for a decision */
 };
 
 int cg_sup_broker_new(struct sup *s, struct cg_err *err)
@@ -78,56 +69,20 @@ int cg_sup_broker_new(struct sup *s, struct cg_err *err)
         return s->broker ? 0 : cg_fail(err, CG_E_NOMEM, "tool server");
 }
 
-static void send_now(struct sup *s, const struct cg_out *out, json_t *body)
-{
-        struct cg_err err;
-        int r;
-
-        if (body)
-                r = cg_msg_send_json(s->broker->sock, &cg_wire_broker, out, body, &err);
-        else
-                r = cg_msg_send(s->broker->sock, &cg_wire_broker, out, &err);
-        if (r != 0)
-                cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s",
-                       r < 0 ? err.msg : "its queue is full");
-        cg_zsock_touch(&s->broker->z);
-}
-
+/*
+ * Takes @body. A message is dropped when there is no tool server: its successor gets all state from
+ * restore().
+ */
 static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 {
-        struct backlog *b;
+        struct cg_err err;
 
-        if (s->broker->ready) {
-                send_now(s, out, body);
-                return;
-        }
-        b = calloc(1, sizeof(*b));
-        if (!b) {
+        if (!s->broker->link_open) {
                 json_decref(body);
                 return;
         }
-        b->out = *out;
-        b->body = body;
-        *s->broker->backlog_tail = b;
-        s->broker->backlog_tail = &b->next;
-}
-
-static void flush_backlog(struct sup *s, bool send)
-{
-        struct backlog *list = s->broker->backlog;
-
-        s->broker->backlog = NULL;
-        s->broker->backlog_tail = &s->broker->backlog;
-        while (list) {
-                struct backlog *b = list;
-
-                list = b->next;
-                if (send)
-                        send_now(s, &b->out, b->body);
-                else
-                        json_decref(b->body);
-                free(b);
-        }
+        if (cg_zlink_send_json(&s->broker->link, out, body, &err) < 0 && err.code != CG_E_CLOSED)
+                cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s", err.msg);
 }
 
 /* ------------------------------------------------------------------ approvals */
@@ -421,57 +376,54 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 
 /* ------------------------------------------------------------------ its process and wire */
 
-static void on_broker_message(struct cg_zsock *z, int events)
+static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct sup *s = z->data;
-        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         struct session *ss;
-        struct cg_err err;
-        int r;
 
-        if (!(events & ZMQ_POLLIN))
-                return;
-        r = cg_msg_recv(z->sock, &cg_wire_broker, CG_ROLE_TOOLSERVER, &m, &err);
-        if (r == CG_TIMEOUT)
-                return;
-        if (r < 0) {
-                cg_log(&s->log, CG_LOG_ERROR, "tool server: %s", err.msg);
-                return;
-        }
-        if (m.type == CG_BROKER_TOOLD_READY) {
-                s->broker->ready = true;
+        if (m->type == CG_BROKER_TOOLD_READY) {
                 cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
                        (long long)(cg_now_ms() - s->broker->started_ms));
-                flush_backlog(s, true);
                 return;
         }
-        ss = cg_sup_session_by_number(s, m.session);
+        ss = cg_sup_session_by_number(s, m->session);
         if (!ss)
                 return; /* it has ended; the tool server has not read DETACH yet */
-        switch (m.type) {
+        switch (m->type) {
         case CG_BROKER_ATTACHED:
-                handle_attached(ss, &m);
+                handle_attached(ss, m);
                 break;
         case CG_BROKER_SERVERS_DONE:
-                handle_servers_done(ss, &m);
+                handle_servers_done(ss, m);
                 break;
         case CG_BROKER_PROGRESS:
-                handle_progress(ss, &m);
+                handle_progress(ss, m);
                 break;
         case CG_BROKER_ASK:
                 if (ss->kernel)
                         cg_sup_kernel_catch_up(ss->kernel);
-                handle_ask(s, ss, &m);
+                handle_ask(s, ss, m);
                 break;
         case CG_BROKER_ASK_CLOSED:
-                handle_ask_closed(ss, &m);
+                handle_ask_closed(ss, m);
                 break;
         case CG_BROKER_KERNEL_VIOLATION:
-                handle_violation(ss, &m);
+                handle_violation(ss, m);
                 break;
         default:
                 break;
         }
+}
+
+/* The watch of its process reports how it ended. One that broke a rule is made to end. */
+static void on_broker_link_end(struct cg_zlink *z, const struct cg_err *err)
+{
+        struct sup *s = z->data;
+
+        if (err->code != CG_E_CLOSED)
+                cg_log(&s->log, CG_LOG_ERROR, "tool server: %s", err->msg);
+        if (s->broker->lifeline >= 0)
+                close(cg_steal_fd(&s->broker->lifeline));
 }
 
 static void restart(struct sup *s);
@@ -494,9 +446,8 @@ static void on_watch_closed(uv_handle_t *h)
         closed_one(w->data);
 }
 
-static void on_broker_z_closed(struct cg_zsock *z)
+static void on_link_closed(struct cg_zlink *z)
 {
-        zmq_close(z->sock);
         closed_one(z->data);
 }
 
@@ -507,16 +458,14 @@ static void close_broker(struct broker *b)
                 b->closing++;
                 uv_close((uv_handle_t *)&b->pid.poll, on_watch_closed);
         }
-        if (b->sock) {
+        if (b->link_open) {
                 b->closing++;
-                cg_zsock_close(&b->z, on_broker_z_closed);
-                b->sock = NULL;
+                cg_zlink_close(&b->link, on_link_closed);
+                b->link_open = false;
         }
         if (b->lifeline >= 0)
                 close(cg_steal_fd(&b->lifeline));
-        if (b->path[0])
-                unlink(b->path);
-        b->up = b->ready = false;
+        b->up = false;
 }
 
 static void fail_adding(struct session *ss)
@@ -581,7 +530,6 @@ static void on_broker_end(struct watch *w)
         s->children[CG_CHILD_BROKER] = 0;
         /* of a tool server that was killed with its guard (src/mcp/guard.c) */
         cg_sup_reap_orphans(s, true);
-        flush_backlog(s, false);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
         close_broker(b);
@@ -592,13 +540,13 @@ static void on_broker_end(struct watch *w)
                 cg_sup_stop(s, "the tool server ended again and again; its log says why");
 }
 
-static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
+static int spawn_toolserver(struct sup *s, int sock, struct cg_err *err)
 {
         struct broker *b = s->broker;
         char level[16];
-        const char *argv[] = { "cellgate-toolserver", "--log-level", level, "--broker-path", b->path, NULL };
+        const char *argv[] = { "cellgate-toolserver", "--log-level", level, NULL };
         cg_auto_fd int rd = -1;
-        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { listener, 3 }, { -1, 4 } };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { sock, 3 }, { -1, 4 } };
         struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver",
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .envp = environ,
@@ -619,28 +567,27 @@ static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
 int cg_sup_broker_start(struct sup *s, struct cg_err *err)
 {
         struct broker *b = s->broker;
-        cg_auto_fd int listener = -1;
-        int zero = 0;
+        cg_auto_fd int ours = -1, theirs = -1;
+        int pair[2];
 
         b->lifeline = -1;
-        if (!b->backlog_tail)
-                b->backlog_tail = &b->backlog;
         b->started_ms = cg_now_ms();
-        snprintf(b->path, sizeof(b->path), "%s/broker%u", s->dir, b->incarnation++);
-        if (cg_listen_unix(b->path, 4, &listener, err) < 0 || spawn_toolserver(s, listener, err) < 0)
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                return cg_fail_errno(err, "tool server: socketpair");
+        ours = pair[0];
+        theirs = pair[1];
+        if (spawn_toolserver(s, theirs, err) < 0)
                 return cg_err_prefix(err, "tool server");
         b->up = true;
         s->children[CG_CHILD_BROKER] = b->proc.pid;
         if (cg_sup_watch_start(s, &b->pid, b->proc.pidfd, on_broker_end, s, err) < 0)
                 return -1;
-        b->sock = cg_zmq_socket(s->zmq, ZMQ_DEALER, err);
-        if (!b->sock)
-                return -1;
         /* Bounded by the calls and sessions themselves; both ends are ours. */
-        zmq_setsockopt(b->sock, ZMQ_SNDHWM, &zero, sizeof(zero));
-        if (cg_zmq_connect(b->sock, b->path, err) < 0)
+        if (cg_zlink_take(&b->link, &s->loop, cg_steal_fd(&ours), &cg_wire_broker, CG_ROLE_TOOLSERVER,
+                          SIZE_MAX, on_broker_message, on_broker_link_end, s, err) < 0)
                 return -1;
-        return cg_zsock_init(&b->z, &s->zl, b->sock, on_broker_message, s, err);
+        b->link_open = true;
+        return 0;
 }
 
 void cg_sup_broker_stop(struct sup *s)
@@ -648,7 +595,6 @@ void cg_sup_broker_stop(struct sup *s)
         struct broker *b = s->broker;
         struct cg_proc proc = b->proc;
 
-        flush_backlog(s, false);
         if (b->lifeline >= 0)
                 close(cg_steal_fd(&b->lifeline));
         if (b->up && proc.pidfd >= 0) {

@@ -57,7 +57,7 @@ static bool is_in(const char *const *list, size_t n, const char *type)
 static struct cell *cell_free(struct cell *c)
 {
         for (size_t i = 0; c && i < c->n_frames; i++)
-                zmq_msg_close(&c->frames[i]);
+                cg_frame_unref(c->frames[i]);
         free(c);
         return NULL;
 }
@@ -73,10 +73,8 @@ static struct cell *cell_new(uint64_t id, struct cg_msg *m, struct cg_err *err)
                 return NULL;
         }
         c->id = id;
-        for (; c->n_frames < n; c->n_frames++) {
-                zmq_msg_init(&c->frames[c->n_frames]);
-                zmq_msg_move(&c->frames[c->n_frames], &m->frames[c->n_frames + 1]);
-        }
+        for (; c->n_frames < n; c->n_frames++)
+                c->frames[c->n_frames] = CG_STEAL(m->frames[c->n_frames + 1]);
         return c;
 }
 
@@ -86,7 +84,7 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
         struct cg_bytes more[CG_MAX_FRAMES];
 
         for (size_t i = 0; i < c->n_frames; i++)
-                more[i] = (struct cg_bytes){ zmq_msg_data(&c->frames[i]), zmq_msg_size(&c->frames[i]) };
+                more[i] = cg_frame_bytes(c->frames[i]);
         if (c->n_frames) {
                 out.raw = more[0].data;
                 out.raw_len = more[0].len;
@@ -302,8 +300,10 @@ static void announce(struct session *ss, const struct cell *c)
         if (c->announce)
                 cg_sup_event_to_host(ss, &out, json_incref(body));
         if (ss->members) {
-                out.raw = zmq_msg_data((zmq_msg_t *)(uintptr_t)&c->frames[0]);
-                out.raw_len = zmq_msg_size(&c->frames[0]);
+                struct cg_bytes code = cg_frame_bytes(c->frames[0]);
+
+                out.raw = code.data;
+                out.raw_len = code.len;
                 cg_sup_event_to_others(ss, &out, json_incref(body));
         }
         json_decref(body);

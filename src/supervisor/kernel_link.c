@@ -14,6 +14,8 @@
  * without it broke a rule.
  */
 #define LOST_MS 5000
+/* Most messages of a kernel that are read ahead of a question about its tool call. */
+#define CATCH_UP 64
 
 struct kernel *cg_sup_kernel_by_seq(const struct sup *s, uint64_t seq)
 {
@@ -92,5 +94,5 @@ void cg_sup_kernel_pause(struct kernel *k, bool paused)
 void cg_sup_kernel_catch_up(struct kernel *k)
 {
         if (k->link_open)
-                cg_zlink_catch_up(&k->link, CG_ZMQ_HWM);
+                cg_zlink_catch_up(&k->link, CATCH_UP);
 }

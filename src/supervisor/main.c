@@ -118,10 +118,6 @@ static int start(struct sup *s, struct cg_err *err)
         s->dir_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (s->dir_fd < 0)
                 return cg_fail_errno(err, "%s", s->dir);
-        s->zmq = zmq_ctx_new();
-        if (!s->zmq)
-                return cg_fail_errno(err, "zmq_ctx_new");
-        zmq_ctx_set(s->zmq, ZMQ_MAX_SOCKETS, CG_MAX_SESSIONS + 16);
         r = uv_loop_init(&s->loop);
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
@@ -136,8 +132,7 @@ static int start(struct sup *s, struct cg_err *err)
         if (cg_sup_spares_start(s, err) < 0 || cg_sup_zygote_new(s, err) < 0 ||
             cg_sup_egress_new(s, err) < 0 || cg_sup_broker_new(s, err) < 0)
                 return -1;
-        if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || cg_sup_hosts_start(s, err) < 0 ||
-            cg_sup_broker_start(s, err) < 0)
+        if (cg_sup_hosts_start(s, err) < 0 || cg_sup_broker_start(s, err) < 0)
                 return -1;
         /* An environment that was chosen is checked first, with the session's workspace. */
         if (!s->kernel_env && cg_sup_zygote_start(s, err) < 0)
@@ -194,8 +189,6 @@ static void finish(struct sup *s)
         free(s->zygote);
         free(s->egress);
         free(s->broker);
-        if (s->zmq)
-                zmq_ctx_term(s->zmq);
         if (dir_is_ours(s) && cg_remove_tree(s->dir, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
 }

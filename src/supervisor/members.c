@@ -106,33 +106,17 @@ static void send_one(struct host *h, const struct cg_out *out, json_t *body, str
         }
 }
 
-/* The frames are shared, not copied. */
-static bool share_frames(const struct cg_msg *m, struct cg_msg *ret)
-{
-        *ret = CG_MSG_EMPTY;
-        for (size_t i = 0; i < m->n_frames; i++) {
-                zmq_msg_init(&ret->frames[i]);
-                ret->n_frames++;
-                if (zmq_msg_copy(&ret->frames[i], (zmq_msg_t *)(uintptr_t)&m->frames[i]) < 0) {
-                        cg_msg_fini(ret);
-                        return false;
-                }
-        }
-        return true;
-}
-
 static void send_member(struct member *mb, const struct cg_out *event, json_t *body, const struct cg_msg *m)
 {
         struct cg_out out = *event;
         cg_auto_msg struct cg_msg copy = CG_MSG_EMPTY;
 
-        copy.n_frames = 0;
         if (CELL_SLOT(out.id) == mb->slot)
                 out.id = CELL_NUMBER(out.id);
         else if (out.id)
                 out.flags |= CG_FLAG_FOREIGN;
-        if (m && !share_frames(m, &copy))
-                return;
+        for (size_t i = 0; m && i < m->n_frames; i++)
+                copy.frames[copy.n_frames++] = cg_frame_ref(m->frames[i]);
         send_one(mb->host, &out, body, m ? &copy : NULL);
         mb->unread += event_bytes(body, event, m) + EVENT_COST;
 }

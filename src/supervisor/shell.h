@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
-#include <zmq.h>
+#include "base/wire.h"
 
 struct session;
 
@@ -21,7 +21,7 @@ struct cell {
         uint64_t output; /* bytes it has printed */
         bool answered;   /* in `unordered`: the host has its answer, the kernel's is still to come */
         size_t n_frames;
-        zmq_msg_t frames[]; /* code and extra, or content and buffers */
+        struct cg_frame *frames[]; /* code and extra, or content and buffers */
 };
 
 /* Which host of the session a number on the kernel wire belongs to, and its number there. */

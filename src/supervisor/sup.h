@@ -36,7 +36,6 @@
 #include "base/err.h"
 #include "base/ceilings.h"
 #include "base/log.h"
-#include "base/loop.h"
 
 struct cg_broker_ops;
 struct cg_kernel_ops;
@@ -63,8 +62,6 @@ enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILDR
 
 struct sup {
         uv_loop_t loop;
-        struct cg_zloop zl;
-        void *zmq;
         struct cg_log log;
         const char *dir;
         int dir_fd; /* O_PATH */

@@ -73,10 +73,13 @@ static void on_msg(struct cg_zlink *z, struct cg_msg *m)
         must(!s->ends && m->spec && (m->spec->senders & CG_ROLE_KERNEL) && m->spec->type == m->type);
         must(m->n_frames >= 1 && m->n_frames <= CG_MAX_FRAMES);
         must(m->spec->raws == CG_RAWS_ANY || m->n_frames == m->spec->raws + 1);
-        must(zmq_msg_size(&m->frames[0]) <= m->spec->body_max);
+        must(cg_frame_bytes(m->frames[0]).len <= m->spec->body_max);
         for (size_t i = 0; i < m->n_frames; i++) {
-                total += i ? zmq_msg_size(&m->frames[i]) : 0;
-                mix(s, zmq_msg_data(&m->frames[i]), zmq_msg_size(&m->frames[i]));
+                struct cg_bytes f = cg_frame_bytes(m->frames[i]);
+
+                total += i ? f.len : 0;
+                mix(s, f.data, f.len);
+                must(((const char *)f.data)[f.len] == '\0');
         }
         must(total <= m->spec->raw_max);
         mix(s, &m->type, sizeof(m->type));

@@ -37,6 +37,7 @@ RESERVED = {
     "Python.h": {"kernel"},
     "curl/curl.h": {"mcp"},
     "sqlite3.h": set(),
+    "zmq.h": {"jupyter"},
     "microhttpd.h": {"mcp"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -11,6 +11,7 @@ RESERVED = {
     "libpython": {"cellgate-kernel"},
     "libcurl": set(),
     "libsqlite3": set(),
+    "libzmq": {"cellgate-cli"},
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
     "libpcre2": set(),
 }

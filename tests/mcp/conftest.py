@@ -99,28 +99,26 @@ class ToolServer:
         self.out.mkdir()
         self.log_path = folder / "log"
         self.kernels = 0
-        path = f"{folder}/b"
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        listener.listen(8)
+        sock = self.ctx.socket(zmq.DEALER)
+        sock.linger = 0
+        sock.bind(f"ipc://{folder}/b")
+        theirs = socket.socket(socket.AF_UNIX)
+        theirs.connect(f"{folder}/b")
         life_read, self.lifeline = os.pipe()
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         # High numbers, so that no dup2 below hits a source.
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (log, listener.fileno(), life_read)]
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (log, theirs.fileno(), life_read)]
         self.pid = os.posix_spawn(
             program,
-            [str(program), "--log-level", "3", "--broker-path", path],
+            [str(program), "--log-level", "3"],
             {**os.environ, **(env or {})},
             file_actions=[(os.POSIX_SPAWN_DUP2, high[i], n) for i, n in enumerate((2, 3, 4))],
         )
         for fd in [*high, log, life_read]:
             os.close(fd)
-        listener.close()
+        theirs.close()
         self.pidfd = os.pidfd_open(self.pid)
         self.status: int | None = None
-        sock = self.ctx.socket(zmq.DEALER)
-        sock.linger = 0
-        sock.connect(f"ipc://{path}")
         self.broker = Peer(sock, BROKER_WIRE, slowness)
         assert self.broker.expect(BROKER.TOOLD_READY).body == {}
         # What was started stays behind as the guard of the process that does the work.

@@ -132,7 +132,7 @@ def test_many_sessions_leave_nothing(ts, fake):
     assert children(ts.inner) == []
 
 
-@pytest.mark.parametrize("argv", [[], ["--broker-path"], ["--bad"], ["--broker-path", "/tmp/x", "more"]])
+@pytest.mark.parametrize("argv", [[], ["--log-level"], ["--bad"], ["--log-level", "1", "more"]])
 def test_usage(toolserver_program, argv):
     done = subprocess.run([toolserver_program, *argv], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2 and "usage" in done.stderr

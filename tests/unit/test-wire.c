@@ -1,28 +1,67 @@
-/*
- * wire.c: what breaks a table's rules is refused at the edge, and what keeps them arrives
- * unchanged.
- */
+/* wire.c, zconn.c: messages that keep a table's rules arrive unchanged, others are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/json.h"
-#include "base/wire.h"
+#include "base/util.h"
+#include "base/zconn.h"
 
+/* A sends to B. */
 struct pair {
-        void *ctx, *a, *b;
+        struct cg_zconn a, b;
+        struct cg_msg m; /* the last that B has received */
+        unsigned messages, ends;
 };
+
+static void on_msg(struct cg_zconn *c, struct cg_msg *m)
+{
+        struct pair *p = (struct pair *)(void *)((char *)c - offsetof(struct pair, b));
+
+        cg_msg_fini(&p->m);
+        p->m = *m;
+        m->n_frames = 0;
+        p->messages++;
+}
+
+static void on_end(struct cg_zconn *c, const struct cg_err *err)
+{
+        (void)err;
+        ((struct pair *)(void *)((char *)c - offsetof(struct pair, b)))->ends++;
+}
+
+static const struct cg_zconn_ops ops = { on_msg, on_end };
+
+/* @sender: the role of A. */
+static void open_pair(struct pair *p, const struct cg_wire *wire, unsigned sender)
+{
+        int fds[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+        assert_int_equal(cg_zconn_init(&p->a, fds[0], wire, 0, SIZE_MAX, &ops, NULL), 0);
+        assert_int_equal(cg_zconn_init(&p->b, fds[1], wire, sender, SIZE_MAX, &ops, NULL), 0);
+}
+
+/* Lets both ends work until nothing more happens. */
+static void work(struct pair *p)
+{
+        for (int i = 0; i < 8; i++) {
+                cg_zconn_flush(&p->a);
+                cg_zconn_flush(&p->b);
+                cg_zconn_read(&p->a, 32, true);
+                cg_zconn_opened(&p->a);
+                cg_zconn_read(&p->b, 32, true);
+                cg_zconn_opened(&p->b);
+        }
+}
 
 static int setup(void **state)
 {
         struct pair *p = calloc(1, sizeof(*p));
 
-        p->ctx = zmq_ctx_new();
-        p->a = zmq_socket(p->ctx, ZMQ_PAIR);
-        p->b = zmq_socket(p->ctx, ZMQ_PAIR);
-        assert_int_equal(zmq_bind(p->a, "inproc://t"), 0);
-        assert_int_equal(zmq_connect(p->b, "inproc://t"), 0);
+        p->a = p->b = CG_ZCONN_NONE;
         *state = p;
         return 0;
 }
@@ -31,9 +70,9 @@ static int teardown(void **state)
 {
         struct pair *p = *state;
 
-        zmq_close(p->a);
-        zmq_close(p->b);
-        zmq_ctx_term(p->ctx);
+        cg_zconn_fini(&p->a);
+        cg_zconn_fini(&p->b);
+        cg_msg_fini(&p->m);
         free(p);
         return 0;
 }
@@ -42,61 +81,78 @@ static void test_round_trip(void **state)
 {
         struct pair *p = *state;
         static const struct cg_bytes more = { "{}", 2 };
+        static const char body[] = "{\"timeout_ms\": 7}";
         struct cg_out out = { .type = CG_HOST_EXECUTE,
                               .flags = 3,
                               .session = 0x1122334455667788,
                               .id = 42,
+                              .body = body,
+                              .body_len = sizeof(body) - 1,
                               .raw = "a\0b",
                               .raw_len = 3,
                               .has_raw = true,
                               .more = &more,
                               .n_more = 1 };
-        cg_auto_json json_t *body = NULL;
-        cg_auto_msg struct cg_msg m;
+        cg_auto_json json_t *o = NULL;
         struct cg_err err;
         size_t len;
 
-        assert_int_equal(
-                cg_msg_send_json(p->a, &cg_wire_host, &out, json_pack("{s:i}", "timeout_ms", 7), &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), 0);
-        assert_int_equal(m.type, CG_HOST_EXECUTE);
-        assert_int_equal(m.flags, 3);
-        assert_true(m.session == 0x1122334455667788 && m.id == 42);
-        assert_memory_equal(cg_msg_raw(&m, 0, &len), "a\0b", 3);
+        open_pair(p, &cg_wire_host, CG_ROLE_HOST);
+        assert_int_equal(cg_zconn_put(&p->a, &out, NULL, NULL, &err), 0);
+        work(p);
+        assert_int_equal(p->messages, 1);
+        assert_int_equal(p->m.type, CG_HOST_EXECUTE);
+        assert_int_equal(p->m.flags, 3);
+        assert_true(p->m.session == 0x1122334455667788 && p->m.id == 42);
+        assert_memory_equal(cg_msg_raw(&p->m, 0, &len), "a\0b", 4); /* with the NUL behind it */
         assert_int_equal(len, 3);
-        assert_memory_equal(cg_msg_raw(&m, 1, &len), "{}", 2);
+        assert_memory_equal(cg_msg_raw(&p->m, 1, &len), "{}", 3);
         assert_int_equal(len, 2);
-        assert_int_equal(cg_msg_json(&m, &body, &err), 0);
-        assert_int_equal(json_integer_value(json_object_get(body, "timeout_ms")), 7);
+        assert_string_equal(cg_msg_raw(&p->m, 2, &len), "");
+        assert_int_equal(len, 0);
+        assert_int_equal(cg_msg_json(&p->m, &o, &err), 0);
+        assert_int_equal(json_integer_value(json_object_get(o, "timeout_ms")), 7);
 }
 
-static void test_nothing_waits(void **state)
+/* A frame that is shared stays until its last user has dropped it. */
+static void test_shared_frames(void **state)
 {
         struct pair *p = *state;
-        struct cg_msg m;
-        struct cg_err err;
+        struct cg_out out = { .type = CG_TOOL_CALL };
+        struct cg_msg m = CG_MSG_EMPTY;
+        struct cg_frame *f = cg_frame_new((size_t)1 << 20);
+        size_t len;
 
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), CG_TIMEOUT);
+        memset(f->data, 'x', f->len);
+        open_pair(p, &cg_wire_tool, CG_ROLE_KERNEL);
+        m.n_frames = 2;
+        m.frames[1] = cg_frame_ref(f);
+        assert_int_equal(cg_zconn_put_frames(&p->a, &out, &m, NULL), 0);
+        cg_msg_fini(&m);
+        assert_int_equal(f->refs, 2); /* ours and that of the queued message */
+        for (int i = 0; i < 64 && !p->messages; i++)
+                work(p);
+        assert_int_equal(p->messages, 1);
+        assert_int_equal(f->refs, 1);
+        assert_memory_equal(cg_msg_raw(&p->m, 0, &len), f->data, f->len + 1);
+        assert_int_equal(len, f->len);
+        assert_null(cg_frame_unref(f));
+        assert_null(cg_frame_unref(NULL));
 }
 
-/*
- * Sends frames as they are, receives, expects a protocol error that contains @why, and that nothing
- * is left behind.
- */
-static void refuse(struct pair *p, unsigned sender, const char *header, size_t header_len, int frames,
-                   size_t frame_len, const char *why)
+/* Expects a protocol error that contains @why for @frames frames of @frame_len bytes. */
+static void refuse(unsigned sender, const char *header, size_t header_len, int frames, size_t frame_len,
+                   const char *why)
 {
-        char *fill = calloc(1, frame_len + 1);
         struct cg_msg m;
         struct cg_err err = { 0 };
+        int r = cg_msg_start(&m, &cg_wire_kernel, sender, (const unsigned char *)header, header_len, &err);
 
-        zmq_send(p->a, header, header_len, frames ? ZMQ_SNDMORE : 0);
-        for (int i = 0; i < frames; i++)
-                zmq_send(p->a, fill, frame_len, i + 1 < frames ? ZMQ_SNDMORE : 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, &m, &err), CG_E_PROTO);
+        for (int i = 0; r == 0 && i < frames; i++)
+                r = cg_msg_check_frame(&m, (size_t)i, frame_len, i ? (size_t)(i - 1) * frame_len : 0,
+                                       i + 1 < frames, &err);
+        assert_int_equal(r, CG_E_PROTO);
         assert_non_null(strstr(err.msg, why));
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, &m, &err), CG_TIMEOUT);
-        free(fill);
 }
 
 static void header(char h[24], uint8_t version, uint8_t wire, uint16_t type)
@@ -112,27 +168,26 @@ static void header(char h[24], uint8_t version, uint8_t wire, uint16_t type)
 
 static void test_rules(void **state)
 {
-        struct pair *p = *state;
         char h[24];
 
-        refuse(p, CG_ROLE_KERNEL, "hello", 5, 0, 0, "not a message");
-        refuse(p, CG_ROLE_KERNEL, "hello", 5, 3, 1, "not a message");
+        (void)state;
+        refuse(CG_ROLE_KERNEL, "hello", 5, 0, 0, "not a message");
+        refuse(CG_ROLE_KERNEL, "hello", 5, 3, 1, "not a message");
         header(h, CG_WIRE_VERSION + 1, 2, CG_KERNEL_STREAM);
-        refuse(p, CG_ROLE_KERNEL, h, 24, 2, 0, "version");
+        refuse(CG_ROLE_KERNEL, h, 24, 2, 0, "version");
         header(h, CG_WIRE_VERSION, 1, CG_KERNEL_STREAM);
-        refuse(p, CG_ROLE_KERNEL, h, 24, 2, 0, "wire 1");
+        refuse(CG_ROLE_KERNEL, h, 24, 2, 0, "wire 1");
         header(h, CG_WIRE_VERSION, 2, 999);
-        refuse(p, CG_ROLE_KERNEL, h, 24, 1, 0, "unknown message 999");
+        refuse(CG_ROLE_KERNEL, h, 24, 1, 0, "unknown message 999");
         header(h, CG_WIRE_VERSION, 2, CG_KERNEL_STREAM);
-        refuse(p, CG_ROLE_KERNEL, h, 24, 0, 0, "without a body");
-        refuse(p, CG_ROLE_KERNEL, h, 23, 2, 0, "not a message");
-        refuse(p, CG_ROLE_KERNEL, h, 24, 1, 0, "0 raw frames");
-        refuse(p, CG_ROLE_KERNEL, h, 24, 3, 0, "2 raw frames");
-        refuse(p, CG_ROLE_KERNEL, h, 24, 2, 1, "body of 1 bytes");
-        refuse(p, CG_ROLE_KERNEL, h, 24, CG_MAX_FRAMES + 5, 0, "frames");
-        refuse(p, CG_ROLE_SUPERVISOR, h, 24, 2, 0, "may not send STREAM");
+        refuse(CG_ROLE_KERNEL, h, 23, 2, 0, "not a message");
+        refuse(CG_ROLE_KERNEL, h, 24, 1, 0, "0 raw frames");
+        refuse(CG_ROLE_KERNEL, h, 24, 3, 0, "2 raw frames");
+        refuse(CG_ROLE_KERNEL, h, 24, 2, 1, "body of 1 bytes");
+        refuse(CG_ROLE_KERNEL, h, 24, CG_MAX_FRAMES + 5, 0, "frames");
+        refuse(CG_ROLE_SUPERVISOR, h, 24, 2, 0, "may not send STREAM");
         header(h, CG_WIRE_VERSION, 2, CG_KERNEL_EXECUTE_REQUEST);
-        refuse(p, CG_ROLE_KERNEL, h, 24, 2, 0, "may not send EXECUTE_REQUEST");
+        refuse(CG_ROLE_KERNEL, h, 24, 2, 0, "may not send EXECUTE_REQUEST");
 }
 
 static void test_raw_limit(void **state)
@@ -140,23 +195,25 @@ static void test_raw_limit(void **state)
         struct pair *p = *state;
         char h[24];
         char *big = calloc(1, CG_MAX_STREAM + 1);
-        struct cg_msg m;
-        struct cg_err err = { 0 };
         struct cg_out out = {
                 .type = CG_KERNEL_STREAM, .raw = big, .raw_len = CG_MAX_STREAM + 1, .has_raw = true
         };
+        struct cg_msg m;
 
         header(h, CG_WIRE_VERSION, 2, CG_KERNEL_STREAM);
-        zmq_send(p->a, h, 24, ZMQ_SNDMORE);
-        zmq_send(p->a, "", 0, ZMQ_SNDMORE);
-        zmq_send(p->a, big, CG_MAX_STREAM + 1, 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), CG_E_PROTO);
+        assert_int_equal(
+                cg_msg_start(&m, &cg_wire_kernel, CG_ROLE_KERNEL, (const unsigned char *)h, 24, NULL), 0);
+        assert_int_equal(cg_msg_check_frame(&m, 1, CG_MAX_STREAM, 0, false, NULL), 0);
+        assert_int_equal(cg_msg_check_frame(&m, 1, CG_MAX_STREAM + 1, 0, false, NULL), CG_E_PROTO);
+        assert_int_equal(cg_msg_check_frame(&m, 1, 1, CG_MAX_STREAM, false, NULL), CG_E_PROTO);
         /* The sender's own limits hold as well. */
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), CG_E_LIMIT);
+        open_pair(p, &cg_wire_kernel, CG_ROLE_KERNEL);
+        assert_int_equal(cg_zconn_put(&p->a, &out, NULL, NULL, NULL), CG_E_LIMIT);
         out.raw_len--;
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), 0);
-        cg_msg_fini(&m);
+        assert_int_equal(cg_zconn_put(&p->a, &out, NULL, NULL, NULL), 0);
+        for (int i = 0; i < 64 && !p->messages; i++)
+                work(p);
+        assert_int_equal(p->messages, 1);
         free(big);
 }
 
@@ -166,21 +223,21 @@ static void test_bad_body(void **state)
         struct cg_out out = {
                 .type = CG_KERNEL_EXECUTE_REPLY, .body = "[1]", .body_len = 3, .raw = "", .has_raw = true
         };
-        cg_auto_msg struct cg_msg m;
         json_t *o;
-        struct cg_err err;
 
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), 0);
-        assert_int_equal(cg_msg_json(&m, &o, &err), CG_E_PROTO);
+        open_pair(p, &cg_wire_kernel, CG_ROLE_KERNEL);
+        assert_int_equal(cg_zconn_put(&p->a, &out, NULL, NULL, NULL), 0);
+        work(p);
+        assert_int_equal(p->messages, 1);
+        assert_int_equal(cg_msg_json(&p->m, &o, NULL), CG_E_PROTO);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_nothing_waits, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_rules, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_shared_frames, setup, teardown),
+                cmocka_unit_test(test_rules),
                 cmocka_unit_test_setup_teardown(test_raw_limit, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_body, setup, teardown),
         };

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <zmq.h>
 #include "base/fd.h"
-#include "base/loop.h"
 #include "base/util.h"
 #include "base/zlink.h"
 
@@ -30,7 +30,7 @@ struct env {
         unsigned messages, ends;
         uint16_t type;
         uint64_t id, sum;
-        size_t body_len, raw_len;
+        size_t n_frames, body_len, raw_len;
         struct cg_err err;
         bool close_in_callback, pause_in_callback;
 };
@@ -43,6 +43,7 @@ static void on_msg(struct cg_zlink *z, struct cg_msg *m)
         e->messages++;
         e->type = m->type;
         e->id = m->id;
+        e->n_frames = m->n_frames;
         e->sum = 0;
         for (size_t i = 0; i < e->raw_len; i++)
                 e->sum += (unsigned char)raw[i] * (i % 251 + 1);
@@ -131,13 +132,90 @@ static bool run(struct env *e, unsigned messages, unsigned ends, int64_t ms)
 
 /* ---- with libzmq */
 
+static void new_dealer(struct env *e)
+{
+        int zero = 0;
+
+        e->ctx = zmq_ctx_new();
+        e->dealer = zmq_socket(e->ctx, ZMQ_DEALER);
+        assert_non_null(e->dealer);
+        zmq_setsockopt(e->dealer, ZMQ_LINGER, &zero, sizeof(zero));
+}
+
+/* libzmq accepts, the link connects. */
 static void open_dealer(struct env *e)
 {
-        e->ctx = zmq_ctx_new();
-        e->dealer = cg_zmq_socket(e->ctx, ZMQ_DEALER, NULL);
-        assert_non_null(e->dealer);
-        assert_int_equal(cg_zmq_bind_fd(e->dealer, cg_steal_fd(&e->listener), e->path, NULL), 0);
+        char endpoint[320];
+        int fd = cg_steal_fd(&e->listener);
+
+        new_dealer(e);
+        snprintf(endpoint, sizeof(endpoint), "ipc://%s", e->path);
+        assert_int_equal(zmq_setsockopt(e->dealer, ZMQ_USE_FD, &fd, sizeof(fd)), 0);
+        assert_int_equal(zmq_bind(e->dealer, endpoint), 0);
         open_link(e);
+}
+
+/* libzmq connects, the link takes the accepted socket. */
+static void accept_dealer(struct env *e, const char *plain_user)
+{
+        char endpoint[320];
+        int fd;
+
+        new_dealer(e);
+        if (plain_user) {
+                zmq_setsockopt(e->dealer, ZMQ_PLAIN_USERNAME, plain_user, strlen(plain_user));
+                zmq_setsockopt(e->dealer, ZMQ_PLAIN_PASSWORD, "x", 1);
+        }
+        snprintf(endpoint, sizeof(endpoint), "ipc://%s", e->path);
+        assert_int_equal(zmq_connect(e->dealer, endpoint), 0);
+        fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        assert_true(fd >= 0);
+        assert_int_equal(cg_zlink_take(&e->link, &e->loop, fd, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT,
+                                       on_msg, on_end, e, NULL),
+                         0);
+        e->open = true;
+}
+
+/* 0; CG_TIMEOUT: there is no room. */
+static int zmq_put(void *sock, const struct cg_out *o)
+{
+        unsigned char header[CG_WIRE_HEADER];
+
+        assert_int_equal(cg_out_header(&cg_wire_kernel, o, header, NULL), 0);
+        if (zmq_send(sock, header, sizeof(header), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+                return CG_TIMEOUT;
+        zmq_send(sock, o->body, o->body_len, o->has_raw ? ZMQ_SNDMORE : 0);
+        if (o->has_raw)
+                zmq_send(sock, o->raw, o->raw_len, o->n_more ? ZMQ_SNDMORE : 0);
+        for (size_t i = 0; i < o->n_more; i++)
+                zmq_send(sock, o->more[i].data, o->more[i].len, i + 1 < o->n_more ? ZMQ_SNDMORE : 0);
+        return 0;
+}
+
+/* 0; CG_TIMEOUT: no message waits. */
+static int zmq_take(void *sock, struct cg_msg *m)
+{
+        bool has_header = false, more = true;
+
+        while (more) {
+                zmq_msg_t f;
+
+                zmq_msg_init(&f);
+                if (zmq_msg_recv(&f, sock, has_header ? 0 : ZMQ_DONTWAIT) < 0)
+                        return CG_TIMEOUT;
+                if (!has_header) {
+                        assert_int_equal(cg_msg_start(m, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
+                                                      zmq_msg_data(&f), zmq_msg_size(&f), NULL),
+                                         0);
+                } else {
+                        m->frames[m->n_frames] = cg_frame_new(zmq_msg_size(&f));
+                        memcpy(m->frames[m->n_frames++]->data, zmq_msg_data(&f), zmq_msg_size(&f));
+                }
+                has_header = true;
+                more = zmq_msg_more(&f);
+                zmq_msg_close(&f);
+        }
+        return 0;
 }
 
 static void fill_bytes(char *p, size_t n, uint64_t *sum)
@@ -155,7 +233,7 @@ static void send_dealer(struct env *e, const struct cg_out *out)
         int64_t until = cg_now_ms() + DEADLINE_MS;
         int r;
 
-        while ((r = cg_msg_send(e->dealer, &cg_wire_kernel, out, NULL)) == CG_TIMEOUT && cg_now_ms() < until)
+        while ((r = zmq_put(e->dealer, out)) == CG_TIMEOUT && cg_now_ms() < until)
                 run(e, e->messages + 1, 0, 2);
         assert_int_equal(r, 0);
 }
@@ -193,7 +271,7 @@ static void receive(struct env *e, struct cg_msg *m)
 
         while (r == CG_TIMEOUT && cg_now_ms() < until) {
                 run(e, e->messages + 1, 0, 2);
-                r = cg_msg_recv(e->dealer, &cg_wire_kernel, CG_ROLE_SUPERVISOR, m, NULL);
+                r = zmq_take(e->dealer, m);
         }
         assert_int_equal(r, 0);
 }
@@ -232,6 +310,52 @@ static void test_sends_to_libzmq(void **state)
                 assert_int_equal(len, 3);
         }
         free(raw);
+}
+
+/* Messages of as many frames as there can be, with libzmq as the end that connects. */
+static void test_many_frames(void **state)
+{
+        struct env *e = *state;
+        struct cg_bytes more[CG_MAX_FRAMES - 2];
+        struct cg_out out = { .type = CG_KERNEL_COMM,
+                              .id = 7,
+                              .raw = "{}",
+                              .raw_len = 2,
+                              .has_raw = true,
+                              .more = more,
+                              .n_more = CG_ARRAY_LEN(more) };
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        char *data = calloc(1, 100000);
+        size_t len;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(more); i++)
+                more[i] = (struct cg_bytes){ data, i % 3 ? i * 1500 : 0 };
+        accept_dealer(e, NULL);
+        send_dealer(e, &out);
+        assert_true(run(e, 1, 0, DEADLINE_MS));
+        assert_int_equal(e->n_frames, CG_MAX_FRAMES);
+        assert_int_equal(e->id, 7);
+        out.type = CG_KERNEL_REQUEST;
+        assert_int_equal(cg_zlink_send(&e->link, &out, NULL), 0);
+        receive(e, &m);
+        assert_int_equal(m.n_frames, CG_MAX_FRAMES);
+        for (size_t i = 0; i < CG_ARRAY_LEN(more); i++) {
+                cg_msg_raw(&m, i + 1, &len);
+                assert_int_equal(len, more[i].len);
+        }
+        free(data);
+}
+
+/* libzmq closes the connection when it has our greeting, before or after its own is complete. */
+static void test_other_mechanism_of_libzmq(void **state)
+{
+        struct env *e = *state;
+
+        accept_dealer(e, "user");
+        assert_true(run(e, 0, 1, DEADLINE_MS));
+        assert_true(e->err.code == CG_E_CLOSED || e->err.code == CG_E_PROTO);
+        assert_int_equal(e->link.conn.state, CG_ZCONN_GREETING);
+        assert_int_equal(e->messages, 0);
 }
 
 static void test_many_small_in_order_and_pauses(void **state)
@@ -601,6 +725,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_receives_from_libzmq),
                 TEST(test_sends_to_libzmq),
+                TEST(test_many_frames),
+                TEST(test_other_mechanism_of_libzmq),
                 TEST(test_many_small_in_order_and_pauses),
                 TEST(test_sender_limits),
                 TEST(test_message_without_an_end),

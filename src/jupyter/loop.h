@@ -2,8 +2,8 @@
  * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and only means that ZMQ_EVENTS must be read again,
  * also after every send and receive. These functions do so for all users of ZeroMQ sockets.
  */
-#ifndef CG_BASE_LOOP_H
-#define CG_BASE_LOOP_H
+#ifndef CG_JUPYTER_LOOP_H
+#define CG_JUPYTER_LOOP_H
 
 #include <stdbool.h>
 #include <uv.h>

@@ -1,5 +1,5 @@
-/* libuv driving ZeroMQ. Linked into supervisor and tool server. */
-#include "base/loop.h"
+/* ZeroMQ sockets in libuv's loop. Linked into what serves Jupyter. */
+#include "jupyter/loop.h"
 
 #include <zmq.h>
 
