@@ -164,29 +164,6 @@ static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *e
         return r == 0 && v->failed ? cg_buf_adds(b, "}", err) : r;
 }
 
-static int send_report(struct ts_adding *a, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number, .id = a->id };
-        cg_auto_buf struct cg_buf b;
-        int r;
-
-        cg_buf_init(&b, CG_MAX_REPORT);
-        r = cg_buf_adds(&b, "{\"report\":{", err);
-        for (size_t i = 0; i < a->n && r == 0; i++) {
-                if (i)
-                        r = cg_buf_adds(&b, ",", err);
-                if (r == 0)
-                        r = add_report(&b, &a->items[i], err);
-        }
-        if (r == 0)
-                r = cg_buf_adds(&b, "}}", err);
-        if (r < 0)
-                return cg_err_prefix(err, "report about the servers' wrappers");
-        out.body = b.data;
-        out.body_len = b.len;
-        return cg_ts_broker_send(a->session->ts, &out, NULL, err);
-}
-
 /* This one is not added. */
 static void item_fail(struct ts_new *v, const struct cg_err *why)
 {
@@ -286,7 +263,9 @@ static void on_work(uv_work_t *work)
 /* The wrappers are there. Everything that can fail comes first. */
 static int complete(struct ts_adding *a, struct cg_err *err)
 {
+        struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number, .id = a->id };
         struct ts_server **places = calloc(a->n + 1, sizeof(*places));
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         int r = 0;
 
         for (size_t i = 0; places && i < a->n && r == 0; i++) {
@@ -295,8 +274,19 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         }
         if (!places || r < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (r == 0)
-                r = send_report(a, err);
+        if (r == 0) {
+                r = cg_buf_adds(&b, "{\"report\":{", err);
+                for (size_t i = 0; i < a->n && r == 0; i++) {
+                        if (i)
+                                r = cg_buf_adds(&b, ",", err);
+                        if (r == 0)
+                                r = add_report(&b, &a->items[i], err);
+                }
+                if (r == 0)
+                        r = cg_buf_adds(&b, "}}", err);
+                if (r < 0)
+                        cg_err_prefix(err, "report about the servers' wrappers");
+        }
         for (size_t i = 0; places && i < a->n; i++) {
                 if (r == 0 && !a->items[i].failed)
                         register_one(a->session, places[i], CG_STEAL(a->items[i].client));
@@ -304,7 +294,13 @@ static int complete(struct ts_adding *a, struct cg_err *err)
                         free(places[i]);
         }
         free(places);
-        return r;
+        if (r < 0)
+                return r;
+        /* After ASK_CLOSED of calls whose server was replaced: the host cannot accept them any more. */
+        out.body = b.data;
+        out.body_len = b.len;
+        cg_ts_broker_send(a->session->ts, &out, NULL, NULL);
+        return 0;
 }
 
 static void generate(struct ts_adding *a);
