@@ -261,7 +261,7 @@ bool cg_account_home(char ret[PATH_MAX])
                 looked_up = true;
                 uid = geteuid();
                 known[0] = '\0';
-                /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
+                /* Not getpwuid(): it loads libraries, which a static program cannot. */
                 f = fopen("/etc/passwd", "re");
                 while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != uid)
                         ;

@@ -296,7 +296,7 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         free(places);
         if (r < 0)
                 return r;
-        /* After ASK_CLOSED of calls whose server was replaced: the host cannot accept them any more. */
+        /* After ASK_CLOSED of calls whose server was replaced: the host can accept them no more. */
         out.body = b.data;
         out.body_len = b.len;
         cg_ts_broker_send(a->session->ts, &out, NULL, NULL);
