@@ -207,13 +207,6 @@ bool cg_access_is_setting(const char *text)
         return n > 0 && n < 48 && !text[n];
 }
 
-static bool ends_with(const char *path, const char *end)
-{
-        size_t n = strlen(path), k = strlen(end);
-
-        return n >= k && strcmp(path + n - k, end) == 0;
-}
-
 /* Without a settings file: the setting that would allow it. */
 static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
 {
@@ -226,17 +219,6 @@ static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
         } else if (rule == CG_ACCESS_NO_NETWORK) {
                 ret->how = "--allow-host, or network.allowedDomains of a settings file (--sandbox)";
         }
-}
-
-static void name_words(const char *path, struct cg_access_words *ret)
-{
-        const char *name = cg_names_of(path);
-
-        snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
-        snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
-        snprintf(ret->how_text, sizeof(ret->how_text),
-                 "add \"%s\" to cellgate.writableNames of a settings file", name);
-        ret->how = ret->how_text;
 }
 
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
@@ -278,11 +260,21 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                                              "Unix sockets lead to programs outside of the sandbox", NULL },
         };
 
+        static const char config[] = "/.git/config";
+        size_t n = strlen(path);
+
         snprintf(ret->why, sizeof(ret->why), "%s", words[rule].why);
         ret->how = words[rule].how;
         snprintf(ret->rule, sizeof(ret->rule), "%s", setting ? setting : words[rule].rule);
-        if (rule == CG_ACCESS_NAME)
-                name_words(path, ret);
+        if (rule == CG_ACCESS_NAME) {
+                const char *name = cg_names_of(path);
+
+                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
+                snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
+                snprintf(ret->how_text, sizeof(ret->how_text),
+                         "add \"%s\" to cellgate.writableNames of a settings file", name);
+                ret->how = ret->how_text;
+        }
         if (!by_settings)
                 default_words(rule, ret);
         if (setting && strcmp(setting, "default") == 0) {
@@ -291,7 +283,9 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
         } else if (rule == CG_ACCESS_DENY_WRITE && setting && strncmp(setting, "mandatory", 9) == 0) {
                 snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
                 snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
-                ret->how = ends_with(path, "/.git/config") ? "set filesystem.allowGitConfig" : NULL;
+                ret->how = n >= sizeof(config) - 1 && strcmp(path + n - (sizeof(config) - 1), config) == 0
+                                   ? "set filesystem.allowGitConfig"
+                                   : NULL;
         } else if (setting && why_built_in(setting)) {
                 snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
                 snprintf(ret->why, sizeof(ret->why), "%s", why_built_in(setting));

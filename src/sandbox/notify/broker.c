@@ -56,13 +56,6 @@ static int read_memory(const struct broker_call *c, uint64_t at, void *buf, size
         return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
 }
 
-static int read_path(const struct broker_call *c, uint64_t at, char path[PATH_MAX])
-{
-        int r = cg_caller_read_path(c->notif, at, path);
-
-        return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
-}
-
 /*
  * Paths by which libc names a descriptor where a call takes only paths. In init "self" would be
  * init.
@@ -99,7 +92,9 @@ static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int 
 
         if (c->m)
                 return cg_mediate_target(c->m, c->n, c->notif, dirfd, at, flags);
-        fd = at ? read_path(c, at, path) : 0;
+        fd = at ? cg_caller_read_path(c->notif, at, path) : 0;
+        if (fd == 0 && at && !cg_caller_waits(c->n, c->notif))
+                fd = -ESRCH;
         if (fd < 0)
                 return fd;
         if (!at || (!path[0] && (flags & AT_EMPTY_PATH)))
@@ -117,19 +112,6 @@ static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int 
         return fd;
 }
 
-static bool may_write(struct broker_call *c, int fd)
-{
-        char link[48];
-        ssize_t n;
-
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-        n = readlink(link, c->path, sizeof(c->path) - 1);
-        c->path[n > 0 ? n : 0] = '\0';
-        if (c->m)
-                return cg_mediate_may_change(c->m, fd, c->path);
-        return c->path[0] == '/' && (!c->b || cg_grants_state(c->b->sb->grants, c->path) == CG_GRANT_WRITE);
-}
-
 /* ---- attributes of files */
 
 /* The arguments of all these calls. */
@@ -145,36 +127,38 @@ struct change {
         bool now;
 };
 
-static int set_mode(struct broker_call *c, int fd, mode_t mode)
-{
-        char path[48];
-        struct stat st;
-
-        if (fstat(fd, &st) < 0)
-                return -errno;
-        if (S_ISLNK(st.st_mode))
-                return -EOPNOTSUPP;
-        c->denied = mode & S_ISUID || (mode & S_ISGID && !S_ISDIR(st.st_mode));
-        if (c->denied)
-                return -EPERM;
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        return chmod(path, mode) < 0 ? -errno : 0;
-}
-
 static int apply(struct broker_call *c, struct change *ch)
 {
         cg_auto_fd int fd = -1;
         int r = open_target(c, ch->dirfd, ch->path, ch->flags);
+        char link[48];
+        struct stat st;
+        ssize_t n;
 
         if (r < 0)
                 return r;
         fd = r;
-        c->denied = !may_write(c, fd);
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = readlink(link, c->path, sizeof(c->path) - 1);
+        c->path[n > 0 ? n : 0] = '\0';
+        if (c->m)
+                c->denied = !cg_mediate_may_change(c->m, fd, c->path);
+        else
+                c->denied = c->path[0] != '/' ||
+                            (c->b && cg_grants_state(c->b->sb->grants, c->path) != CG_GRANT_WRITE);
         if (c->denied)
                 return -EACCES;
         switch (ch->what) {
         case MODE:
-                return set_mode(c, fd, ch->mode & 07777);
+                if (fstat(fd, &st) < 0)
+                        return -errno;
+                if (S_ISLNK(st.st_mode))
+                        return -EOPNOTSUPP;
+                ch->mode &= 07777;
+                c->denied = ch->mode & S_ISUID || (ch->mode & S_ISGID && !S_ISDIR(st.st_mode));
+                if (c->denied)
+                        return -EPERM;
+                return chmod(link, ch->mode) < 0 ? -errno : 0;
         case OWNER:
                 if (c->m)
                         cg_mediate_owner(c->m, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
@@ -256,29 +240,22 @@ static int read_timevals(const struct broker_call *c, uint64_t at, struct change
         return r;
 }
 
-#ifdef SYS_utime
-static int read_utimbuf(const struct broker_call *c, uint64_t at, struct change *ch)
-{
-        struct utimbuf b = { 0 };
-        int r = at ? read_memory(c, at, &b, sizeof(b)) : 0;
-
-        ch->now = !at;
-        ch->times[0].tv_sec = b.actime;
-        ch->times[1].tv_sec = b.modtime;
-        return r;
-}
-#endif
-
 static int do_times(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         struct change ch = { .what = TIMES, .dirfd = AT_FDCWD, .path = a[0] };
+#ifdef SYS_utime
+        struct utimbuf b = { 0 };
+#endif
         int r;
 
         switch (c->data->nr) {
 #ifdef SYS_utime
         case SYS_utime:
-                r = read_utimbuf(c, a[1], &ch);
+                r = a[1] ? read_memory(c, a[1], &b, sizeof(b)) : 0;
+                ch.now = !a[1];
+                ch.times[0].tv_sec = b.actime;
+                ch.times[1].tv_sec = b.modtime;
                 break;
 #endif
 #ifdef SYS_utimes
@@ -409,42 +386,21 @@ static int descriptor_flags(const struct broker_call *c, int fd)
         return (int)(flags & (O_NONBLOCK | O_CLOEXEC));
 }
 
-static int check_socket(const struct broker_call *c, int fd)
-{
-        int r = fd < 0 ? -EBADF : cg_caller_open(c->n, c->notif, fd);
-        cg_auto_fd int copy = -1;
-        struct stat st;
-
-        if (r < 0)
-                return r;
-        copy = r;
-        return fstat(copy, &st) == 0 && S_ISSOCK(st.st_mode) ? 0 : -ENOTSOCK;
-}
-
-static int install_socket(const struct broker_call *c, int fd, int at, int flags)
-{
-        struct seccomp_notif_addfd add = {
-                .id = c->notif->id,
-                .flags = SECCOMP_ADDFD_FLAG_SETFD,
-                .srcfd = (uint32_t)fd,
-                .newfd = (uint32_t)at,
-                .newfd_flags = (uint32_t)(flags & O_CLOEXEC),
-        };
-
-        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, 0) < 0)
-                return -errno;
-        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
-}
-
 static int do_connect(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
-        cg_auto_fd int client = -1, server = -1;
+        struct seccomp_notif_addfd add = { .id = c->notif->id, .flags = SECCOMP_ADDFD_FLAG_SETFD };
+        cg_auto_fd int client = -1, server = -1, copy = -1;
         union address addr = { .space = { 0 } };
-        int port, flags, fd = (int)a[0], r = check_socket(c, fd);
+        int port, flags, fd = (int)a[0], r;
+        struct stat st;
 
-        if (r < 0)
-                return r;
+        copy = fd < 0 ? -EBADF : cg_caller_open(c->n, c->notif, fd);
+        if (copy < 0)
+                return copy;
+        if (fstat(copy, &st) < 0 || !S_ISSOCK(st.st_mode))
+                return -ENOTSOCK;
+        cg_closep_(&copy);
         if (a[2] < sizeof(sa_family_t) || a[2] > sizeof(addr))
                 return -EINVAL;
         r = read_memory(c, a[1], addr.space, (size_t)a[2]);
@@ -465,7 +421,12 @@ static int do_connect(struct broker_call *c)
          */
         if (cg_send_fds(c->b->proxies + port, "c", 1, &server, 1, NULL) < 0)
                 return -ECONNREFUSED;
-        return install_socket(c, client, fd, flags);
+        if (!(flags & O_NONBLOCK) && fcntl(client, F_SETFL, 0) < 0)
+                return -errno;
+        add.srcfd = (uint32_t)client;
+        add.newfd = (uint32_t)fd;
+        add.newfd_flags = (uint32_t)(flags & O_CLOEXEC);
+        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
 }
 
 /* ---- calls */
@@ -504,24 +465,6 @@ static void answer(struct broker_call *c, int r)
         cg_reply_result(c->n, c->notif, r);
 }
 
-/* The caller has init's mounts and root, so a path means the same to both. */
-static bool same_view(pid_t pid)
-{
-        static const char *const what[] = { "ns/mnt", "root" };
-        struct stat its, own;
-        char path[48];
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(what); i++) {
-                snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what[i]);
-                if (stat(path, &its) < 0)
-                        return false;
-                snprintf(path, sizeof(path), "/proc/self/%s", what[i]);
-                if (stat(path, &own) < 0 || its.st_dev != own.st_dev || its.st_ino != own.st_ino)
-                        return false;
-        }
-        return true;
-}
-
 /* NULL: not one of the broker's calls. */
 static const struct broker_handler *find_handler(int nr)
 {
@@ -534,9 +477,20 @@ static const struct broker_handler *find_handler(int nr)
 
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct broker_call c = { .n = n, .notif = call, .data = &call->data };
+        static const char *const what[] = { "ns/mnt", "root" };
+        struct broker_call c = { .n = n, .notif = call, .data = &call->data, .denied = n->foreign_proc };
+        struct stat its, own;
+        char path[48];
 
-        c.denied = n->foreign_proc || !same_view((pid_t)call->pid);
+        /* The caller must have init's mounts and root, so that a path means the same to both. */
+        for (size_t i = 0; i < CG_ARRAY_LEN(what) && !c.denied; i++) {
+                snprintf(path, sizeof(path), "/proc/%d/%s", (int)call->pid, what[i]);
+                c.denied = stat(path, &its) < 0;
+                if (c.denied)
+                        break;
+                snprintf(path, sizeof(path), "/proc/self/%s", what[i]);
+                c.denied = stat(path, &own) < 0 || its.st_dev != own.st_dev || its.st_ino != own.st_ino;
+        }
         answer(&c, c.denied ? -EPERM : do_mode(&c));
 }
 

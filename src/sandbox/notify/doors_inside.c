@@ -46,22 +46,17 @@ void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsig
 
 /* ---- the caller */
 
-static int open_thread(pid_t tid)
-{
-        int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_OF_THREAD);
-        pid_t process;
-
-        if (fd >= 0 || errno != EINVAL)
-                return fd;
-        process = cg_caller_process(tid); /* negative where /proc does not show it */
-        return (int)syscall(SYS_pidfd_open, process > 0 ? process : tid, 0);
-}
-
 /* A copy of the caller's descriptor @fd, or -errno. */
 static int take_socket(const struct seccomp_notif *call, int fd)
 {
-        int pidfd = open_thread((pid_t)call->pid), sock;
+        pid_t tid = (pid_t)call->pid;
+        int pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_OF_THREAD), sock;
 
+        if (pidfd < 0 && errno == EINVAL) {
+                pid_t process = cg_caller_process(tid); /* negative where /proc does not show it */
+
+                pidfd = (int)syscall(SYS_pidfd_open, process > 0 ? process : tid, 0);
+        }
         if (pidfd < 0)
                 return -EPERM;
         sock = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
@@ -69,18 +64,6 @@ static int take_socket(const struct seccomp_notif *call, int fd)
                 sock = errno == EBADF ? -EBADF : -EPERM;
         close(pidfd);
         return sock;
-}
-
-/* 0 or -errno. */
-static int copy_address(const struct seccomp_notif *call, struct sockaddr_storage *ret, socklen_t *len)
-{
-        uint32_t size = (uint32_t)call->data.args[2];
-
-        memset(ret, 0, sizeof(*ret));
-        if (size > sizeof(*ret) || size < sizeof(ret->ss_family))
-                return -EINVAL;
-        *len = size;
-        return cg_caller_read(call, call->data.args[1], ret, size);
 }
 
 static int option(int sock, int name)
@@ -92,22 +75,6 @@ static int option(int sock, int name)
 }
 
 /* ---- calls that wait */
-
-static struct cg_door_call *new_call(struct cg_doors *d, const struct seccomp_notif *call, int sock)
-{
-        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
-                struct cg_door_call *c = &d->calls[i];
-
-                if (c->state != CG_CALL_FREE)
-                        continue;
-                memset(c, 0, sizeof(*c));
-                c->call = *call;
-                c->sock = sock;
-                c->target = -1;
-                return c;
-        }
-        return NULL;
-}
 
 static void drop_call(struct cg_door_call *c)
 {
@@ -175,58 +142,32 @@ static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 
 /* ---- unix sockets */
 
-/* Opens the path as the caller's own connect() would, in the view that both have. */
-static int open_in_view(const char *path)
-{
-        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
-
-        return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-}
-
-/* 0 with *ret; else an errno. */
-static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *call, const char *given,
-                         char ret[CG_DOOR_PATH_MAX])
-{
-        char link[64];
-        ssize_t len = 0;
-
-        if (given[0] != '/') {
-                snprintf(link, sizeof(link), "/proc/%u/cwd", call->pid);
-                len = n->foreign_proc ? -1 : readlink(link, ret, CG_DOOR_PATH_MAX - 1);
-                if (len <= 0 || ret[0] != '/')
-                        return EPERM;
-        }
-        if ((size_t)len + strlen(given) + 2 > CG_DOOR_PATH_MAX)
-                return ENAMETOOLONG;
-        snprintf(ret + len, CG_DOOR_PATH_MAX - (size_t)len, "%s%s", len ? "/" : "", given);
-        return 0;
-}
-
-/* Asks cellgate-egress, which has the list. */
-static void ask(struct cg_doors *d, struct cg_door_call *c, const char *path)
-{
-        struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX, .id = ++d->next_id };
-
-        snprintf(m.path, sizeof(m.path), "%s", path);
-        c->id = m.id;
-        c->state = CG_CALL_ASKED;
-        c->deadline_ms = cg_now_ms() + ASK_MS;
-        if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
-                refuse(d, c);
-}
-
+/* Connects to a socket with a path; *c is zeroed but for the call and its socket. */
 static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char *given)
 {
-        char path[CG_DOOR_PATH_MAX];
+        /* As the caller's own connect() would open it, in the view that both have. */
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+        struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX };
+        char path[CG_DOOR_PATH_MAX], link[64];
         struct stat st;
-        int target, error = absolute_path(d->notify, &c->call, given, path);
+        ssize_t len = 0;
+        int target;
 
-        if (error) {
-                finish(d, c, error);
+        if (given[0] != '/') {
+                snprintf(link, sizeof(link), "/proc/%u/cwd", c->call.pid);
+                len = d->notify->foreign_proc ? -1 : readlink(link, path, sizeof(path) - 1);
+                if (len <= 0 || path[0] != '/') {
+                        finish(d, c, EPERM);
+                        return;
+                }
+        }
+        if ((size_t)len + strlen(given) + 2 > sizeof(path)) {
+                finish(d, c, ENAMETOOLONG);
                 return;
         }
-        memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1)); /* zeroed before */
-        target = open_in_view(path);
+        snprintf(path + len, sizeof(path) - (size_t)len, "%s%s", len ? "/" : "", given);
+        memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1));
+        target = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
         /* Sockets that were made inside may be used. */
         if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
             cg_unix_listens_here(st.st_dev, st.st_ino)) {
@@ -235,7 +176,14 @@ static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char 
         }
         c->missing = target < 0 ? errno : 0;
         cg_closep_(&target);
-        ask(d, c, path);
+        /* Asks cellgate-egress, which has the list. */
+        m.id = ++d->next_id;
+        snprintf(m.path, sizeof(m.path), "%s", path);
+        c->id = m.id;
+        c->state = CG_CALL_ASKED;
+        c->deadline_ms = cg_now_ms() + ASK_MS;
+        if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
+                refuse(d, c);
 }
 
 static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr_storage *a,
@@ -271,10 +219,10 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
 
 void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
 {
+        uint32_t len = (uint32_t)call->data.args[2];
         struct cg_doors *d = n->doors;
-        struct sockaddr_storage a;
-        struct cg_door_call *c;
-        socklen_t len = 0;
+        struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
+        struct cg_door_call *c = NULL;
         int sock, error, domain;
 
         if (!d || !(d->open & CG_DOOR_UNIX)) {
@@ -282,18 +230,27 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
                 return;
         }
         sock = take_socket(call, (int)call->data.args[0]);
-        error = sock < 0 ? sock : copy_address(call, &a, &len);
+        if (sock < 0)
+                error = sock;
+        else if (len > sizeof(a) || len < sizeof(a.ss_family))
+                error = -EINVAL;
+        else
+                error = cg_caller_read(call, call->data.args[1], &a, len);
         if (!cg_caller_waits(n, call)) {
                 cg_closep_(&sock);
                 return;
         }
-        c = error ? NULL : new_call(d, call, sock);
+        for (size_t i = 0; i < CG_DOORS_WAITING && !error && !c; i++) {
+                if (d->calls[i].state == CG_CALL_FREE)
+                        c = &d->calls[i];
+        }
         if (!c) {
                 if (sock >= 0)
                         close(sock);
                 cg_reply_result(n, call, error ? error : -EAGAIN);
                 return;
         }
+        *c = (struct cg_door_call){ .call = *call, .sock = sock, .target = -1 };
         domain = option(sock, SO_DOMAIN);
         if (domain == AF_UNIX)
                 connect_unix(d, c, &a, len);
@@ -307,54 +264,41 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
 
 /* ---- listening */
 
-static void report_port(const struct cg_doors *d, int sock)
-{
-        struct cg_door_msg m = { .type = CG_DOOR_LISTENS };
-        struct sockaddr_storage a;
-        socklen_t len = sizeof(a);
-
-        if (option(sock, SO_TYPE) != SOCK_STREAM || getsockname(sock, (struct sockaddr *)&a, &len) < 0)
-                return;
-        if (a.ss_family == AF_INET)
-                m.value = ntohs(((struct sockaddr_in *)&a)->sin_port);
-        else if (a.ss_family == AF_INET6)
-                m.value = ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
-        if (m.value)
-                cg_send_fds(d->sock, &m, CG_DOOR_SHORT, NULL, 0, NULL);
-}
-
 void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
 {
         struct cg_doors *d = n->doors;
-        int sock = d && d->open & CG_DOOR_LISTEN ? take_socket(call, (int)call->data.args[0]) : -EPERM,
-            error = 0;
+        struct cg_door_msg m = { .type = CG_DOOR_LISTENS };
+        cg_auto_fd int sock = -1;
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+        int error = 0,
+            r = d && d->open & CG_DOOR_LISTEN ? take_socket(call, (int)call->data.args[0]) : -EPERM;
 
-        if (sock < 0) {
-                error = -sock;
-        } else if (cg_caller_waits(n, call)) {
-                error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
-                if (!error)
-                        report_port(d, sock);
+        if (r < 0) {
+                cg_reply_result(n, call, r);
+                return;
         }
-        cg_closep_(&sock);
+        sock = r;
+        if (cg_caller_waits(n, call)) {
+                error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
+                /* The port is reported to cellgate-egress. */
+                if (!error && option(sock, SO_TYPE) == SOCK_STREAM &&
+                    getsockname(sock, (struct sockaddr *)&a, &len) == 0) {
+                        if (a.ss_family == AF_INET)
+                                m.value = ntohs(((struct sockaddr_in *)&a)->sin_port);
+                        else if (a.ss_family == AF_INET6)
+                                m.value = ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
+                        if (m.value)
+                                cg_send_fds(d->sock, &m, CG_DOOR_SHORT, NULL, 0, NULL);
+                }
+        }
+        cg_closep_(&sock); /* before the caller continues */
         cg_reply_result(n, call, -error);
 }
 
 /* ---- messages of cellgate-egress */
 
-static void send_socket(struct cg_doors *d, const struct cg_door_msg *q)
-{
-        struct cg_door_msg m = { .type = CG_DOOR_SOCKET, .id = q->id };
-        int fd = q->value == AF_INET || q->value == AF_INET6
-                         ? socket(q->value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
-                         : -1;
-
-        m.value = fd < 0 ? errno : 0;
-        cg_send_fds(d->sock, &m, CG_DOOR_SHORT, &fd, fd >= 0 ? 1 : 0, NULL);
-        cg_closep_(&fd);
-}
-
-/* True if @fd was taken. */
+/* Completes the call that waits for the answer @m. True if @fd was taken. */
 static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
 {
         for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
@@ -365,9 +309,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
                 if (fd >= 0)
                         connect_to(d, c, fd);
                 else if (m->value == EPERM && c->missing)
-                        finish(d, c,
-                               /* a missing socket is not a denial: programs try several paths */
-                               c->missing);
+                        finish(d, c, c->missing); /* no denial: programs try several paths */
                 else if (m->value == EPERM)
                         refuse(d, c);
                 else
@@ -380,7 +322,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
 /* False: the connection is closed. */
 static bool take_message(struct cg_doors *d)
 {
-        struct cg_door_msg m;
+        struct cg_door_msg m, reply = { .type = CG_DOOR_SOCKET };
         struct cg_err err = { 0 };
         size_t n = 1;
         int fd = -1;
@@ -392,10 +334,17 @@ static bool take_message(struct cg_doors *d)
                 return false;
         if (!n)
                 fd = -1;
-        if (len == CG_DOOR_SHORT && m.type == CG_DOOR_WANT_SOCKET)
-                send_socket(d, &m);
-        else if (len == CG_DOOR_SHORT && m.type == CG_DOOR_UNIX_IS && take_answer(d, &m, fd))
+        if (len == CG_DOOR_SHORT && m.type == CG_DOOR_WANT_SOCKET) {
+                cg_auto_fd int made = m.value == AF_INET || m.value == AF_INET6
+                                              ? socket(m.value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
+                                              : -1;
+
+                reply.id = m.id;
+                reply.value = made < 0 ? errno : 0;
+                cg_send_fds(d->sock, &reply, CG_DOOR_SHORT, &made, made >= 0 ? 1 : 0, NULL);
+        } else if (len == CG_DOOR_SHORT && m.type == CG_DOOR_UNIX_IS && take_answer(d, &m, fd)) {
                 fd = -1;
+        }
         cg_closep_(&fd);
         return true;
 }
@@ -434,25 +383,23 @@ int cg_doors_timeout(const struct cg_doors *d)
         return (int)left;
 }
 
-/* Advances one waiting call; one whose caller was interrupted or killed is dropped. */
-static void update_call(struct cg_doors *d, struct cg_door_call *c, const struct pollfd *fd)
-{
-        if (c->state == CG_CALL_FREE)
-                return;
-        if (!cg_caller_waits(d->notify, &c->call))
-                drop_call(c);
-        else if (c->state == CG_CALL_CONNECTING && fd->fd == c->sock && fd->revents)
-                finish(d, c, option(c->sock, SO_ERROR) & 0xfff);
-        else if (cg_now_ms() >= c->deadline_ms)
-                finish(d, c, ETIMEDOUT);
-        else if (c->state == CG_CALL_FULL)
-                connect_to(d, c, c->target);
-}
-
 void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS])
 {
         if (fds[0].revents && d->sock >= 0 && !take_message(d))
                 d->sock = -1; /* cellgate-egress has ended: further calls are refused */
-        for (size_t i = 0; i < CG_DOORS_WAITING; i++)
-                update_call(d, &d->calls[i], &fds[i + 1]);
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
+                struct cg_door_call *c = &d->calls[i];
+                const struct pollfd *fd = &fds[i + 1];
+
+                if (c->state == CG_CALL_FREE)
+                        continue;
+                if (!cg_caller_waits(d->notify, &c->call)) /* the caller was interrupted or killed */
+                        drop_call(c);
+                else if (c->state == CG_CALL_CONNECTING && fd->fd == c->sock && fd->revents)
+                        finish(d, c, option(c->sock, SO_ERROR) & 0xfff);
+                else if (cg_now_ms() >= c->deadline_ms)
+                        finish(d, c, ETIMEDOUT);
+                else if (c->state == CG_CALL_FULL)
+                        connect_to(d, c, c->target);
+        }
 }

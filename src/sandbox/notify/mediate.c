@@ -148,38 +148,16 @@ static int do_truncate(struct cg_med_call *c)
 
 /* ---- modes, owners and times, for broker.c */
 
-static int open_named(const struct cg_med_call *c, int base, const char *path, bool nofollow)
-{
-        int fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, path, nofollow ? O_NOFOLLOW : 0,
-                                     RESOLVE_NO_MAGICLINKS),
-            e = errno;
-        char text[PATH_MAX] = "";
-
-        if (fd >= 0)
-                cg_med_path_of(fd, text);
-        if (fd >= 0 && strncmp(text, "/proc/", 6) != 0)
-                return fd;
-        cg_closep_(&fd);
-        if (nofollow) {
-                cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-
-                if (cg_med_find_from(c, base, path, &w))
-                        fd = openat(w.dir, w.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        } else {
-                fd = cg_med_walk_from(c, base, path, true);
-        }
-        return fd < 0 ? -(e ? e : EACCES) : fd;
-}
-
 int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call, int dirfd,
                       uint64_t path, int flags)
 {
         struct cg_med_call c = {
                 .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
         };
-        char text[PATH_MAX] = "";
+        char text[PATH_MAX] = "", at[PATH_MAX] = "";
         cg_auto_fd int base = -1;
-        bool ok;
+        bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
+        int fd, e;
 
         if (path && !cg_med_read_text(&c, path, text))
                 return -EFAULT;
@@ -193,7 +171,24 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
         base = cg_med_base_for(&c, dirfd, text, &ok);
         if (!ok)
                 return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
-        return open_named(&c, base, text, flags & AT_SYMLINK_NOFOLLOW);
+        fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
+                                 RESOLVE_NO_MAGICLINKS);
+        e = errno;
+        if (fd >= 0)
+                cg_med_path_of(fd, at);
+        if (fd >= 0 && strncmp(at, "/proc/", 6) != 0)
+                return fd;
+        /* "self" in /proc was init, and is to be the caller. */
+        cg_closep_(&fd);
+        if (nofollow) {
+                cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+
+                if (cg_med_find_from(&c, base, text, &w))
+                        fd = openat(w.dir, w.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        } else {
+                fd = cg_med_walk_from(&c, base, text, true);
+        }
+        return fd < 0 ? -(e ? e : EACCES) : fd;
 }
 
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
@@ -273,29 +268,8 @@ static int run(struct cg_med_call *c)
                 return cg_med_rename_at(c, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
 #endif
         default:
-                return CG_MED_ANSWERED;
+                return CG_MED_UNKNOWN;
         }
-}
-
-static bool is_ours(int nr)
-{
-        static const int calls[] = {
-                SYS_openat,   SYS_mkdirat,   SYS_mknodat,  SYS_symlinkat, SYS_linkat,
-                SYS_unlinkat, SYS_renameat2, SYS_truncate, SYS_umask,
-#ifdef SYS_renameat
-                SYS_renameat,
-#endif
-#ifdef SYS_open
-                SYS_open,     SYS_creat,     SYS_mkdir,    SYS_mknod,     SYS_symlink,
-                SYS_link,     SYS_unlink,    SYS_rmdir,    SYS_rename,
-#endif
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
-                if (calls[i] == nr)
-                        return true;
-        }
-        return false;
 }
 
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
@@ -322,10 +296,12 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
         int r;
 
         /* Set-user-ID bits are refused by notify.c's other handlers. */
-        if (!m->sb || !is_ours(call->data.nr) || cg_setid_asked(call->data.nr, c.a))
+        if (!m->sb || cg_setid_asked(call->data.nr, c.a))
                 return false;
         r = run(&c);
         switch (r) {
+        case CG_MED_UNKNOWN:
+                return false;
         case CG_MED_ANSWERED:
                 break;
         case CG_MED_CONTINUE:

@@ -25,6 +25,7 @@
 #define CG_MED_CONTINUE (-100000)
 #define CG_MED_ANSWERED (-100001)
 #define CG_MED_DENIED   (-100002)
+#define CG_MED_UNKNOWN  (-100003) /* not a call of the mediator */
 
 struct cg_med_call {
         struct cg_mediator *m;

@@ -52,19 +52,6 @@ static bool is_in_repository(const struct cg_med_where *w)
         return cg_git_part(beside, w->root) == CG_GIT_CONFIG;
 }
 
-/*
- * A HEAD may be made: its folder is protected, has nothing that git obeys, or is a repository
- * already. A socket named HEAD does not make one: processes can make sockets without init.
- */
-static bool may_have_head(const struct cg_med_where *w)
-{
-        struct stat st;
-
-        return is_in_repository(w) || !has_git_files_beside(w) ||
-               (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)));
-}
-
 enum cg_git_part cg_med_git_part(const struct cg_med_where *w)
 {
         enum cg_git_part part = cg_git_part(w->path, w->root), bare;
@@ -130,14 +117,6 @@ bool cg_med_is_made_here(const struct cg_made_list *list, int dir, const char *n
         return false;
 }
 
-/* @w is the HEAD of a repository without a work tree whose configuration was not made here. */
-static bool is_foreign_head(const struct cg_med_call *c, const struct cg_med_where *w)
-{
-        return strcmp(strrchr(w->path, '/'), "/HEAD") == 0 && !is_in_repository(w) &&
-               has_entry(w->path, (size_t)(strrchr(w->path, '/') - w->path), "config") &&
-               !cg_med_is_made_here(&c->m->configs, w->dir, "config");
-}
-
 static bool is_folder(const struct cg_med_where *w)
 {
         struct stat st;
@@ -148,6 +127,7 @@ static bool is_folder(const struct cg_med_where *w)
 static const char *git_rule(const struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act)
 {
         const char *last = strrchr(w->path, '/') + 1;
+        struct stat st;
 
         switch (cg_med_git_part(w)) {
         case CG_GIT_SELF:
@@ -171,13 +151,32 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         default:
                 break;
         }
-        /* Without its HEAD the rest would not be protected any more. */
-        if (act == CG_MED_REMOVE && is_foreign_head(c, w))
-                return "HEAD";
-        if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES &&
-            strcmp(last, "HEAD") == 0 && !may_have_head(w))
-                return "HEAD";
-        return NULL;
+        if (strcmp(last, "HEAD") != 0 || is_in_repository(w))
+                return NULL;
+        switch (act) {
+        case CG_MED_REMOVE:
+                /*
+                 * Of a repository without a work tree whose configuration was not made here:
+                 * without its HEAD the rest would not be protected any more.
+                 */
+                return has_entry(w->path, (size_t)(last - 1 - w->path), "config") &&
+                                       !cg_med_is_made_here(&c->m->configs, w->dir, "config")
+                               ? "HEAD"
+                               : NULL;
+        case CG_MED_CHANGE:
+        case CG_MED_ATTRIBUTES:
+                return NULL;
+        default:
+                /*
+                 * A HEAD may be made in a folder that has nothing that git obeys or is a repository
+                 * already. A socket named HEAD does not make one: processes can make sockets
+                 * without init.
+                 */
+                return has_git_files_beside(w) && (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                                                   (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
+                               ? "HEAD"
+                               : NULL;
+        }
 }
 
 /* 0, or CG_MED_DENIED. */

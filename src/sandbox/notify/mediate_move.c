@@ -73,32 +73,18 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
         return found;
 }
 
-/*
- * Checks whether a folder has protected names in it. 0; CG_MED_DENIED; -EXDEV: too large to be
- * searched.
- */
-static int judge_tree(struct cg_med_call *c, const struct cg_med_where *w)
-{
-        cg_auto_fd int fd = openat(w->dir, w->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        size_t left = SCAN_ENTRIES;
-        const char *rule = w->region != CG_REGION_ROOT ? NULL
-                                                       : protected_below(c, fd, w->path, w->root, 0, &left);
-
-        if (rule)
-                return cg_med_deny(c, w, NULL);
-        return left ? 0 : -EXDEV;
-}
-
 enum cg_med_act cg_med_act_of(const struct stat *st)
 {
         return S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode) ? CG_MED_LINK : CG_MED_MAKE;
 }
 
-/* Checks a rename of @from to @to. */
+/* Checks a rename of @from to @to. 0; CG_MED_DENIED; -EXDEV: a folder too large to be searched. */
 static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, const struct stat *st,
                       const struct cg_med_where *to)
 {
         int r = cg_med_judge(c, from, CG_MED_REMOVE);
+        size_t left = SCAN_ENTRIES;
+        cg_auto_fd int fd = -1;
 
         /* Git may remove a configuration and examples of hooks, but neither may be moved. */
         if (r == 0)
@@ -119,20 +105,12 @@ static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, co
         if (r == 0 && from->region == CG_REGION_ROOT && cg_git_is_within(from->path, from->root) &&
             !cg_med_is_writable_name(c->m->sb, from->path, from->root))
                 r = cg_med_deny(c, from, NULL);
-        return r == 0 ? judge_tree(c, from) : r;
-}
-
-/*
- * The configuration was made by this sandbox, or is missing in a folder that was: files of other
- * programs are not changed.
- */
-static bool may_be_written(const struct cg_mediator *m, const struct cg_med_where *config)
-{
-        struct stat st;
-
-        if (fstatat(config->dir, config->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return errno == ENOENT && cg_med_is_made_here(&m->folders, config->dir, "");
-        return cg_med_is_made_here(&m->configs, config->dir, config->name);
+        if (r < 0 || from->region != CG_REGION_ROOT)
+                return r;
+        fd = openat(from->dir, from->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (protected_below(c, fd, from->path, from->root, 0, &left))
+                return cg_med_deny(c, from, NULL);
+        return left ? 0 : -EXDEV;
 }
 
 /*
@@ -148,8 +126,16 @@ static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, 
         size_t len;
         bool ok;
 
+        /*
+         * The configuration must have been made by this sandbox, or be missing in a folder that
+         * was: files of other programs are not changed.
+         */
+        if (fstatat(to->dir, to->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                ok = errno == ENOENT && cg_med_is_made_here(&c->m->folders, to->dir, "");
+        else
+                ok = cg_med_is_made_here(&c->m->configs, to->dir, to->name);
         if (!text || fstatat(lock->dir, lock->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-            !may_be_written(c->m, to) || !cg_med_read_plain(lock->dir, lock->name, text, &len))
+            !ok || !cg_med_read_plain(lock->dir, lock->name, text, &len))
                 return cg_med_deny(c, to, NULL);
         snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
         unlinkat(to->dir, fresh, 0);
@@ -182,25 +168,11 @@ static bool is_config_lock(const struct cg_med_call *c, const struct cg_med_wher
                !cg_med_absent_rule(sb, to->path, false, &setting);
 }
 
-/*
- * Undoes a rename. If another program has taken the old name meanwhile or removed its folder, the
- * file gets a new name, so that nothing is lost and nothing keeps a protected name.
- */
-static void put_back(const struct cg_med_where *from, const struct cg_med_where *to)
-{
-        char fresh[NAME_MAX + 1];
-
-        if (syscall(SYS_renameat2, to->dir, to->name, from->dir, from->name, RENAME_NOREPLACE) == 0)
-                return;
-        snprintf(fresh, sizeof(fresh), ".cellgate-refused-%llx", (unsigned long long)cg_now_ms());
-        if (renameat(to->dir, to->name, from->dir, fresh) < 0)
-                renameat(to->dir, to->name, to->dir, fresh);
-}
-
 int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int to_fd, uint64_t to_at,
                      unsigned int flags)
 {
         cg_auto_med_where struct cg_med_where from = CG_MED_NOWHERE, to = CG_MED_NOWHERE;
+        char fresh[NAME_MAX + 1];
         struct stat a, b;
         bool there;
         int r;
@@ -226,7 +198,16 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));
         if (r < 0 || there || cg_med_may_stay(c, &to, cg_med_act_of(&a)))
                 return r;
-        put_back(&from, &to);
+        /*
+         * Undoes the rename. If another program has taken the old name meanwhile or removed its
+         * folder, the file gets a new name, so that nothing is lost and nothing keeps a protected
+         * name.
+         */
+        if (syscall(SYS_renameat2, to.dir, to.name, from.dir, from.name, RENAME_NOREPLACE) < 0) {
+                snprintf(fresh, sizeof(fresh), ".cellgate-refused-%llx", (unsigned long long)cg_now_ms());
+                if (renameat(to.dir, to.name, from.dir, fresh) < 0)
+                        renameat(to.dir, to.name, to.dir, fresh);
+        }
         return cg_med_deny(c, &to, NULL);
 }
 

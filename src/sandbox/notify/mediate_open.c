@@ -69,17 +69,6 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
         return r;
 }
 
-/* The caller has a pending signal that would interrupt its call. */
-static bool is_signalled(pid_t tid)
-{
-        unsigned long long pending = 0, shared = 0, blocked = 0;
-        char text[CG_CALLER_STATUS_MAX];
-        const char *p = cg_caller_status(tid, "\nSigPnd:", text);
-
-        return p && sscanf(p, "%llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) == 3 &&
-               ((pending | shared) & ~blocked) != 0;
-}
-
 static void wake_up(int sig)
 {
         (void)sig;
@@ -91,6 +80,9 @@ static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int fla
         struct sigaction sa = { .sa_handler = wake_up };
         struct itimerval every = { .it_interval.tv_usec = HELPER_LOOK_US,
                                    .it_value.tv_usec = HELPER_LOOK_US };
+        unsigned long long pending = 0, shared = 0, blocked = 0;
+        char text[CG_CALLER_STATUS_MAX];
+        const char *status;
         sigset_t none;
         int fd, r;
 
@@ -105,7 +97,11 @@ static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int fla
                         break;
                 if (!cg_caller_waits(c->n, c->c))
                         _exit(0);
-                if (is_signalled(c->tid))
+                /* A pending signal that would interrupt the caller's own call. */
+                status = cg_caller_status(c->tid, "\nSigPnd:", text);
+                if (status &&
+                    sscanf(status, "%llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) == 3 &&
+                    (pending | shared) & ~blocked)
                         break;
         }
         r = fd < 0 ? -errno : caller_fd(c, &fd, flags);
@@ -163,21 +159,11 @@ static int open_present(struct cg_med_call *c, const struct cg_med_where *w, con
         return caller_fd(c, &fd, flags);
 }
 
-/* Removes the new file, if it is still there, because the caller had no room for the descriptor. */
-static void remove_new(const struct cg_med_where *w, const struct stat *made)
-{
-        struct stat st;
-
-        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made->st_ino &&
-            st.st_dev == made->st_dev)
-                unlinkat(w->dir, w->name, 0);
-}
-
 static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int flags, mode_t mode)
 {
         cg_auto_fd int fd = -1;
         int r = cg_med_judge(c, w, CG_MED_MAKE);
-        struct stat made;
+        struct stat made, st;
 
         if (r < 0)
                 return r;
@@ -190,8 +176,10 @@ static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int fla
         if (r < 0)
                 return r;
         r = caller_fd(c, &fd, flags & ~O_TRUNC);
-        if (r < 0)
-                remove_new(w, &made);
+        /* The caller had no room for the descriptor: removes the new file, if it is still there. */
+        if (r < 0 && fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made.st_ino &&
+            st.st_dev == made.st_dev)
+                unlinkat(w->dir, w->name, 0);
         return r;
 }
 

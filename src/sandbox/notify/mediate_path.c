@@ -57,40 +57,30 @@ int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t res
         return (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
 }
 
-static void read_mounts(struct cg_mediator *m)
-{
-        FILE *f = fopen("/proc/self/mountinfo", "re");
-        char *line = NULL;
-        size_t cap = 0;
-
-        m->n_mounts = 0;
-        if (!m->mounts)
-                m->mounts = calloc(CG_MEDIATE_MOUNTS, sizeof(*m->mounts));
-        while (f && m->mounts && m->n_mounts < CG_MEDIATE_MOUNTS && getline(&line, &cap, f) > 0)
-                m->mounts[m->n_mounts++] = strtoull(line, NULL, 10);
-        free(line);
-        if (f)
-                fclose(f);
-}
-
-static bool is_known(const struct cg_mediator *m, uint64_t id)
-{
-        for (size_t i = 0; i < m->n_mounts; i++) {
-                if (m->mounts[i] == id)
-                        return true;
-        }
-        return false;
-}
-
 bool cg_med_is_in_view(struct cg_mediator *m, int fd)
 {
         struct statx st;
+        bool known = false;
 
         if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
                 return false;
-        if (!m->mounts)
-                read_mounts(m);
-        return is_known(m, st.stx_mnt_id);
+        /* The mounts of init's namespace do not change. */
+        if (!m->mounts) {
+                FILE *f = fopen("/proc/self/mountinfo", "re");
+                char *line = NULL;
+                size_t cap = 0;
+
+                m->n_mounts = 0;
+                m->mounts = calloc(CG_MEDIATE_MOUNTS, sizeof(*m->mounts));
+                while (f && m->mounts && m->n_mounts < CG_MEDIATE_MOUNTS && getline(&line, &cap, f) > 0)
+                        m->mounts[m->n_mounts++] = strtoull(line, NULL, 10);
+                free(line);
+                if (f)
+                        fclose(f);
+        }
+        for (size_t i = 0; i < m->n_mounts && !known; i++)
+                known = m->mounts[i] == st.stx_mnt_id;
+        return known;
 }
 
 /*
@@ -118,22 +108,6 @@ static int reopen_in_view(struct cg_mediator *m, int fd)
 int cg_med_base_of(const struct cg_med_call *c, int dirfd)
 {
         return reopen_in_view(c->m, cg_caller_open(c->n, c->c, dirfd));
-}
-
-/*
- * With nested user namespaces the caller may have another root, and its absolute paths another
- * meaning.
- */
-static bool has_our_root(const struct cg_med_call *c)
-{
-        struct stat its, ours;
-        char path[48];
-
-        if (!c->m->sb->nested_users)
-                return true;
-        snprintf(path, sizeof(path), "/proc/%d/root", (int)c->tid);
-        return stat(path, &its) == 0 && stat("/", &ours) == 0 && its.st_dev == ours.st_dev &&
-               its.st_ino == ours.st_ino;
 }
 
 /* The last name in @path, and its length. NULL: the path ends with ".", ".." or has no name. */
@@ -319,30 +293,26 @@ int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bo
 
 /* ---- names */
 
-/* Opens the folder of @path's last name, which is not @base itself. */
-static int open_folder(const struct cg_med_call *c, int base, const char *path, const char *name)
-{
-        char folder[PATH_MAX];
-        size_t n = (size_t)(name - path);
-        int fd;
-
-        memcpy(folder, path, n);
-        folder[n] = '\0';
-        fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
-        /* The path may lead through /proc/self, which would be init. */
-        return fd < 0 ? cg_med_walk_from(c, base, path, false) : fd;
-}
-
 /* cg_med_find_from(), which takes *@base if the name is in it. */
 static bool find_in(const struct cg_med_call *c, int *base, const char *path, struct cg_med_where *w)
 {
+        char folder[PATH_MAX];
         size_t len;
         bool slash;
         const char *name = last_name(path, &len, &slash);
 
         if (!name)
                 return false;
-        w->dir = name == path && *base >= 0 ? cg_steal_fd(base) : open_folder(c, *base, path, name);
+        if (name == path && *base >= 0) {
+                w->dir = cg_steal_fd(base);
+        } else {
+                snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
+                w->dir = cg_med_open_beneath(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
+                                             RESOLVE_NO_MAGICLINKS);
+                /* The path may lead through /proc/self, which would be init. */
+                if (w->dir < 0)
+                        w->dir = cg_med_walk_from(c, *base, path, false);
+        }
         w->error = w->dir < 0 && errno == ENOENT ? ENOENT : 0;
         if (w->dir < 0)
                 return false;
@@ -367,10 +337,23 @@ bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, s
 
 int cg_med_base_for(const struct cg_med_call *c, int dirfd, const char *path, bool *ok)
 {
-        int base = path[0] == '/' ? -1 : cg_med_base_of(c, dirfd);
+        struct stat its, ours;
+        char root[48];
+        int base;
 
-        *ok = path[0] && (path[0] == '/' ? has_our_root(c) : base >= 0);
-        return base;
+        if (path[0] != '/') {
+                base = cg_med_base_of(c, dirfd);
+                *ok = path[0] && base >= 0;
+                return base;
+        }
+        /*
+         * With nested user namespaces the caller may have another root, and its absolute paths
+         * another meaning.
+         */
+        snprintf(root, sizeof(root), "/proc/%d/root", (int)c->tid);
+        *ok = !c->m->sb->nested_users || (stat(root, &its) == 0 && stat("/", &ours) == 0 &&
+                                          its.st_dev == ours.st_dev && its.st_ino == ours.st_ino);
+        return -1;
 }
 
 bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
@@ -406,15 +389,6 @@ int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
         return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_CONTINUE;
 }
 
-/* @to is still a name of @fd's file. */
-static bool is_still_at(int fd, const struct cg_med_where *to)
-{
-        struct stat a, b;
-
-        return fstat(fd, &a) == 0 && fstatat(to->dir, to->name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
-               a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was)
 {
         static const char gone[] = " (deleted)";
@@ -445,6 +419,7 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
         char text[PATH_MAX], link[PATH_MAX];
         ssize_t n = readlinkat(w->dir, w->name, text, sizeof(text) - 1);
         int fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        struct stat a, b;
         bool ok;
 
         text[n > 0 ? n : 0] = '\0';
@@ -459,7 +434,9 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
                 if (fd < 0)
                         return false;
                 cg_med_path_of(fd, text); /* in init's view */
-                ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && is_still_at(fd, &to);
+                ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && fstat(fd, &a) == 0 &&
+                     fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+                     a.st_ino == b.st_ino;
         } else {
                 close(fd);
                 /* Fails if the symlink must not be followed (sticky folders). */

@@ -86,13 +86,23 @@ static void take_call(struct cg_notify *n)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
-static void take_listener(struct cg_notify *n)
+void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
 {
         size_t count = CG_MAX_FDS;
         int fds[CG_MAX_FDS];
         char byte = 0;
-        bool got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
+        bool got;
 
+        if (!fd->revents)
+                return;
+        if (n->listener >= 0) {
+                if (fd->revents & POLLIN)
+                        take_call(n);
+                else
+                        cg_closep_(&n->listener); /* no process with the filter is left */
+                return;
+        }
+        got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
         if (got && byte == 'p')
                 return; /* descriptors to hold open: the landlock tier's pins */
         if (got && count == 1)
@@ -100,16 +110,4 @@ static void take_listener(struct cg_notify *n)
         if (n->listener >= 0)
                 ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
         cg_closep_(&n->sock);
-}
-
-void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
-{
-        if (!fd->revents)
-                return;
-        if (n->listener < 0)
-                take_listener(n);
-        else if (fd->revents & POLLIN)
-                take_call(n);
-        else
-                cg_closep_(&n->listener); /* no process with the filter is left */
 }

@@ -19,7 +19,7 @@ void cg_reply_result(const struct cg_notify *n, const struct seccomp_notif *call
                 char room[512];
         } a = { .r = { .id = call->id, .error = r < 0 ? r : 0, .val = r < 0 ? 0 : r } };
 
-        /* It fails where the caller has been killed or interrupted meanwhile. */
+        /* It fails if the caller has been killed or interrupted meanwhile. */
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
 }
 
@@ -63,41 +63,6 @@ static bool is_repeated(struct cg_notify *n, const struct seccomp_notif *call, c
         return false;
 }
 
-static bool take_token(struct cg_notify *n, int64_t now)
-{
-        n->tokens += (now - n->filled_ms) * CG_NOTIFY_PER_SECOND;
-        n->filled_ms = now;
-        if (n->tokens > CG_NOTIFY_BURST * 1000)
-                n->tokens = CG_NOTIFY_BURST * 1000;
-        if (n->tokens < 1000)
-                return false;
-        n->tokens -= 1000;
-        return true;
-}
-
-/*
- * How the C library makes its socket for nscd before it looks up a user, a group or a host: `ls -l`
- * and `id` do so and work without. Programs that make a socket with exactly these arguments are
- * refused without a report, too (docs/denials.md).
- */
-static bool is_nscd_socket(const struct seccomp_data *d)
-{
-        return d->nr == SYS_socket && d->args[0] == AF_UNIX &&
-               d->args[1] == (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK) && d->args[2] == 0;
-}
-
-/* A call names a thread, a report its process: number and name as the process itself says. */
-static void name_process(pid_t tid, struct cg_sandbox_denial *d)
-{
-        char text[CG_CALLER_STATUS_MAX];
-        const char *process = cg_caller_status(tid, "\nTgid:", text);
-
-        if (sscanf(text, "Name:\t%15[^\n]", d->name) != 1)
-                d->name[0] = '\0';
-        if (process)
-                d->pid = atoi(process);
-}
-
 static void report(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path,
                    const struct cg_denied_path *p)
 {
@@ -105,17 +70,41 @@ static void report(struct cg_notify *n, const struct seccomp_notif *call, int er
                                        .nr = call->data.nr,
                                        .pid = (int32_t)call->pid,
                                        .error = error };
+        const uint64_t *a = (const uint64_t *)call->data.args;
+        char text[CG_CALLER_STATUS_MAX];
         int64_t now = cg_now_ms();
 
-        if (is_repeated(n, call, path, now) || is_nscd_socket(&call->data))
+        if (is_repeated(n, call, path, now))
                 return;
-        if (!take_token(n, now)) {
+        /*
+         * How the C library makes its socket for nscd before it looks up a user, a group or a host:
+         * `ls -l` and `id` do so and work without. Programs that make a socket with exactly these
+         * arguments are refused without a report, too (docs/denials.md).
+         */
+        if (call->data.nr == SYS_socket && a[0] == AF_UNIX &&
+            a[1] == (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK) && a[2] == 0)
+                return;
+        n->tokens += (now - n->filled_ms) * CG_NOTIFY_PER_SECOND;
+        n->filled_ms = now;
+        if (n->tokens > CG_NOTIFY_BURST * 1000)
+                n->tokens = CG_NOTIFY_BURST * 1000;
+        if (n->tokens < 1000) {
                 n->lost++;
                 return;
         }
+        n->tokens -= 1000;
         memcpy(d.args, call->data.args, sizeof(d.args));
-        if (!n->foreign_proc)
-                name_process((pid_t)call->pid, &d);
+        /*
+         * A call names a thread, a report its process: number and name as the process itself says.
+         */
+        if (!n->foreign_proc) {
+                const char *process = cg_caller_status((pid_t)call->pid, "\nTgid:", text);
+
+                if (sscanf(text, "Name:\t%15[^\n]", d.name) != 1)
+                        d.name[0] = '\0';
+                if (process)
+                        d.pid = atoi(process);
+        }
         snprintf(d.path, sizeof(d.path), "%s", path ? path : "");
         if (p) {
                 d.access = p->access;

@@ -18,23 +18,6 @@
 
 #define REPLY_MAX 65536
 
-static bool send_request(int fd)
-{
-        struct {
-                struct nlmsghdr h;
-                struct unix_diag_req r;
-        } q = {
-                .h = { .nlmsg_len = sizeof(q),
-                       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-                .r = { .sdiag_family = AF_UNIX,
-                       .udiag_states = 1u << TCP_LISTEN,
-                       .udiag_show = UDIAG_SHOW_VFS },
-        };
-
-        return send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
-}
-
 static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
 {
         size_t at = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
@@ -62,6 +45,17 @@ static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
 
 bool cg_unix_listens_here(dev_t dev, ino_t ino)
 {
+        static const struct {
+                struct nlmsghdr h;
+                struct unix_diag_req r;
+        } request = {
+                .h = { .nlmsg_len = sizeof(request),
+                       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+                .r = { .sdiag_family = AF_UNIX,
+                       .udiag_states = 1u << TCP_LISTEN,
+                       .udiag_show = UDIAG_SHOW_VFS },
+        };
         static const struct timeval soon = { .tv_sec = 2 };
         char buf[REPLY_MAX] __attribute__((aligned(8)));
         bool found = false, done = false;
@@ -70,7 +64,7 @@ bool cg_unix_listens_here(dev_t dev, ino_t ino)
         if (fd < 0)
                 return false;
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
-        done = !send_request(fd);
+        done = send(fd, &request, sizeof(request), 0) != (ssize_t)sizeof(request);
         while (!done) {
                 ssize_t n = recv(fd, buf, sizeof(buf), 0);
                 const struct nlmsghdr *h;

@@ -87,106 +87,74 @@ int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, st
 
 /* ---- paths of a call */
 
-/* The path of the folder that a relative path starts at. */
-static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char *buf, size_t size)
-{
-        int fd = dir < 0 ? AT_FDCWD : (int)call->data.args[dir];
-        char link[64];
-        ssize_t n;
-
-        if (fd == AT_FDCWD)
-                snprintf(link, sizeof(link), "/proc/%d/cwd", (int)tid);
-        else
-                snprintf(link, sizeof(link), "/proc/%d/fd/%d", (int)tid, fd);
-        n = readlink(link, buf, size - 1);
-        if (n <= 0 || buf[0] != '/')
-                return false;
-        buf[n] = '\0';
-        return true;
-}
-
 /* The path of an argument, absolute and without symlinks. */
 static bool read_path(const struct seccomp_notif *call, int dir, int arg, char real[PATH_MAX])
 {
-        char text[PATH_MAX], folder[PATH_MAX], whole[2 * PATH_MAX];
+        char text[PATH_MAX], folder[PATH_MAX], whole[2 * PATH_MAX], link[64];
+        int fd = dir < 0 ? AT_FDCWD : (int)call->data.args[dir];
+        ssize_t n;
 
         if (cg_caller_read_path(call, call->data.args[arg], text) < 0 || !text[0])
                 return false;
         if (text[0] == '/')
                 return cg_access_resolve(text, real);
-        if (!folder_of((pid_t)call->pid, call, dir, folder, sizeof(folder)))
+        if (fd == AT_FDCWD)
+                snprintf(link, sizeof(link), "/proc/%d/cwd", (int)call->pid);
+        else
+                snprintf(link, sizeof(link), "/proc/%d/fd/%d", (int)call->pid, fd);
+        n = readlink(link, folder, sizeof(folder) - 1);
+        if (n <= 0 || folder[0] != '/')
                 return false;
+        folder[n] = '\0';
         snprintf(whole, sizeof(whole), "%s/%s", folder, text);
         return strlen(whole) < PATH_MAX && cg_access_resolve(whole, real);
 }
 
-static uint64_t flags_of(const struct watched *w, const struct seccomp_notif *call)
-{
-        return w->act == CREATE ? O_CREAT | O_WRONLY | O_TRUNC : (uint32_t)call->data.args[w->flags];
-}
-
 /* ---- reports */
-
-static bool hides(enum cg_access_rule rule)
-{
-        return rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_CREDENTIALS || rule == CG_ACCESS_PRIVATE;
-}
-
-static bool forbids_writing(enum cg_access_rule rule)
-{
-        return rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED;
-}
-
-static bool parent_exists(const char *path)
-{
-        char parent[PATH_MAX];
-        struct stat st;
-        const char *slash = strrchr(path, '/');
-
-        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
-        return stat(parent, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* The call would write if it were allowed to; what fails for another reason is not a denial. */
-static bool would_write(enum act act, uint64_t flags, const char *path)
-{
-        struct stat st;
-        bool exists = lstat(path, &st) == 0;
-
-        switch (act) {
-        case MAKE:
-                return !exists && parent_exists(path);
-        case CHANGE:
-                return exists;
-        case RUN:
-                return false;
-        default:
-                if (!exists)
-                        return flags & O_CREAT && parent_exists(path);
-                return !S_ISDIR(st.st_mode) && ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
-        }
-}
 
 static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
                         const char *path)
 {
         struct cg_denied_path f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
+        const char *slash = strrchr(path, '/');
+        char parent[PATH_MAX];
+        struct stat st, above;
+        bool exists, writes;
 
         if (flags & O_PATH)
                 return;
         f.rule = cg_access_explain(n->watch, f.access, path, EACCES, false, &f.setting);
-        if (!hides(f.rule)) {
-                f.access = CG_ACCESS_WRITE;
-                f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
-                if (!forbids_writing(f.rule) || !would_write(act, flags, path))
-                        return;
+        if (f.rule == CG_ACCESS_DENY_READ || f.rule == CG_ACCESS_CREDENTIALS || f.rule == CG_ACCESS_PRIVATE) {
+                cg_reply_report(n, call, &f);
+                return;
         }
-        cg_reply_report(n, call, &f);
+        f.access = CG_ACCESS_WRITE;
+        f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
+        if (act == RUN ||
+            (f.rule != CG_ACCESS_NOT_ALLOWED && f.rule != CG_ACCESS_DENY_WRITE && f.rule != CG_ACCESS_MASKED))
+                return;
+        /*
+         * Whether the call would write if it were allowed to; a failure for another reason is no
+         * denial.
+         */
+        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        exists = lstat(path, &st) == 0;
+        if (act == CHANGE)
+                writes = exists;
+        else if (exists)
+                writes = act != MAKE && !S_ISDIR(st.st_mode) &&
+                         ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
+        else
+                writes = (act == MAKE || flags & O_CREAT) && stat(parent, &above) == 0 &&
+                         S_ISDIR(above.st_mode);
+        if (writes)
+                cg_reply_report(n, call, &f);
 }
 
 bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
 {
         const struct watched *w = NULL;
+        uint64_t flags = 0;
         char real[PATH_MAX];
 
         for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
@@ -194,8 +162,12 @@ bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
         /* Set-user-ID bits are denied by the filter: such a call must not continue. */
         if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
                 return false;
+        if (w->act == OPEN)
+                flags = (uint32_t)call->data.args[w->flags];
+        else if (w->act == CREATE)
+                flags = O_CREAT | O_WRONLY | O_TRUNC;
         if (read_path(call, w->dir, w->path, real))
-                report_file(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);
+                report_file(n, call, w->act, flags, real);
         if (w->second >= 0 && read_path(call, w->second_dir, w->second, real))
                 report_file(n, call, MAKE, 0, real);
         return true;
