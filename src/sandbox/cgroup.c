@@ -67,18 +67,6 @@ void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum 
 
 /* ------------------------------------------------------------------ making */
 
-/* Locks the folder and checks that it still exists: another process may have removed it. */
-static int lock_folder(const char *path)
-{
-        cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct stat ours, named;
-
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &ours) < 0 || stat(path, &named) < 0 ||
-            ours.st_ino != named.st_ino)
-                return -1;
-        return cg_steal_fd(&fd);
-}
-
 static bool make_folder(const char *parent, struct group *g)
 {
         for (int i = 0; i < NAME_TRIES; i++) {
@@ -90,9 +78,15 @@ static bool make_folder(const char *parent, struct group *g)
                         return false;
                 }
                 if (mkdir(g->path, 0755) == 0) {
-                        g->dir = lock_folder(g->path);
-                        if (g->dir >= 0)
+                        cg_auto_fd int fd = open(g->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                        struct stat ours, named;
+
+                        /* Another process may have removed the folder before it was locked. */
+                        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &ours) == 0 &&
+                            stat(g->path, &named) == 0 && ours.st_ino == named.st_ino) {
+                                g->dir = cg_steal_fd(&fd);
                                 return true;
+                        }
                         rmdir(g->path);
                 }
                 free(CG_STEAL(g->path));
@@ -122,38 +116,33 @@ static bool is_absent(const struct group *g, const char *file)
         return faccessat(g->dir, file, F_OK, 0) < 0 && errno == ENOENT;
 }
 
-/* Memory and swap together have this limit. If the kernel does not count swap, it has no limit. */
-static bool set_memory(const struct group *g, uint64_t bytes)
-{
-        if (g->version == 2)
-                return set_number(g, "memory.max", bytes) &&
-                       (is_absent(g, "memory.swap.max") || set(g, "memory.swap.max", "0"));
-        return set_number(g, "memory.limit_in_bytes", bytes) &&
-               (is_absent(g, "memory.memsw.limit_in_bytes") ||
-                set_number(g, "memory.memsw.limit_in_bytes", bytes));
-}
-
-static bool set_cores(const struct group *g, uint64_t milli)
-{
-        unsigned long long quota = milli * (PERIOD_US / 1000);
-        char text[64];
-
-        if (g->version == 2) {
-                snprintf(text, sizeof(text), "%llu %d", quota, PERIOD_US);
-                return set(g, "cpu.max", text);
-        }
-        return set_number(g, "cpu.cfs_period_us", PERIOD_US) && set_number(g, "cpu.cfs_quota_us", quota);
-}
-
 /* Limits that cannot be set are left to other mechanisms. */
 static void set_all(struct group *g, const struct cg_sandbox_limits *l)
 {
-        if ((g->has & CG_CGROUP_MEMORY) && !set_memory(g, l->memory_bytes))
-                g->has &= ~(unsigned int)CG_CGROUP_MEMORY;
+        unsigned long long quota = l->cores_milli * (PERIOD_US / 1000);
+        bool v2 = g->version == 2, ok;
+        char text[64];
+
+        if (g->has & CG_CGROUP_MEMORY) {
+                /* Memory and swap together. If the kernel does not count swap, it has no limit. */
+                if (v2)
+                        ok = set_number(g, "memory.max", l->memory_bytes) &&
+                             (is_absent(g, "memory.swap.max") || set(g, "memory.swap.max", "0"));
+                else
+                        ok = set_number(g, "memory.limit_in_bytes", l->memory_bytes) &&
+                             (is_absent(g, "memory.memsw.limit_in_bytes") ||
+                              set_number(g, "memory.memsw.limit_in_bytes", l->memory_bytes));
+                g->has &= ok ? ~0U : ~(unsigned int)CG_CGROUP_MEMORY;
+        }
         if ((g->has & CG_CGROUP_PIDS) && !set_number(g, "pids.max", l->processes))
                 g->has &= ~(unsigned int)CG_CGROUP_PIDS;
-        if ((g->has & CG_CGROUP_CPU) && !set_cores(g, l->cores_milli))
-                g->has &= ~(unsigned int)CG_CGROUP_CPU;
+        if (g->has & CG_CGROUP_CPU) {
+                snprintf(text, sizeof(text), "%llu %d", quota, PERIOD_US);
+                ok = v2 ? set(g, "cpu.max", text)
+                        : set_number(g, "cpu.cfs_period_us", PERIOD_US) &&
+                                     set_number(g, "cpu.cfs_quota_us", quota);
+                g->has &= ok ? ~0U : ~(unsigned int)CG_CGROUP_CPU;
+        }
         if (g->version == 1 && g->has) {
                 g->tasks = openat(g->dir, "tasks", O_WRONLY | O_CLOEXEC);
                 if (g->tasks < 0)
@@ -192,19 +181,6 @@ static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, co
         return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
 }
 
-static int note_files(struct cg_cgroup *c, const struct group *g, struct cg_err *err)
-{
-        int r = 0;
-
-        if (g->has & CG_CGROUP_MEMORY)
-                r = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
-        if (r == 0 && (g->has & CG_CGROUP_PIDS))
-                r = add_file(c, 1, g, "pids.events", err);
-        if (r == 0 && (g->has & CG_CGROUP_USAGE))
-                r = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
-        return r;
-}
-
 int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
                   struct cg_cgroup **ret, struct cg_err *err)
 {
@@ -235,7 +211,12 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
                 }
                 c->n++;
                 note_by(g->has, g->version, by);
-                r = note_files(c, g, err);
+                if (g->has & CG_CGROUP_MEMORY)
+                        r = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
+                if (r == 0 && (g->has & CG_CGROUP_PIDS))
+                        r = add_file(c, 1, g, "pids.events", err);
+                if (r == 0 && (g->has & CG_CGROUP_USAGE))
+                        r = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
         }
         if (r < 0 || !c->n)
                 c = cg_cgroup_free(c);
@@ -315,33 +296,24 @@ static bool came_near(const char *events, const char *most, const char *limit)
         return bytes && read_beside(events, most) + NEAR_LIMIT >= bytes;
 }
 
-/*
- * The number of @killed processes that the group's own limit killed. The group's count includes
- * those of parent groups and of the machine. Version 1 has no count of its own, only the maximum
- * usage.
- */
-static uint64_t killed_at_own_limit(const char *events, uint64_t killed)
-{
-        const char *slash = strrchr(events, '/');
-        uint64_t own;
-
-        if (!slash || strcmp(slash, "/memory.oom_control") != 0)
-                own = read_count(events, "oom");
-        else if (came_near(events, "memory.max_usage_in_bytes", "memory.limit_in_bytes") ||
-                 came_near(events, "memory.memsw.max_usage_in_bytes", "memory.memsw.limit_in_bytes"))
-                own = killed;
-        else
-                own = 0;
-        return own < killed ? own : killed;
-}
-
 void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret)
 {
-        uint64_t killed = read_count(f->memory, "oom_kill");
+        uint64_t killed = read_count(f->memory, "oom_kill"), own = 0;
+        const char *slash = killed ? strrchr(f->memory, '/') : NULL;
         size_t n = f->cpu ? strlen(f->cpu) : 0;
         bool v2 = n > 9 && strcmp(f->cpu + n - 9, "/cpu.stat") == 0;
 
-        ret->oom_kills = killed ? killed_at_own_limit(f->memory, killed) : 0;
+        /*
+         * The group's count includes those killed by limits of parent groups and of the machine.
+         * Version 1 has no count of its own limit, only the maximum usage.
+         */
+        if (killed && (!slash || strcmp(slash, "/memory.oom_control") != 0))
+                own = read_count(f->memory, "oom");
+        else if (killed &&
+                 (came_near(f->memory, "memory.max_usage_in_bytes", "memory.limit_in_bytes") ||
+                  came_near(f->memory, "memory.memsw.max_usage_in_bytes", "memory.memsw.limit_in_bytes")))
+                own = killed;
+        ret->oom_kills = own < killed ? own : killed;
         ret->outer_kills = killed - ret->oom_kills;
         ret->forks_denied = read_count(f->processes, "max");
         ret->cpu_ms = v2 ? read_count(f->cpu, "usage_usec") / 1000 : read_count(f->cpu, NULL) / 1000000;
@@ -376,29 +348,25 @@ struct cg_cgroup *cg_cgroup_free(struct cg_cgroup *c)
         return NULL;
 }
 
-static void tidy_folder(const char *path)
-{
-        DIR *d = opendir(path);
-        struct dirent *e;
-
-        while (d && (e = readdir(d))) {
-                cg_auto_fd int fd = -1;
-
-                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
-                        continue;
-                fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-                        remove_folder(dirfd(d), e->d_name);
-        }
-        if (d)
-                closedir(d);
-}
-
 void cg_cgroup_tidy(const char *files)
 {
         struct cg_cgroup_places places;
 
         cg_cgroup_find(files, CG_CGROUP_ALL, &places);
-        for (size_t i = 0; i < places.n; i++)
-                tidy_folder(places.v[i].path);
+        for (size_t i = 0; i < places.n; i++) {
+                DIR *d = opendir(places.v[i].path);
+                const struct dirent *e;
+
+                while (d && (e = readdir(d))) {
+                        cg_auto_fd int fd = -1;
+
+                        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+                                continue;
+                        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+                                remove_folder(dirfd(d), e->d_name);
+                }
+                if (d)
+                        closedir(d);
+        }
 }

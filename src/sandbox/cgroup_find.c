@@ -78,53 +78,42 @@ static const char *own_group(const char *groups, const char *controller, size_t 
         return NULL;
 }
 
-struct mount {
-        char root[PATH_MAX], at[PATH_MAX], type[32], options[512];
-};
-
-/* "ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS" */
-static bool parse_mount(const char *line, size_t len, struct mount *m)
-{
-        char text[2 * PATH_MAX + 1024], *dash;
-
-        if (len >= sizeof(text))
-                return false;
-        memcpy(text, line, len);
-        text[len] = '\0';
-        dash = strstr(text, " - cgroup");
-        return dash && sscanf(text, "%*s %*s %*s %4095s %4095s", m->root, m->at) == 2 &&
-               sscanf(dash + 3, "%31s %*s %511s", m->type, m->options) == 2 && !strchr(m->root, '\\') &&
-               !strchr(m->at, '\\');
-}
-
-static bool mount_is(const struct mount *m, const char *controller)
-{
-        if (!controller)
-                return strcmp(m->type, "cgroup2") == 0;
-        return strcmp(m->type, "cgroup") == 0 && has_word(m->options, strlen(m->options), ',', controller);
-}
-
-/* The folder of the caller's group in a mount that shows it. */
+/*
+ * The folder of the caller's group in a mount that shows it. A line of the list of mounts is "ID
+ * PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS".
+ */
 static bool own_folder(const struct texts *t, const char *controller, char path[PATH_MAX])
 {
+        char line[2 * PATH_MAX + 1024], root[PATH_MAX], at[PATH_MAX], type[32], options[512];
         size_t group_len, len;
         const char *group = own_group(t->groups, controller, &group_len);
-        struct mount m;
 
         if (!group)
                 return false;
         for (const char *p = t->mounts; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
-                size_t root;
+                const char *dash;
+                size_t n_root;
                 int n;
 
                 /* Fast path: most mounts are of other types. */
-                if (!memmem(p, len, " - cgroup", 9) || !parse_mount(p, len, &m) || !mount_is(&m, controller))
+                if (!memmem(p, len, " - cgroup", 9) || len >= sizeof(line))
                         continue;
-                root = m.root[1] ? strlen(m.root) : 0;
-                if (group_len < root || strncmp(group, m.root, root) != 0 ||
-                    (group_len > root && group[root] != '/'))
+                memcpy(line, p, len);
+                line[len] = '\0';
+                dash = strstr(line, " - cgroup");
+                if (!dash || sscanf(line, "%*s %*s %*s %4095s %4095s", root, at) != 2 ||
+                    sscanf(dash + 3, "%31s %*s %511s", type, options) != 2 || strchr(root, '\\') ||
+                    strchr(at, '\\'))
+                        continue;
+                if (controller ? strcmp(type, "cgroup") != 0 ||
+                                         !has_word(options, strlen(options), ',', controller)
+                               : strcmp(type, "cgroup2") != 0)
+                        continue;
+                n_root = root[1] ? strlen(root) : 0;
+                if (group_len < n_root || strncmp(group, root, n_root) != 0 ||
+                    (group_len > n_root && group[n_root] != '/'))
                         continue; /* a mount of another part of the tree */
-                n = snprintf(path, PATH_MAX, "%s%.*s", m.at, (int)(group_len - root), group + root);
+                n = snprintf(path, PATH_MAX, "%s%.*s", at, (int)(group_len - n_root), group + n_root);
                 if (n < 0 || n >= PATH_MAX)
                         return false;
                 while (n > 1 && path[n - 1] == '/')
@@ -192,21 +181,6 @@ static bool write_text(const char *folder, const char *file, const char *text)
         return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
-/* Moves the group's processes to the child group. */
-static void move_down(const char *folder)
-{
-        char path[PATH_MAX + 64], leaf[PATH_MAX + 64], pid[24];
-        FILE *f;
-
-        snprintf(leaf, sizeof(leaf), "%s/" LEAF, folder);
-        snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
-        f = fopen(path, "re");
-        while (f && fscanf(f, "%23s", pid) == 1)
-                write_text(leaf, "cgroup.procs", pid);
-        if (f)
-                fclose(f);
-}
-
 static bool share_out(const char *folder, unsigned int what)
 {
         char text[64] = "";
@@ -221,17 +195,23 @@ static bool share_out(const char *folder, unsigned int what)
 
 bool cg_cgroup_prepare(const struct cg_cgroup_place *place)
 {
-        char leaf[PATH_MAX + 64];
+        char leaf[PATH_MAX + 64], procs[PATH_MAX + 64], pid[24];
 
         if (!place->to_prepare)
                 return true;
         if (share_out(place->path, place->to_prepare)) /* has no processes */
                 return true;
         snprintf(leaf, sizeof(leaf), "%s/" LEAF, place->path);
+        snprintf(procs, sizeof(procs), "%s/cgroup.procs", place->path);
         if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
                 return false;
         for (int i = 0; i < LEAF_TRIES; i++) {
-                move_down(place->path);
+                FILE *f = fopen(procs, "re");
+
+                while (f && fscanf(f, "%23s", pid) == 1)
+                        write_text(leaf, "cgroup.procs", pid);
+                if (f)
+                        fclose(f);
                 if (share_out(place->path, place->to_prepare))
                         return true;
         }

@@ -81,18 +81,7 @@ int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err)
         return cg_cover_fd(c, fd, path, err);
 }
 
-/* Opens one path component below @dir; makes it if it is missing. */
-static int enter_or_make(int dir, const char *name, bool folder)
-{
-        int fd = cg_mount_open_at(dir, name);
-
-        if (fd >= 0 || errno != ENOENT)
-                return fd;
-        if ((folder ? mkdirat(dir, name, 0755) : mknodat(dir, name, S_IFREG | 0644, 0)) < 0)
-                return -1;
-        return cg_mount_open_at(dir, name);
-}
-
+/* Opens @path, with the folders and the file that are missing made. Or -1 and errno. */
 static int make_target(const char *path, bool folder)
 {
         char copy[PATH_MAX], *save = NULL, *name;
@@ -108,8 +97,14 @@ static int make_target(const char *path, bool folder)
         memcpy(copy, path, len + 1);
         for (name = strtok_r(copy, "/", &save); name;) {
                 char *next = strtok_r(NULL, "/", &save);
-                int fd = enter_or_make(dir, name, next || folder);
+                int fd = cg_mount_open_at(dir, name);
 
+                if (fd < 0 && errno == ENOENT) {
+                        if ((next || folder ? mkdirat(dir, name, 0755)
+                                            : mknodat(dir, name, S_IFREG | 0644, 0)) < 0)
+                                return -1;
+                        fd = cg_mount_open_at(dir, name);
+                }
                 if (fd < 0)
                         return -1;
                 cg_closep_(&dir);

@@ -47,18 +47,6 @@ void cg_dev_close(struct cg_dev *dev)
                 cg_closep_(&dev->nodes[i]);
 }
 
-static int add_node(int dir, const char *name, int node, struct cg_err *err)
-{
-        cg_auto_fd int target = -1;
-
-        if (mknodat(dir, name, S_IFREG | 0644, 0) < 0)
-                return cg_fail_errno(err, "sandbox: /dev/%s", name);
-        target = cg_mount_open_at(dir, name);
-        if (target < 0 || cg_mount_attach(node, target) < 0)
-                return cg_fail_errno(err, "sandbox: /dev/%s", name);
-        return 0;
-}
-
 static int add_file_system(int dir, const char *name, const char *type, const struct cg_mount_option *options,
                            uint64_t attrs, struct cg_err *err)
 {
@@ -73,8 +61,11 @@ static int add_file_system(int dir, const char *name, const char *type, const st
         return 0;
 }
 
-static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err *err)
+int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err *err)
 {
+        static const struct cg_mount_option options[] = {
+                { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "64" }, { NULL, NULL }
+        };
         /* Only terminals that this sandbox made. */
         static const struct cg_mount_option pts[] = {
                 { "newinstance", NULL }, { "mode", "0620" }, { "ptmxmode", "0666" }, { NULL, NULL }
@@ -84,31 +75,26 @@ static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err 
                                                { "size", cg_plan_tmpfs_size(memory, CG_PLAN_SHM_SIZE, size) },
                                                { "nr_inodes", CG_PLAN_TMP_INODES },
                                                { NULL, NULL } };
-
-        for (size_t i = 0; i < CG_DEV_NODES; i++) {
-                if (add_node(dir, nodes[i], dev->nodes[i], err) < 0)
-                        return -1;
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
-                if (symlinkat(links[i].target, dir, links[i].name) < 0)
-                        return cg_fail_errno(err, "sandbox: /dev/%s", links[i].name);
-        }
-        if (add_file_system(dir, "pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) < 0)
-                return -1;
-        return add_file_system(dir, "shm", "tmpfs", shm, CG_MOUNT_PLAIN, err);
-}
-
-int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err *err)
-{
-        static const struct cg_mount_option options[] = {
-                { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "64" }, { NULL, NULL }
-        };
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         /* Attached first: older kernels cannot mount in a detached mount. */
         if (fs < 0 || cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /dev");
-        if (populate(dev, memory, fs, err) < 0)
+        for (size_t i = 0; i < CG_DEV_NODES; i++) {
+                cg_auto_fd int node = -1;
+
+                if (mknodat(fs, nodes[i], S_IFREG | 0644, 0) < 0)
+                        return cg_fail_errno(err, "sandbox: /dev/%s", nodes[i]);
+                node = cg_mount_open_at(fs, nodes[i]);
+                if (node < 0 || cg_mount_attach(dev->nodes[i], node) < 0)
+                        return cg_fail_errno(err, "sandbox: /dev/%s", nodes[i]);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
+                if (symlinkat(links[i].target, fs, links[i].name) < 0)
+                        return cg_fail_errno(err, "sandbox: /dev/%s", links[i].name);
+        }
+        if (add_file_system(fs, "pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) < 0 ||
+            add_file_system(fs, "shm", "tmpfs", shm, CG_MOUNT_PLAIN, err) < 0)
                 return -1;
         if (cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0)
                 return cg_fail_errno(err, "sandbox: /dev read-only");

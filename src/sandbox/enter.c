@@ -71,47 +71,38 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
         return 0;
 }
 
-/*
- * SIGXCPU comes first, which explains the end, and SIGKILL, which cannot be ignored, a second
- * later.
- */
-static int set_cpu_limit(uint64_t seconds, struct cg_err *err)
-{
-        struct rlimit l;
-
-        if (set_limit(RLIMIT_CPU, "RLIMIT_CPU", seconds + 1, err) < 0)
-                return -1;
-        if (getrlimit(RLIMIT_CPU, &l) < 0)
-                return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
-        l.rlim_cur = seconds < l.rlim_max ? seconds : l.rlim_max;
-        return setrlimit(RLIMIT_CPU, &l) < 0 ? cg_fail_errno(err, "sandbox: RLIMIT_CPU") : 0;
-}
-
-/*
- * Descriptors in flight between sockets are counted for the user as a whole, against the sender's
- * limit: with a lower limit than the caller's, programs inside cannot use up what the user's other
- * programs may send.
- */
-static uint64_t fewer_files(uint64_t wanted)
-{
-        struct rlimit l;
-
-        if (wanted == CG_PLAN_NO_LIMIT || getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max == RLIM_INFINITY ||
-            wanted <= l.rlim_max / 2)
-                return wanted;
-        return l.rlim_max / 2;
-}
-
 static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
 {
+        uint64_t files = l->open_files;
+        struct rlimit now;
+
+        /*
+         * Descriptors in flight between sockets are counted for the user as a whole, against the
+         * sender's limit: with a lower limit than the caller's, programs inside cannot use up what
+         * the user's other programs may send.
+         */
+        if (files != CG_PLAN_NO_LIMIT && getrlimit(RLIMIT_NOFILE, &now) == 0 &&
+            now.rlim_max != RLIM_INFINITY && files > now.rlim_max / 2)
+                files = now.rlim_max / 2;
         if (set_limit(RLIMIT_CORE, "RLIMIT_CORE", 0, err) < 0 ||
-            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", fewer_files(l->open_files), err) < 0 ||
+            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", files, err) < 0 ||
             set_limit(RLIMIT_NPROC, "RLIMIT_NPROC", l->processes, err) < 0)
                 return -1;
         if (l->memory_bytes && set_limit(RLIMIT_DATA, "RLIMIT_DATA", l->memory_bytes, err) < 0)
                 return -1;
-        if (l->cpu_seconds && set_cpu_limit(l->cpu_seconds, err) < 0)
-                return -1;
+        if (l->cpu_seconds) {
+                /*
+                 * SIGXCPU comes first, which explains the end, and SIGKILL, which cannot be
+                 * ignored, a second later.
+                 */
+                if (set_limit(RLIMIT_CPU, "RLIMIT_CPU", l->cpu_seconds + 1, err) < 0)
+                        return -1;
+                if (getrlimit(RLIMIT_CPU, &now) < 0)
+                        return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
+                now.rlim_cur = l->cpu_seconds < now.rlim_max ? l->cpu_seconds : now.rlim_max;
+                if (setrlimit(RLIMIT_CPU, &now) < 0)
+                        return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
+        }
         if (l->file_bytes && set_limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", l->file_bytes, err) < 0)
                 return -1;
         return 0;
@@ -157,29 +148,7 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
         return 0;
 }
 
-/* Keeps CAP_SETFCAP across an exec, by an ambient capability. */
-static int keep_setfcap(struct cg_err *err)
-{
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-        static const uint32_t bit = 1U << CAP_SETFCAP;
-
-        if (syscall(SYS_capget, &header, caps) < 0)
-                return cg_fail_errno(err, "sandbox: capabilities");
-        for (size_t i = 0; i < CG_ARRAY_LEN(caps); i++)
-                caps[i].inheritable = i == 0 ? bit : 0;
-        if (syscall(SYS_capset, &header, caps) < 0 ||
-            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
-                return cg_fail_errno(err, "sandbox: capability for nested user namespaces");
-        return 0;
-}
-
-int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
-{
-        return cg_enter_keep_caps(setfcap, 0, err);
-}
-
-int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
+int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err)
 {
         /*
          * Being or becoming uid 0 gives no capabilities, a change of user keeps none, and these
@@ -189,13 +158,22 @@ int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } },
+                                      left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
         /* Bits first: changing them needs CAP_SETPCAP, which the last line drops. */
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: ambient capabilities");
-        if (setfcap && keep_setfcap(err) < 0)
-                return -1;
+        /* Keeps CAP_SETFCAP across an exec, by an ambient capability. */
+        if (setfcap) {
+                if (syscall(SYS_capget, &header, caps) < 0)
+                        return cg_fail_errno(err, "sandbox: capabilities");
+                for (size_t i = 0; i < CG_ARRAY_LEN(caps); i++)
+                        caps[i].inheritable = i == 0 ? 1U << CAP_SETFCAP : 0;
+                if (syscall(SYS_capset, &header, caps) < 0 ||
+                    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
+                        return cg_fail_errno(err, "sandbox: capability for nested user namespaces");
+        }
         if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: securebits");
         if (setfcap)
@@ -291,38 +269,12 @@ int cg_enter_drop_caps_outside(struct cg_err *err)
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
         if (caps[0].effective & (1U << CAP_SETPCAP))
-                return cg_enter_bounding_set(false, err) < 0 ? -1 : cg_enter_drop_caps(false, err);
+                return cg_enter_bounding_set(false, err) < 0 ? -1 : cg_enter_drop_caps(false, 0, err);
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: ambient capabilities");
         if (syscall(SYS_capset, &header, none) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
         return 0;
-}
-
-/*
- * Landlock and the filter, whose listener is sent away: no process inside may reply for the broker.
- */
-static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
-{
-        int pins[CG_LANDLOCK_PINS], listener = -1, r;
-        size_t n = 0, sent = 0;
-
-        /* Watching lets calls continue, which would bypass the broker. */
-        if (sp->sb->watch)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
-        r = cg_landlock_apply_tier(sp->sb, pins, &n, err);
-        if (r == 0)
-                r = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
-        for (; sent < n && r == 0; sent += CG_MAX_FDS)
-                r = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
-                                n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
-        if (r == 0)
-                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
-        while (n)
-                close(pins[--n]);
-        cg_closep_(&listener);
-        close(sp->listener_in);
-        return r;
 }
 
 /*
@@ -354,6 +306,8 @@ static uint64_t processes_beside(void)
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
+        int pins[CG_LANDLOCK_PINS], listener = -1, r;
+        size_t n = 0, sent = 0;
 
         if (new_session(err) < 0 || join_session_keyring(err) < 0 || start_in(sp, err) < 0)
                 return -1;
@@ -367,8 +321,24 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
                 return -1;
-        /* Last: it denies calls that the steps above make. */
-        return enter_layers(sp, err);
+        /* Watching lets calls continue, which would bypass the broker. */
+        if (sp->sb->watch)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
+        /* Last, Landlock and the filter: they deny calls that the steps above make. */
+        r = cg_landlock_apply_tier(sp->sb, pins, &n, err);
+        if (r == 0)
+                r = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
+        /* The listener is sent away: no process inside may reply for the broker. */
+        for (; sent < n && r == 0; sent += CG_MAX_FDS)
+                r = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
+                                n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
+        if (r == 0)
+                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+        while (n)
+                close(pins[--n]);
+        cg_closep_(&listener);
+        close(sp->listener_in);
+        return r;
 }
 
 /*
@@ -418,7 +388,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         /* After the limits and mounts, which need them. */
         if (cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
-        if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err) < 0)
+        if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, 0, err) < 0)
                 return -1;
         /*
          * No program can regain privileges; required for Landlock and seccomp without capabilities.

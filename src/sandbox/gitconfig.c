@@ -68,11 +68,6 @@ static bool all_of(const char *s, size_t n, const char *more)
         return true;
 }
 
-static bool begins(const char *s, size_t n, const char *with)
-{
-        return n > strlen(with) && strncmp(s, with, strlen(with)) == 0;
-}
-
 static bool has_text(const char *s, size_t n, const char *text)
 {
         /* s is never NULL; gcc 12 with -fsanitize=undefined warns without the check. */
@@ -91,7 +86,7 @@ static bool is_url(const char *s, size_t n)
             has_text(s, n, "/-") || has_text(s, n, "@-") || s[0] == '-')
                 return false;
         for (size_t i = 0; i < CG_ARRAY_LEN(schemes); i++) {
-                if (begins(s, n, schemes[i]))
+                if (n > strlen(schemes[i]) && strncmp(s, schemes[i], strlen(schemes[i])) == 0)
                         return true;
         }
         if (s[0] == '/')

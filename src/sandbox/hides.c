@@ -54,44 +54,40 @@ static const char *const in_system[] = {
         "/var/backups",
 };
 
-/* Hides the paths of one row in the home folder. Only the last name may be a pattern. */
-static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, struct cg_err *err)
-{
-        const char *slash = strrchr(row, '/'), *last = slash ? slash + 1 : row;
-        char path[PATH_MAX];
-        const struct dirent *d;
-        DIR *dir;
-        int r = 0, n = snprintf(path, sizeof(path), "%s/%s", home, row);
-
-        if (n < 0 || (size_t)n >= sizeof(path))
-                return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
-        if (!strchr(last, '*'))
-                return cg_plan_add_hide(sb, path, CG_WHY_CREDENTIALS, err);
-        path[(size_t)n - strlen(last)] = '\0';
-        dir = opendir(path);
-        while (dir && r == 0 && (d = readdir(dir))) {
-                char child[PATH_MAX + NAME_MAX + 1];
-
-                if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
-                        continue;
-                snprintf(child, sizeof(child), "%s%s", path, d->d_name);
-                r = cg_plan_add_hide(sb, child, CG_WHY_CREDENTIALS, err);
-        }
-        if (dir)
-                closedir(dir);
-        return r;
-}
-
+/* Hides what the rows of the table name in the home folder. Only last names may be patterns. */
 static int hide_rows(struct cg_sandbox *sb, const char *home, struct cg_err *err)
 {
         cg_auto_free bool *present = NULL;
-        size_t n;
-        const struct cg_name *rows = cg_names(&n);
+        size_t n_rows;
+        const struct cg_name *rows = cg_names(&n_rows);
         int r = cg_names_present(home, CG_NAME_HIDE, &present, err);
 
-        for (size_t i = 0; r == 0 && i < n; i++) {
-                if (present[i])
-                        r = hide_row(sb, home, rows[i].path, err);
+        for (size_t i = 0; r == 0 && i < n_rows; i++) {
+                const char *slash = strrchr(rows[i].path, '/'), *last = slash ? slash + 1 : rows[i].path;
+                char path[PATH_MAX], child[PATH_MAX + NAME_MAX + 1];
+                const struct dirent *d;
+                DIR *dir;
+                int n;
+
+                if (!present[i])
+                        continue;
+                n = snprintf(path, sizeof(path), "%s/%s", home, rows[i].path);
+                if (n < 0 || (size_t)n >= sizeof(path))
+                        return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
+                if (!strchr(last, '*')) {
+                        r = cg_plan_add_hide(sb, path, CG_WHY_CREDENTIALS, err);
+                        continue;
+                }
+                path[(size_t)n - strlen(last)] = '\0';
+                dir = opendir(path);
+                while (dir && r == 0 && (d = readdir(dir))) {
+                        if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
+                                continue;
+                        snprintf(child, sizeof(child), "%s%s", path, d->d_name);
+                        r = cg_plan_add_hide(sb, child, CG_WHY_CREDENTIALS, err);
+                }
+                if (dir)
+                        closedir(dir);
         }
         return r;
 }
@@ -130,45 +126,32 @@ struct hide_search {
         size_t n_folders, entries, found;
 };
 
-/* Folders that are not searched: dependencies and generated files. */
-static bool is_left_out(const char *name)
-{
-        static const char *const names[] = { "node_modules", ".git",  "__pycache__", "site-packages",
-                                             ".tox",         ".venv", "venv",        ".mypy_cache" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                if (strcmp(name, names[i]) == 0)
-                        return true;
-        }
-        return false;
-}
-
-static bool is_hidden(const struct hide_search *s, const char *name)
-{
-        for (size_t i = 0; i < s->n_rows; i++) {
-                if (cg_names_has(s->rows[i], name))
-                        return true;
-        }
-        return false;
-}
-
 static int check_entry(struct hide_search *s, const char *folder, const struct dirent *d, struct cg_err *err)
 {
+        /* Folders that are not searched: dependencies and generated files. */
+        static const char *const left_out[] = { "node_modules", ".git",  "__pycache__", "site-packages",
+                                                ".tox",         ".venv", "venv",        ".mypy_cache" };
         char path[PATH_MAX];
 
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
                 return 0;
-        if (s->found < BELOW_MAX && is_hidden(s, d->d_name)) {
-                s->found++;
-                return cg_sandbox_add_hide(s->sb, path, err);
+        for (size_t i = 0; s->found < BELOW_MAX && i < s->n_rows; i++) {
+                if (cg_names_has(s->rows[i], d->d_name)) {
+                        s->found++;
+                        return cg_sandbox_add_hide(s->sb, path, err);
+                }
         }
-        if (d->d_type == DT_DIR && s->n_folders < FOLDERS_MAX && !is_left_out(d->d_name)) {
-                s->folders[s->n_folders] = strdup(path);
-                if (!s->folders[s->n_folders])
-                        return cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
-                s->n_folders++;
+        if (d->d_type != DT_DIR || s->n_folders == FOLDERS_MAX)
+                return 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(left_out); i++) {
+                if (strcmp(d->d_name, left_out[i]) == 0)
+                        return 0;
         }
+        s->folders[s->n_folders] = strdup(path);
+        if (!s->folders[s->n_folders])
+                return cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
+        s->n_folders++;
         return 0;
 }
 

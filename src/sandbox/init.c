@@ -80,60 +80,15 @@ static void prepare(const struct cg_spawn *sp)
         close(sp->go_in);
 }
 
-static _Noreturn void run_main(const struct cg_spawn *sp)
-{
-        struct cg_err err = { 0 };
-
-        /* Among them sockets of other sessions and folders in the host's mounts. */
-        if (cg_enter_close_others(sp, &err) < 0)
-                fail(sp, &err);
-        prepare(sp);
-        if (cg_enter(sp, &err) < 0)
-                fail(sp, &err);
-        /* On failure the caller has ended meanwhile. */
-        if (!report(sp->ready_fd, NULL))
-                _exit(125);
-        close(sp->ready_fd);
-        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
-        _exit(sp->main_fn(sp->data));
-}
-
-/*
- * The root of a cgroup namespace is the group of the process that makes it, so it is made after the
- * process has joined its group, not with the clone.
- */
-static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
-{
-        if (!sp->cgroup)
-                return 0;
-        if (cg_cgroup_join(sp->cgroup, sp->cloned_into, err) < 0)
-                return -1;
-        if (cg_plan_has_namespaces(sp->sb) && unshare(CLONE_NEWCGROUP) < 0)
-                return cg_fail_errno(err, "sandbox: cgroup namespace");
-        return 0;
-}
-
-/*
- * Makes the OOM killer prefer the sandbox's processes, by a score of half of the machine's memory.
- * It is inherited and cannot be changed inside, where /proc is read-only. Failure is ignored.
- */
-static void raise_oom_score(void)
-{
-        static const char score[] = "500";
-        cg_auto_fd int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-        char now[16] = "";
-
-        if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 &&
-            strtol(now, NULL, 10) < strtol(score, NULL, 10) && pwrite(fd, score, sizeof(score) - 1, 0) < 0)
-                return;
-}
-
 /*
  * Setup before anything of the sandbox runs. The parent-death signal covers a caller that is killed
  * later, the status pipe without a reader one that has ended before this line.
  */
 static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 {
+        static const char score[] = "500"; /* half of the machine's memory */
+        char now[16] = "";
+
         prctl(PR_SET_NAME, "cg-init", 0, 0, 0);
         if (prctl(PR_SET_PDEATHSIG, cg_plan_has_namespaces(sp->sb) ? SIGKILL : SIGTERM, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with the caller");
@@ -144,9 +99,31 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
          * lost.
          */
         signal(SIGCHLD, SIG_DFL);
-        if (sp->oom_first)
-                raise_oom_score();
-        return enter_group(sp, err);
+        /*
+         * The OOM killer prefers the sandbox's processes. The score is inherited and cannot be
+         * changed inside, where /proc is read-only. Failure is ignored.
+         */
+        if (sp->oom_first) {
+                cg_auto_fd int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+
+                if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 &&
+                    strtol(now, NULL, 10) < strtol(score, NULL, 10)) {
+                        ssize_t n = pwrite(fd, score, sizeof(score) - 1, 0);
+
+                        (void)n;
+                }
+        }
+        if (!sp->cgroup)
+                return 0;
+        /*
+         * The root of a cgroup namespace is the group of the process that makes it, so it is made
+         * after the process has joined its group, not with the clone.
+         */
+        if (cg_cgroup_join(sp->cgroup, sp->cloned_into, err) < 0)
+                return -1;
+        if (cg_plan_has_namespaces(sp->sb) && unshare(CLONE_NEWCGROUP) < 0)
+                return cg_fail_errno(err, "sandbox: cgroup namespace");
+        return 0;
 }
 
 /* libc's fork, not a raw clone: it updates the cached thread id, locks and runs atfork handlers. */
@@ -154,9 +131,20 @@ static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 {
         pid_t pid = fork();
 
-        if (pid == 0)
-                run_main(sp);
-        return pid < 0 ? cg_fail_errno(err, "sandbox: main process") : pid;
+        if (pid != 0)
+                return pid < 0 ? cg_fail_errno(err, "sandbox: main process") : pid;
+        /* Among them sockets of other sessions and folders in the host's mounts. */
+        if (cg_enter_close_others(sp, err) < 0)
+                fail(sp, err);
+        prepare(sp);
+        if (cg_enter(sp, err) < 0)
+                fail(sp, err);
+        /* On failure the caller has ended meanwhile. */
+        if (!report(sp->ready_fd, NULL))
+                _exit(125);
+        close(sp->ready_fd);
+        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
+        _exit(sp->main_fn(sp->data));
 }
 
 /* *main_pid: the main process, if it is started here to prepare itself. */
@@ -258,55 +246,10 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
          * requires, and CAP_SYS_PTRACE for callers that are not dumpable (gpg-agent).
          */
         if ((sp->sb->grants ? cg_enter_drop_caps_outside(err)
-                            : cg_enter_keep_caps(sp->sb->nested_users && !sp->uid,
+                            : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid,
                                                  cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
-}
-
-static void write_status(int wait_status)
-{
-        struct cg_sandbox_status st = {
-                .magic = CG_SANDBOX_STATUS_MAGIC,
-                .exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1,
-                .signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0,
-        };
-        ssize_t n = write(STATUS_FD, &st, sizeof(st)); /* fails if the reader has ended */
-
-        (void)n;
-}
-
-/* Ends all other processes, so that the caller need not wait for the end of the namespaces. */
-static void end_rest(void)
-{
-        kill(-1, SIGKILL);
-        while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
-                ;
-}
-
-static void drain_signals(void)
-{
-        struct signalfd_siginfo info;
-
-        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
-                ;
-}
-
-/* Without the kernel's list of children: searches /proc for processes with this parent. */
-static void kill_children_slowly(void)
-{
-        DIR *dir = opendir("/proc");
-        const struct dirent *d;
-
-        while (dir && (d = readdir(dir))) {
-                pid_t pid = cg_proc_of_entry(d->d_name);
-                struct cg_proc_stat stat;
-
-                if (pid && cg_proc_read_stat(pid, &stat) && stat.parent == getpid())
-                        kill(pid, SIGKILL);
-        }
-        if (dir)
-                closedir(dir);
 }
 
 /* Kills the direct children; their children are reparented to this process when they end. */
@@ -314,17 +257,29 @@ static void kill_children(void)
 {
         char path[64];
         FILE *f;
+        DIR *dir;
+        const struct dirent *d;
         int pid;
 
         snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
         f = fopen(path, "re");
-        if (!f) {
-                kill_children_slowly();
+        if (f) {
+                while (fscanf(f, "%d", &pid) == 1)
+                        kill(pid, SIGKILL);
+                fclose(f);
                 return;
         }
-        while (fscanf(f, "%d", &pid) == 1)
-                kill(pid, SIGKILL);
-        fclose(f);
+        /* Without the kernel's list of children. */
+        dir = opendir("/proc");
+        while (dir && (d = readdir(dir))) {
+                struct cg_proc_stat stat;
+
+                pid = cg_proc_of_entry(d->d_name);
+                if (pid && cg_proc_read_stat(pid, &stat) && stat.parent == getpid())
+                        kill(pid, SIGKILL);
+        }
+        if (dir)
+                closedir(dir);
 }
 
 /*
@@ -338,6 +293,7 @@ static bool end_all(void)
 
         for (;;) {
                 struct pollfd signals = { .fd = SIGNAL_FD, .events = POLLIN };
+                struct signalfd_siginfo info;
                 int64_t left = deadline - cg_now_ms();
                 pid_t pid;
 
@@ -347,7 +303,8 @@ static bool end_all(void)
                 if (pid < 0 || left <= 0) /* no children left */
                         return pid < 0;
                 poll(&signals, 1, left < 10 ? (int)left : 10);
-                drain_signals();
+                while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
+                        ;
         }
 }
 
@@ -355,9 +312,11 @@ static bool end_all(void)
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify,
                  struct cg_mediator *mediator)
 {
+        struct cg_sandbox_status st;
         int status, main_status = 0;
-        pid_t pid;
         bool ended = false;
+        pid_t pid;
+        ssize_t n;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
                 cg_mediate_ended(mediator, pid);
@@ -366,49 +325,25 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
                 main_status = status;
                 ended = true;
         }
-        if (ended && sp->sb->grants)
+        if (!ended)
+                return false;
+        if (sp->sb->grants) {
                 end_all();
-        else if (ended && sp->sb->command && !sp->sb->off)
-                end_rest();
-        if (ended) {
-                cg_reply_report_lost(notify); /* before the status: the reader may stop there */
-                write_status(main_status);
+        } else if (sp->sb->command && !sp->sb->off) {
+                /*
+                 * Ends all others, so that the caller need not wait for the end of the namespaces.
+                 */
+                kill(-1, SIGKILL);
+                while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+                        ;
         }
-        return ended;
-}
-
-/*
- * The sender is on the host: in a pid namespace its pid is 0; in the landlock tier it is the guard.
- */
-static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginfo *info)
-{
-        return info->ssi_code == SI_USER && info->ssi_pid == (sp->sb->grants ? (uint32_t)getppid() : 0);
-}
-
-static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *info, pid_t main_pid)
-{
-        /* -1 would be all processes of the user on this machine */
-        pid_t all = sp->sb->grants ? -main_pid : -1;
-        int sig = (int)info->ssi_signo;
-
-        if (sig == SIGCHLD || !is_from_host(sp, info))
-                return;
-        switch (sig) {
-        case SIGTSTP:
-                kill(all, SIGSTOP);
-                break;
-        case SIGCONT:
-                kill(all, SIGCONT);
-                break;
-        case SIGINT:
-        case SIGQUIT:
-        case SIGHUP:
-        case SIGWINCH:
-                kill(-main_pid, sig);
-                break;
-        default:
-                kill(main_pid, sig);
-        }
+        cg_reply_report_lost(notify); /* before the status: the reader may stop there */
+        st = (struct cg_sandbox_status){ .magic = CG_SANDBOX_STATUS_MAGIC,
+                                         .exit_code = WIFEXITED(main_status) ? WEXITSTATUS(main_status) : -1,
+                                         .signal = WIFSIGNALED(main_status) ? WTERMSIG(main_status) : 0 };
+        n = write(STATUS_FD, &st, sizeof(st)); /* fails if the reader has ended */
+        (void)n;
+        return true;
 }
 
 /*
@@ -417,14 +352,36 @@ static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *in
  */
 static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 {
+        /* In a pid namespace the host's pid is 0; in the landlock tier the sender is the guard. */
+        uint32_t host = sp->sb->grants ? (uint32_t)getppid() : 0;
+        /* -1 would be all processes of the user on this machine */
+        pid_t all = sp->sb->grants ? -main_pid : -1;
         struct signalfd_siginfo info;
         bool term = false;
 
         while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-                term |= info.ssi_signo == SIGTERM;
-                *child |= info.ssi_signo == SIGCHLD;
-                if (main_pid)
-                        hand_on(sp, &info, main_pid);
+                int sig = (int)info.ssi_signo;
+
+                term |= sig == SIGTERM;
+                *child |= sig == SIGCHLD;
+                if (!main_pid || sig == SIGCHLD || info.ssi_code != SI_USER || info.ssi_pid != host)
+                        continue;
+                switch (sig) {
+                case SIGTSTP:
+                        kill(all, SIGSTOP);
+                        break;
+                case SIGCONT:
+                        kill(all, SIGCONT);
+                        break;
+                case SIGINT:
+                case SIGQUIT:
+                case SIGHUP:
+                case SIGWINCH:
+                        kill(-main_pid, sig);
+                        break;
+                default:
+                        kill(main_pid, sig);
+                }
         }
         return term;
 }
@@ -508,23 +465,6 @@ static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], 
         return r;
 }
 
-/* Handles the guard's signals. True if init has ended. */
-static bool guard_take_signals(pid_t init)
-{
-        struct signalfd_siginfo info;
-        pid_t pid;
-
-        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-                if (info.ssi_signo != SIGCHLD)
-                        kill(init, (int)info.ssi_signo);
-        }
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
-                if (pid == init)
-                        return true;
-        }
-        return false;
-}
-
 /*
  * The guard is the process whose pid the caller has. If it is killed init ends all processes
  * inside; if init is killed they are reparented to the guard, which ends them. Without a pid
@@ -533,8 +473,11 @@ static bool guard_take_signals(pid_t init)
 static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
 {
         struct pollfd p = { .fd = SIGNAL_FD, .events = POLLIN };
+        struct signalfd_siginfo info;
         struct cg_err err;
         int fds[FIXED_FDS];
+        bool ended = false;
+        pid_t pid;
 
         prctl(PR_SET_NAME, "cg-guard", 0, 0, 0);
         memset(fds, -1, sizeof(fds));
@@ -542,8 +485,14 @@ static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 ||
             cg_enter_drop_caps_outside(&err) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 _exit(125); /* init ends with it, without a status */
-        while (!guard_take_signals(init)) {
-                if (poll(&p, 1, -1) < 0 && errno != EINTR)
+        while (!ended) {
+                while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                        if (info.ssi_signo != SIGCHLD)
+                                kill(init, (int)info.ssi_signo);
+                }
+                while (!ended && (pid = waitpid(-1, NULL, WNOHANG)) > 0)
+                        ended = pid == init;
+                if (!ended && poll(&p, 1, -1) < 0 && errno != EINTR)
                         _exit(125);
         }
         while (!end_all())
@@ -570,22 +519,17 @@ static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
         return make_subreaper(err);
 }
 
-static int make(const struct cg_spawn *sp, int *proxies, pid_t *main_pid, struct cg_err *err)
-{
-        if (sp->sb->off)
-                return make_subreaper(err);
-        if (!sp->sb->grants)
-                return make_sandbox(sp, main_pid, err);
-        return fork_guard(sp, err) < 0 ? -1 : send_proxies(sp, proxies, err);
-}
-
 _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
         int proxies[CG_LANDLOCK_PORTS] = { -1, -1, -1, -1 };
         struct cg_err err = { 0 };
         pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0 || make(sp, proxies, &pid, &err) < 0)
+        if (become_init(sp, &err) < 0)
+                fail(sp, &err);
+        if (sp->sb->off      ? make_subreaper(&err) < 0
+            : sp->sb->grants ? fork_guard(sp, &err) < 0 || send_proxies(sp, proxies, &err) < 0
+                             : make_sandbox(sp, &pid, &err) < 0)
                 fail(sp, &err);
         if (!pid && (pid = fork_main(sp, &err)) < 0)
                 fail(sp, &err);

@@ -21,21 +21,6 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
-/* All rights to change something; in the full tier mounts decide about reading and executing. */
-static void rights_of_abi(int abi, struct cg_ll_ruleset_attr *attr)
-{
-        attr->handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR;
-        if (abi < 2)
-                attr->handled_access_fs &= ~(
-                        uint64_t)LANDLOCK_ACCESS_FS_REFER; /* such renames are refused anyway */
-        if (abi < 3)
-                attr->handled_access_fs &= ~CG_LL_TRUNCATE;
-        if (abi < 5)
-                attr->handled_access_fs &= ~CG_LL_IOCTL_DEV;
-        if (abi >= 6)
-                attr->scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL;
-}
-
 static int add_rule(int ruleset, int fd, uint64_t access, const char *path, struct cg_err *err)
 {
         struct landlock_path_beneath_attr rule = { .allowed_access = access, .parent_fd = fd };
@@ -64,11 +49,6 @@ static int allow_below(int ruleset, uint64_t access, const char *path, struct cg
         return add_rule(ruleset, fd, access, path, err);
 }
 
-static bool is_writable(const struct cg_plan_mount *m)
-{
-        return m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV;
-}
-
 int cg_landlock_abi(void)
 {
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -95,41 +75,49 @@ static int check_abi(int least, int *abi, struct cg_err *err)
         return 0;
 }
 
-/*
- * Processes may not do themselves what init does for them, except to bind a unix socket, which
- * programs outside do not obey.
- */
-static uint64_t native_rights(const struct cg_sandbox *sb, const struct cg_plan_mount *m, uint64_t all)
-{
-        if (!cg_mediates(sb) || m->kind == CG_PLAN_DEV ||
-            (m->kind == CG_PLAN_TMPFS && !cg_mediate_holds_root(sb, m->path)))
-                return all;
-        return LANDLOCK_ACCESS_FS_MAKE_SOCK;
-}
-
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 {
-        struct cg_ll_ruleset_attr attr = { 0 };
+        /*
+         * All rights to change something; in the full tier mounts decide about reading and
+         * executing.
+         */
+        struct cg_ll_ruleset_attr attr = { .handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR };
+        /*
+         * Processes may not do themselves what init does for them, except to bind a unix socket,
+         * which programs outside do not obey.
+         */
+        uint64_t mediated = LANDLOCK_ACCESS_FS_MAKE_SOCK;
         cg_auto_fd int ruleset = -1;
         int abi;
 
         if (check_abi(1, &abi, err) < 0)
                 return CG_E_UNSUPPORTED;
-        rights_of_abi(abi, &attr);
+        if (abi < 2) /* such renames are refused anyway */
+                attr.handled_access_fs &= ~(uint64_t)LANDLOCK_ACCESS_FS_REFER;
+        if (abi < 3)
+                attr.handled_access_fs &= ~CG_LL_TRUNCATE;
+        if (abi < 5)
+                attr.handled_access_fs &= ~CG_LL_IOCTL_DEV;
+        if (abi >= 6)
+                attr.scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL;
+        if (!cg_mediates(sb))
+                mediated = attr.handled_access_fs;
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        if (sb->root_writable &&
-            allow_below(ruleset, cg_mediates(sb) ? LANDLOCK_ACCESS_FS_MAKE_SOCK : attr.handled_access_fs, "/",
-                        err) < 0)
+        if (sb->root_writable && allow_below(ruleset, mediated, "/", err) < 0)
                 return -1;
         /* uid_map and the like; the rest of /proc is mounted read-only. */
         if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
-                if (is_writable(&sb->mounts[i]) &&
-                    allow_below(ruleset, native_rights(sb, &sb->mounts[i], attr.handled_access_fs),
-                                sb->mounts[i].path, err) < 0)
+                const struct cg_plan_mount *m = &sb->mounts[i];
+                bool native = m->kind == CG_PLAN_DEV ||
+                              (m->kind == CG_PLAN_TMPFS && !cg_mediate_holds_root(sb, m->path));
+
+                if (m->kind != CG_PLAN_WRITE && m->kind != CG_PLAN_TMPFS && m->kind != CG_PLAN_DEV)
+                        continue;
+                if (allow_below(ruleset, native ? attr.handled_access_fs : mediated, m->path, err) < 0)
                         return -1;
         }
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
@@ -157,9 +145,9 @@ static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg
 }
 
 /*
- * Of the kernel's own file systems, for reading. Nothing that tells of other processes or of the
- * host's network; a process's own entries are the main process's alone, because those of processes
- * to come cannot be named.
+ * Files of the kernel's own file systems that may be read: nothing about other processes or the
+ * host's network. A process's own entries are only those of the main process, because later
+ * processes cannot be named.
  */
 static const char *const of_proc[] = {
         "cpuinfo",
@@ -214,14 +202,23 @@ static const char *const of_sys[] = { "/sys/devices/system/cpu", "/sys/devices/s
 static const char *const of_dev[] = { "/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty" };
 
-/*
- * Rules apply to inodes, and /proc may replace its inodes when memory is short: init keeps these
- * open while the sandbox runs.
- */
-static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
+static int allow_kernel_files(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
 {
         _Static_assert(CG_ARRAY_LEN(of_proc) <= CG_LANDLOCK_PINS, "room for all");
 
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++) {
+                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)
+                        return -1;
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++) {
+                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i],
+                                err) < 0)
+                        return -1;
+        }
+        /*
+         * Rules apply to inodes, and /proc may replace its inodes when memory is short: init keeps
+         * these open while the sandbox runs.
+         */
         for (size_t i = 0; i < CG_ARRAY_LEN(of_proc); i++) {
                 char path[64];
                 int fd;
@@ -238,20 +235,6 @@ static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct
                         continue; /* missing in this kernel or covered */
                 pins[(*n)++] = fd;
                 if (add_rule(ruleset, fd, CG_LL_READ_FILE | CG_LL_READ_DIR, path, err) < 0)
-                        return -1;
-        }
-        return 0;
-}
-
-static int allow_kernels(int ruleset, struct cg_err *err)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++) {
-                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)
-                        return -1;
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++) {
-                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i],
-                                err) < 0)
                         return -1;
         }
         return 0;
@@ -286,9 +269,7 @@ int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PIN
         if (r == 0 && g->shown)
                 r = allow_below(ruleset, read_rights, g->shown, err);
         if (r == 0)
-                r = allow_kernels(ruleset, err);
-        if (r == 0)
-                r = allow_proc(ruleset, pins, n_pins, err);
+                r = allow_kernel_files(ruleset, pins, n_pins, err);
         if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
                 r = cg_fail_errno(err, "sandbox: Landlock");
         return r;

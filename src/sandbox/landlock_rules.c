@@ -99,22 +99,6 @@ static int compare_nodes(const void *a, const void *b)
         return *p != *q ? rank(*p) - rank(*q) : (x->at > y->at) - (x->at < y->at);
 }
 
-static bool is_absent(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (strcmp(sb->placeholders[i].path, path) == 0)
-                        return true;
-        }
-        return false;
-}
-
-static bool is_folder(const char *path)
-{
-        struct stat st;
-
-        return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const struct cg_plan_mount *m,
                          struct cg_err *err)
 {
@@ -122,6 +106,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                                       .state = CG_GRANT_HIDDEN,
                                       .whole = m->kind == CG_PLAN_COVER,
                                       .why = m->kind == CG_PLAN_COVER ? "hidden" : m->why };
+        struct stat st;
 
         switch (m->kind) {
         case CG_PLAN_WRITE:
@@ -138,7 +123,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                 break;
         case CG_PLAN_READ:
                 node.state = CG_GRANT_READ;
-                node.keep = node.absent = is_absent(sb, m->path);
+                node.keep = node.absent = cg_plan_is_absent(sb, m->path);
                 break;
         case CG_PLAN_PIN:
                 node.keep = true;
@@ -153,7 +138,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
         default: /* private places do not exist in this tier, so they are hidden */
                 break;
         }
-        node.folder = is_folder(m->path);
+        node.folder = lstat(m->path, &st) == 0 && S_ISDIR(st.st_mode);
         return add_node(g, &node, err);
 }
 
@@ -225,47 +210,31 @@ enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
 
 /* ---- denials that are not held */
 
-static int add_unheld(struct cg_grants *g, const char *path, struct cg_err *err)
-{
-        char **v = grow_list(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
-
-        if (!v)
-                return no_memory(err);
-        g->unheld = v;
-        v[g->n_unheld] = strdup(path);
-        if (!v[g->n_unheld])
-                return no_memory(err);
-        g->n_unheld++;
-        return 0;
-}
-
-static enum cg_grant_state state_above(const struct cg_grants *g, const char *path)
-{
-        char parent[PATH_MAX];
-        const char *slash = strrchr(path, '/');
-        size_t n = slash && slash != path ? (size_t)(slash - path) : 1;
-
-        if (!path[1])
-                return CG_GRANT_READ;
-        snprintf(parent, sizeof(parent), "%.*s", (int)n, path);
-        return cg_grants_state(g, parent);
-}
-
 /* Drops nodes that only deny writing in writable folders. Hidden paths stay hidden. */
 static int drop_unheld(struct cg_grants *g, struct cg_err *err)
 {
-        int r = 0;
-
-        for (size_t i = 1; i < g->n_nodes && r == 0; i++) {
+        for (size_t i = 1; i < g->n_nodes; i++) {
                 struct cg_grant_node *n = &g->nodes[i];
+                const char *slash = strrchr(n->path, '/');
+                char parent[PATH_MAX], **v;
 
-                if ((!n->keep && n->state != CG_GRANT_READ) || state_above(g, n->path) != CG_GRANT_WRITE)
+                snprintf(parent, sizeof(parent), "%.*s", slash > n->path ? (int)(slash - n->path) : 1,
+                         n->path);
+                if ((!n->keep && n->state != CG_GRANT_READ) || !n->path[1] ||
+                    cg_grants_state(g, parent) != CG_GRANT_WRITE)
                         continue;
-                r = add_unheld(g, n->path, err);
+                v = grow_list(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
+                if (!v)
+                        return no_memory(err);
+                g->unheld = v;
+                v[g->n_unheld] = strdup(n->path);
+                if (!v[g->n_unheld])
+                        return no_memory(err);
+                g->n_unheld++;
                 n->state = CG_GRANT_WRITE; /* for children, which come next */
                 n->keep = n->absent = false;
         }
-        return r;
+        return 0;
 }
 
 /* ---- grants */
@@ -291,20 +260,6 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
                 return no_memory(err);
         g->n++;
         return 0;
-}
-
-/* Rights that may be granted for all of @n's parent without giving @n too much. */
-static uint64_t rights_beside(const struct cg_grant_node *n, uint64_t parent)
-{
-        if (n->keep)
-                return parent & RIGHTS_READ;
-        /*
-         * Listing the folder of a hidden file is allowed: in the full tier the name is visible as
-         * well.
-         */
-        if (n->state == CG_GRANT_HIDDEN && !n->folder)
-                return CG_LL_READ_DIR;
-        return rights_of(n->state);
 }
 
 /* State of the recursion; path is the current folder. */
@@ -367,22 +322,6 @@ static int grant_child(struct grant_walk *w, enum cg_grant_state state, uint64_t
         return grant_tree(w, state, have, lo, hi, err);
 }
 
-static int grant_entry(struct grant_walk *w, int dir, const struct dirent *d, enum cg_grant_state state,
-                       uint64_t have, size_t lo, size_t hi, struct cg_err *err)
-{
-        uint64_t rest = rights_of(state) & ~have;
-        struct stat st;
-
-        while (lo < hi && !cg_path_within(w->g->nodes[lo].path, w->path))
-                lo++;
-        if (lo < hi)
-                return grant_child(w, state, have, lo, end_of(w, lo, hi), err);
-        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode) ||
-            S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))
-                return 0;
-        return add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
-}
-
 static bool append(struct grant_walk *w, size_t len, const char *name, size_t n)
 {
         if (len + n + 2 > sizeof(w->path))
@@ -399,8 +338,10 @@ static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_
                         struct cg_err *err)
 {
         DIR *dir = opendir(w->path);
-        size_t len = strlen(w->path);
+        size_t len = strlen(w->path), from;
+        uint64_t rest = rights_of(state) & ~have;
         const struct dirent *d;
+        struct stat st;
         int r = 0;
 
         if (!dir) {
@@ -413,7 +354,14 @@ static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_
                 if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
                     !append(w, len, d->d_name, strlen(d->d_name)))
                         continue;
-                r = grant_entry(w, dirfd(dir), d, state, have, lo, hi, err);
+                from = lo;
+                while (from < hi && !cg_path_within(w->g->nodes[from].path, w->path))
+                        from++;
+                if (from < hi)
+                        r = grant_child(w, state, have, from, end_of(w, from, hi), err);
+                else if (fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         !S_ISLNK(st.st_mode) && !S_ISCHR(st.st_mode) && !S_ISBLK(st.st_mode))
+                        r = add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
                 w->path[len] = '\0';
         }
         closedir(dir);
@@ -453,10 +401,18 @@ static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t 
         int r;
 
         for (size_t i = lo; i < hi; i++) {
-                uint64_t may = rights_beside(&w->g->nodes[i], want);
+                const struct cg_grant_node *n = &w->g->nodes[i];
+                /*
+                 * Rights that may be granted for the whole folder without giving the node too much.
+                 * Listing the folder of a hidden file is allowed: in the full tier the name is
+                 * visible as well.
+                 */
+                uint64_t may = n->keep                                     ? want & RIGHTS_READ
+                               : n->state == CG_GRANT_HIDDEN && !n->folder ? CG_LL_READ_DIR
+                                                                           : rights_of(n->state);
 
                 if ((want & ~may) && (!because || (all & ~may)))
-                        because = &w->g->nodes[i];
+                        because = n;
                 all &= may;
         }
         r = add_grant(w->g, w->path, all & ~have, err);
@@ -473,23 +429,17 @@ static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t 
         return grant_named(w, state, have, lo, hi, err);
 }
 
-static int make_grants(struct cg_grants *g, enum cg_denials denials, struct cg_err *err)
-{
-        struct grant_walk w = { .g = g, .denials = denials, .path = "/" };
-
-        return grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
-}
-
 int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
                    struct cg_grants **ret, struct cg_err *err)
 {
         struct cg_grants *g = calloc(1, sizeof(*g));
+        struct grant_walk w = { .g = g, .denials = denials, .path = "/" };
         int r = g ? make_nodes(g, sb, err) : no_memory(err);
 
         if (r == 0 && denials == CG_DENIALS_ACCEPT)
                 r = drop_unheld(g, err);
         if (r == 0)
-                r = make_grants(g, denials, err);
+                r = grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
         /* Made by the caller when the sandbox starts, so it is granted by name: see landlock.c. */
         if (r == 0 && private_dir && !(g->private_dir = strdup(private_dir)))
                 r = no_memory(err);

@@ -45,14 +45,9 @@ static int open_it(int dir, const char *name)
 }
 
 /* Of any owner: another user's is removed when that user's sandbox ends. */
-static bool is_marked(const struct stat *st)
-{
-        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
-}
-
 bool cg_placeholder_is(const struct stat *st)
 {
-        return is_marked(st);
+        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
 }
 
 static bool is_still_there(int dir, const char *name, int fd)
@@ -104,12 +99,9 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
         }
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "sandbox: placeholder %s", path);
-        if (!is_marked(&st))
+        if (!cg_placeholder_is(&st))
                 return 0;
-        /*
-         * Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another
-         * sandbox, is not waited for.
-         */
+        /* The process that removes it holds the lock for a moment; no other lock is waited for. */
         if (flock(fd, LOCK_SH | LOCK_NB) < 0)
                 return errno == EWOULDBLOCK ? 1 : cg_fail_errno(err, "sandbox: placeholder %s", path);
         if (!is_still_there(dir, name, fd))
@@ -154,26 +146,22 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
         return 0;
 }
 
-static void remove_one(const char *path, int fd)
-{
-        const char *name;
-        cg_auto_fd int dir = open_parent(path, &name);
-        cg_auto_fd int own = fd >= 0 ? fd : dir < 0 ? -1 : open_it(dir, name);
-        struct stat st;
-
-        /* Others that use it hold shared locks; the last one removes it. */
-        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 ||
-            !is_marked(&st) || !is_still_there(dir, name, own))
-                return;
-        unlinkat(dir, name, AT_REMOVEDIR);
-}
-
 void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)
 {
         /* In reverse order, since later ones may be in earlier ones. */
         for (size_t i = sb->n_placeholders; i-- > 0;) {
-                if (sb->placeholders[i].mount_point && (!fds || fds[i] >= 0))
-                        remove_one(sb->placeholders[i].path, fds ? fds[i] : -1);
+                const char *name;
+                cg_auto_fd int dir = -1, own = -1;
+                struct stat st;
+
+                if (!sb->placeholders[i].mount_point || (fds && fds[i] < 0))
+                        continue;
+                dir = open_parent(sb->placeholders[i].path, &name);
+                own = fds ? fds[i] : dir < 0 ? -1 : open_it(dir, name);
+                /* Other users of it hold shared locks; the last one removes it. */
+                if (dir >= 0 && own >= 0 && flock(own, LOCK_EX | LOCK_NB) == 0 && fstat(own, &st) == 0 &&
+                    cg_placeholder_is(&st) && is_still_there(dir, name, own))
+                        unlinkat(dir, name, AT_REMOVEDIR);
         }
         free(fds);
 }

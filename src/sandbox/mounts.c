@@ -32,49 +32,10 @@ struct view {
         struct cg_cover cover;
 };
 
-static int collect_source(const struct cg_plan_mount *m, int *ret, struct cg_err *err)
-{
-        uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_BIND_RO ? MOUNT_ATTR_RDONLY : 0);
-        cg_auto_fd int fd = cg_mount_open(m->src);
-        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
-
-        if (fd < 0 && errno == EACCES && getuid() == 0)
-                return cg_fail_errno(err, "sandbox: %s (root has no power over other users' folders inside)",
-                                     m->src);
-        if (copy < 0 || cg_mount_set(copy, attrs, true) < 0)
-                return cg_fail_errno(err, "sandbox: %s", m->src);
-        *ret = cg_steal_fd(&copy);
-        return 0;
-}
-
-static bool has_source(const struct cg_plan_mount *m)
-{
-        /*
-         * The root cannot be mounted onto itself while processes have it as root; it stays writable
-         * instead.
-         */
-        return m->src && m->path[1];
-}
-
-/* A file in @stage with the mask's content, as a mount of its own. */
-static int make_mask(const struct cg_plan_mount *m, int stage, size_t i, int *ret, struct cg_err *err)
-{
-        char name[24];
-        cg_auto_fd int fd = -1;
-        cg_auto_fd int copy = -1;
-
-        snprintf(name, sizeof(name), "%zu", i);
-        fd = openat(stage, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-        if (fd < 0 || write(fd, m->data, m->len) != (ssize_t)m->len)
-                return cg_fail_errno(err, "sandbox: mask of %s", m->path);
-        copy = cg_mount_clone(fd, false);
-        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, false) < 0)
-                return cg_fail_errno(err, "sandbox: mask of %s", m->path);
-        *ret = cg_steal_fd(&copy);
-        return 0;
-}
-
-/* Files of masks are made in /dev, which the sandbox's own /dev covers later. */
+/*
+ * Files of masks are made in /dev, which the sandbox's own /dev covers later: each is a mount of
+ * its own.
+ */
 static int collect_masks(struct view *v, struct cg_err *err)
 {
         static const struct cg_mount_option options[] = { { "mode", "0700" },
@@ -83,7 +44,11 @@ static int collect_masks(struct view *v, struct cg_err *err)
         cg_auto_fd int stage = -1;
 
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                if (v->sb->mounts[i].kind != CG_PLAN_MASK)
+                const struct cg_plan_mount *m = &v->sb->mounts[i];
+                cg_auto_fd int fd = -1, copy = -1;
+                char name[24];
+
+                if (m->kind != CG_PLAN_MASK)
                         continue;
                 if (stage < 0) {
                         cg_auto_fd int dev = cg_mount_open("/dev");
@@ -92,8 +57,15 @@ static int collect_masks(struct view *v, struct cg_err *err)
                         if (stage < 0 || cg_mount_attach(stage, dev) < 0)
                                 return cg_fail_errno(err, "sandbox: place for masks");
                 }
-                if (make_mask(&v->sb->mounts[i], stage, i, &v->sources[i], err) < 0)
-                        return -1;
+                snprintf(name, sizeof(name), "%zu", i);
+                fd = openat(stage, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+                if (fd < 0 || write(fd, m->data, m->len) != (ssize_t)m->len)
+                        return cg_fail_errno(err, "sandbox: mask of %s", m->path);
+                copy = cg_mount_clone(fd, false);
+                if (copy < 0 ||
+                    cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, false) < 0)
+                        return cg_fail_errno(err, "sandbox: mask of %s", m->path);
+                v->sources[i] = cg_steal_fd(&copy);
         }
         return 0;
 }
@@ -101,187 +73,111 @@ static int collect_masks(struct view *v, struct cg_err *err)
 static int collect(struct view *v, struct cg_err *err)
 {
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                if (has_source(&v->sb->mounts[i]) &&
-                    collect_source(&v->sb->mounts[i], &v->sources[i], err) < 0)
-                        return -1;
+                const struct cg_plan_mount *m = &v->sb->mounts[i];
+                uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_BIND_RO ? MOUNT_ATTR_RDONLY : 0);
+                cg_auto_fd int fd = -1, copy = -1;
+
+                /*
+                 * The root cannot be mounted onto itself while processes have it as root; it stays
+                 * writable instead.
+                 */
+                if (!m->src || !m->path[1])
+                        continue;
+                fd = cg_mount_open(m->src);
+                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+                if (fd < 0 && errno == EACCES && getuid() == 0)
+                        return cg_fail_errno(
+                                err, "sandbox: %s (root has no power over other users' folders inside)",
+                                m->src);
+                if (copy < 0 || cg_mount_set(copy, attrs, true) < 0)
+                        return cg_fail_errno(err, "sandbox: %s", m->src);
+                v->sources[i] = cg_steal_fd(&copy);
         }
         return cg_dev_collect(&v->dev, err) < 0 ? -1 : collect_masks(v, err);
 }
 
-/* Makes everything read-only, without set-user-ID programs and device nodes. */
-static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
-{
-        cg_auto_fd int root = cg_mount_open("/");
-
-        if (root < 0 ||
-            cg_mount_set(root, CG_MOUNT_PLAIN | (sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
-                return cg_fail_errno(err, "sandbox: read-only root");
-        return 0;
-}
-
-static int place_tmpfs(uint64_t memory, const struct cg_plan_mount *m, int target, struct cg_err *err)
-{
-        char size[CG_PLAN_SIZE_TEXT];
-        const struct cg_mount_option options[] = { { "mode", m->mode },
-                                                   { "size", cg_plan_tmpfs_size(memory, m->size, size) },
-                                                   { "nr_inodes", CG_PLAN_TMP_INODES },
-                                                   { NULL, NULL } };
-        cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
-
-        if (fs < 0 || cg_mount_attach(fs, target) < 0)
-                return cg_fail_errno(err, "sandbox: private %s", m->path);
-        return 0;
-}
-
-static int place_source(const struct cg_plan_mount *m, int source, struct cg_err *err)
-{
-        cg_auto_fd int target = -1;
-        struct stat st;
-
-        if (fstat(source, &st) < 0)
-                return cg_fail_errno(err, "sandbox: %s", m->src);
-        if (cg_cover_target(m->path, S_ISDIR(st.st_mode), &target, err) < 0)
-                return -1;
-        if (cg_mount_attach(source, target) < 0)
-                return cg_fail_errno(err, "sandbox: %s at %s", m->src, m->path);
-        return 0;
-}
-
+/* Mounts one of the sandbox's own file systems. */
 static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
 {
-        cg_auto_fd int target = -1;
+        cg_auto_fd int target = -1, fs = -1;
 
         if (cg_cover_target(m->path, true, &target, err) < 0)
                 return -1;
-        switch (m->kind) {
-        case CG_PLAN_TMPFS:
-                return place_tmpfs(v->memory, m, target, err);
-        case CG_PLAN_DEV:
+        if (m->kind == CG_PLAN_DEV)
                 return cg_dev_mount(&v->dev, v->memory, target, err);
-        case CG_PLAN_PROC:
+        if (m->kind == CG_PLAN_PROC)
                 return cg_proc_mount(v->sb, &v->cover, target, err);
-        default:
-                return cg_sys_mount(&v->cover, target, err);
+        if (m->kind == CG_PLAN_TMPFS) {
+                char size[CG_PLAN_SIZE_TEXT];
+                const struct cg_mount_option options[] = { { "mode", m->mode },
+                                                           { "size",
+                                                             cg_plan_tmpfs_size(v->memory, m->size, size) },
+                                                           { "nr_inodes", CG_PLAN_TMP_INODES },
+                                                           { NULL, NULL } };
+
+                fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
+                if (fs < 0 || cg_mount_attach(fs, target) < 0)
+                        return cg_fail_errno(err, "sandbox: private %s", m->path);
+                return 0;
         }
-}
-
-/* Mounts what the view shows at the path onto itself: read-only, or only to keep it in place. */
-static int place_again(const struct cg_plan_mount *m, struct cg_err *err)
-{
-        uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
-        cg_auto_fd int fd = cg_mount_open_link(m->path);
-        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
-
-        if (copy < 0 || cg_mount_set(copy, attrs, true) < 0 || cg_mount_attach(copy, fd) < 0)
-                return cg_fail_errno(err, "sandbox: %s %s",
-                                     m->kind == CG_PLAN_READ ? "protecting" : "keeping in place", m->path);
-        return 0;
+        return cg_sys_mount(&v->cover, target, err);
 }
 
 /*
- * A path that existed when the plan was made and is missing now may have another name: then the
- * start fails.
- */
-static int place_hide(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
-{
-        cg_auto_fd int fd = cg_mount_open(m->path);
-
-        if (fd < 0 && errno == EACCES)
-                return 0; /* inaccessible to the caller, and so to the sandbox */
-        if (fd < 0)
-                return cg_fail_errno(err, "sandbox: hiding %s, which was there a moment ago", m->path);
-        return cg_cover_fd(&v->cover, fd, m->path, err);
-}
-
-static int place_empty(struct view *v, size_t i, struct cg_err *err)
-{
-        const struct cg_plan_mount *m = &v->sb->mounts[i];
-        const struct cg_mount_option options[] = {
-                { "mode", m->mode }, { "size", m->size }, { "nr_inodes", "8192" }, { NULL, NULL }
-        };
-        cg_auto_fd int target = cg_mount_open(m->path);
-        cg_auto_fd int fs = target < 0 ? -1
-                                       : cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
-
-        if (target < 0 && errno == EACCES)
-                return 0;
-        if (fs < 0 || cg_mount_attach(fs, target) < 0)
-                return cg_fail_errno(err, "sandbox: hiding %s", m->path);
-        v->sources[i] = cg_steal_fd(&fs);
-        return 0;
-}
-
-/* The outermost write root that contains @path, or NULL. */
-static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_mounts; i++) {
-                if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_path_within(path, sb->mounts[i].path))
-                        return sb->mounts[i].path; /* sorted by depth: the first one is the outermost */
-        }
-        return NULL;
-}
-
-/* Mounts a folder onto itself, so that it cannot be renamed. */
-static int pin(const char *path, struct cg_err *err)
-{
-        cg_auto_fd int fd = cg_mount_open(path);
-        cg_auto_fd int copy = -1;
-
-        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
-                return 0; /* then the hidden path in it is missing as well */
-        if (fd >= 0 && cg_mount_is_root(fd))
-                return 0;
-        copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
-        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN, true) < 0 || cg_mount_attach(copy, fd) < 0)
-                return cg_fail_errno(err, "sandbox: keeping %s in place", path);
-        return 0;
-}
-
-/*
- * Pins the folders between write root and hidden path. If one were renamed the cover would move
- * along in this sandbox, but the next one would not find the hidden path and would show it under
- * its new name.
+ * Mounts the folders between write root and hidden path onto themselves, so that they cannot be
+ * renamed. Otherwise the cover would move along in this sandbox, but the next one would not find
+ * the hidden path and would show it under its new name.
  */
 static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct cg_err *err)
 {
-        const char *root = write_root_of(sb, hidden);
+        const char *root = NULL, *slash;
         char path[PATH_MAX];
-        const char *slash;
 
+        /* Sorted by depth: the first one is the outermost. */
+        for (size_t i = 0; i < sb->n_mounts && !root; i++) {
+                if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_path_within(hidden, sb->mounts[i].path))
+                        root = sb->mounts[i].path;
+        }
         if (!root || strcmp(root, hidden) == 0)
                 return 0;
         /* After the root's path; "/" is the only one that ends with a slash. */
         slash = hidden + (root[1] ? strlen(root) : 0);
         while ((slash = strchr(slash + 1, '/'))) {
+                cg_auto_fd int fd = -1, copy = -1;
+
                 snprintf(path, sizeof(path), "%.*s", (int)(slash - hidden), hidden);
-                if (pin(path, err) < 0)
-                        return -1;
+                fd = cg_mount_open(path);
+                if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
+                        return 0; /* then the hidden path in it is missing as well */
+                if (fd >= 0 && cg_mount_is_root(fd))
+                        continue;
+                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+                if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN, true) < 0 || cg_mount_attach(copy, fd) < 0)
+                        return cg_fail_errno(err, "sandbox: keeping %s in place", path);
         }
         return 0;
 }
 
-/* Covers hidden paths also where a read-only bind shows them a second time. */
-static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const char *hidden, struct cg_err *err)
-{
-        char path[PATH_MAX];
-        const char *rest;
-        int n;
-
-        if (m->kind != CG_PLAN_BIND_RO || strcmp(hidden, m->src) == 0 || !cg_path_within(hidden, m->src))
-                return 0;
-        rest = m->src[1] ? hidden + strlen(m->src) : hidden;
-        n = snprintf(path, sizeof(path), "%s%s", m->path, rest);
-        if (n < 0 || (size_t)n >= sizeof(path))
-                return cg_fail(err, CG_E_LIMIT, "sandbox: path of %s at %s is too long", hidden, m->path);
-        return cg_cover_path(&v->cover, path, err);
-}
-
+/* Covers a hidden path, also where a read-only bind shows it a second time. */
 static int place_cover(struct view *v, const char *hidden, struct cg_err *err)
 {
+        char path[PATH_MAX];
+
         if (pin_parents(v->sb, hidden, err) < 0)
                 return -1;
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                if (hide_in_bind(v, &v->sb->mounts[i], hidden, err) < 0)
+                const struct cg_plan_mount *m = &v->sb->mounts[i];
+                int n;
+
+                if (m->kind != CG_PLAN_BIND_RO || strcmp(hidden, m->src) == 0 ||
+                    !cg_path_within(hidden, m->src))
+                        continue;
+                n = snprintf(path, sizeof(path), "%s%s", m->path,
+                             m->src[1] ? hidden + strlen(m->src) : hidden);
+                if (n < 0 || (size_t)n >= sizeof(path))
+                        return cg_fail(err, CG_E_LIMIT, "sandbox: path of %s at %s is too long", hidden,
+                                       m->path);
+                if (cg_cover_path(&v->cover, path, err) < 0)
                         return -1;
         }
         return cg_cover_path(&v->cover, hidden, err);
@@ -290,6 +186,12 @@ static int place_cover(struct view *v, const char *hidden, struct cg_err *err)
 static int place(struct view *v, size_t i, struct cg_err *err)
 {
         const struct cg_plan_mount *m = &v->sb->mounts[i];
+        uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
+        const struct cg_mount_option empty[] = {
+                { "mode", m->mode }, { "size", m->size }, { "nr_inodes", "8192" }, { NULL, NULL }
+        };
+        cg_auto_fd int target = -1, fs = -1;
+        struct stat st;
 
         switch (m->kind) {
         case CG_PLAN_TMPFS:
@@ -300,21 +202,64 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         case CG_PLAN_READ:
         case CG_PLAN_PIN:
                 /* Init prevents that missing paths are made. */
-                return cg_plan_is_absent(v->sb, m->path) ? 0 : place_again(m, err);
+                if (cg_plan_is_absent(v->sb, m->path))
+                        return 0;
+                target = cg_mount_open_link(m->path);
+                fs = target < 0 ? -1 : cg_mount_clone(target, true);
+                if (fs < 0 || cg_mount_set(fs, attrs, true) < 0 || cg_mount_attach(fs, target) < 0)
+                        return cg_fail_errno(err, "sandbox: %s %s",
+                                             m->kind == CG_PLAN_READ ? "protecting" : "keeping in place",
+                                             m->path);
+                return 0;
         case CG_PLAN_HIDE:
-                return place_hide(v, m, err);
+                target = cg_mount_open(m->path);
+                if (target < 0 && errno == EACCES)
+                        return 0; /* inaccessible to the caller, and so to the sandbox */
+                /* A path that existed when the plan was made may have another name now. */
+                if (target < 0)
+                        return cg_fail_errno(err, "sandbox: hiding %s, which was there a moment ago",
+                                             m->path);
+                return cg_cover_fd(&v->cover, target, m->path, err);
         case CG_PLAN_EMPTY:
-                return place_empty(v, i, err);
+                target = cg_mount_open(m->path);
+                if (target < 0 && errno == EACCES)
+                        return 0;
+                fs = target < 0 ? -1 : cg_mount_new("tmpfs", empty, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
+                if (fs < 0 || cg_mount_attach(fs, target) < 0)
+                        return cg_fail_errno(err, "sandbox: hiding %s", m->path);
+                v->sources[i] = cg_steal_fd(&fs);
+                return 0;
         case CG_PLAN_COVER:
                 return place_cover(v, m->path, err);
         default:
-                return v->sources[i] >= 0 ? place_source(m, v->sources[i], err) : 0;
+                if (v->sources[i] < 0)
+                        return 0;
+                if (fstat(v->sources[i], &st) < 0)
+                        return cg_fail_errno(err, "sandbox: %s", m->src);
+                if (cg_cover_target(m->path, S_ISDIR(st.st_mode), &target, err) < 0)
+                        return -1;
+                if (cg_mount_attach(v->sources[i], target) < 0)
+                        return cg_fail_errno(err, "sandbox: %s at %s", m->src, m->path);
+                return 0;
         }
 }
 
-/* Makes EMPTY folders read-only once all mounts in them are done. */
-static int seal_empty(struct view *v, struct cg_err *err)
+static int apply(struct view *v, struct cg_err *err)
 {
+        cg_auto_fd int root = -1;
+
+        if (collect(v, err) < 0)
+                return -1;
+        /* Everything becomes read-only, without set-user-ID programs and device nodes. */
+        root = cg_mount_open("/");
+        if (root < 0 ||
+            cg_mount_set(root, CG_MOUNT_PLAIN | (v->sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
+                return cg_fail_errno(err, "sandbox: read-only root");
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                if (place(v, i, err) < 0)
+                        return -1;
+        }
+        /* Folders become read-only once all mounts in them are done. */
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &v->sb->mounts[i];
 
@@ -325,45 +270,22 @@ static int seal_empty(struct view *v, struct cg_err *err)
         return 0;
 }
 
-static int apply(struct view *v, struct cg_err *err)
-{
-        if (collect(v, err) < 0 || seal_root(v->sb, err) < 0)
-                return -1;
-        for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                if (place(v, i, err) < 0)
-                        return -1;
-        }
-        return seal_empty(v, err);
-}
-
-/*
- * Raises the limit of descriptors to the maximum while mounts are made, since many paths need many.
- */
-static void allow_files(struct rlimit *old)
-{
-        struct rlimit all;
-
-        if (getrlimit(RLIMIT_NOFILE, old) < 0) {
-                *old = (struct rlimit){ 0 };
-                return;
-        }
-        all = *old;
-        all.rlim_cur = all.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &all); /* on failure only plans with many paths fail */
-}
-
 int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err)
 {
         struct view v = { .sb = sb,
                           .memory = memory,
                           .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources)) };
         mode_t old = umask(0); /* so that modes of mount points are exact */
-        struct rlimit files;
+        struct rlimit files = { 0 }, all;
         int result;
 
         if (!v.sources)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: view");
-        allow_files(&files);
+        /* Many paths need many descriptors. If the limit cannot be raised only such plans fail. */
+        if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+                all = (struct rlimit){ .rlim_cur = files.rlim_max, .rlim_max = files.rlim_max };
+                setrlimit(RLIMIT_NOFILE, &all);
+        }
         cg_cover_init(&v.cover);
         for (size_t i = 0; i < sb->n_mounts; i++)
                 v.sources[i] = -1;

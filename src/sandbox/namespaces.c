@@ -60,29 +60,24 @@ int cg_ns_loopback_up(struct cg_err *err)
 /* Connections that wait while the proxy starts or is busy. */
 #define BACKLOG 1024
 
-static int listen_both(uint16_t port)
+/* Listens at all addresses of both families, or only of IPv4 if IPv6 is disabled. */
+static int listen_at(uint16_t port)
 {
-        struct sockaddr_in6 any = { .sin6_family = AF_INET6,
-                                    .sin6_port = htons(port),
-                                    .sin6_addr = IN6ADDR_ANY_INIT };
+        struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+                                   .sin6_port = htons(port),
+                                   .sin6_addr = IN6ADDR_ANY_INIT };
+        struct sockaddr_in v4 = { .sin_family = AF_INET,
+                                  .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_ANY) };
         cg_auto_fd int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int off = 0;
 
-        if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0 ||
-            bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 || listen(fd, BACKLOG) < 0)
-                return -1;
-        return cg_steal_fd(&fd);
-}
-
-/* Used if IPv6 is disabled. */
-static int listen_v4(uint16_t port)
-{
-        struct sockaddr_in any = { .sin_family = AF_INET,
-                                   .sin_port = htons(port),
-                                   .sin_addr.s_addr = htonl(INADDR_ANY) };
-        cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-        if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 || listen(fd, BACKLOG) < 0)
+        if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0 &&
+            bind(fd, (struct sockaddr *)&v6, sizeof(v6)) == 0 && listen(fd, BACKLOG) == 0)
+                return cg_steal_fd(&fd);
+        cg_closep_(&fd);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0 || bind(fd, (struct sockaddr *)&v4, sizeof(v4)) < 0 || listen(fd, BACKLOG) < 0)
                 return -1;
         return cg_steal_fd(&fd);
 }
@@ -93,9 +88,7 @@ int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
         size_t n = 0;
 
         for (; n < sp->sb->n_ports && r == 0; n++) {
-                fds[n] = listen_both(sp->sb->ports[n]);
-                if (fds[n] < 0)
-                        fds[n] = listen_v4(sp->sb->ports[n]);
+                fds[n] = listen_at(sp->sb->ports[n]);
                 if (fds[n] < 0)
                         r = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
         }

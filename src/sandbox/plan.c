@@ -64,22 +64,6 @@ static void mount_fini(struct cg_plan_mount *m)
         *m = (struct cg_plan_mount){ 0 };
 }
 
-static int copy_texts(struct cg_plan_mount *to, const struct cg_plan_mount *m, struct cg_err *err)
-{
-        *to = *m;
-        to->path = strdup(m->path);
-        to->src = m->src ? strdup(m->src) : NULL;
-        to->why = m->why ? strdup(m->why) : NULL;
-        to->data = m->data ? malloc(m->len + 1) : NULL;
-        if (!to->path || (m->src && !to->src) || (m->why && !to->why) || (m->data && !to->data)) {
-                mount_fini(to);
-                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", m->path);
-        }
-        if (m->data)
-                memcpy(to->data, m->data, m->len);
-        return 0;
-}
-
 static int grow(void **list, size_t *cap, size_t n, size_t size, struct cg_err *err)
 {
         size_t more = *cap ? *cap * 2 : 32;
@@ -95,22 +79,15 @@ static int grow(void **list, size_t *cap, size_t n, size_t size, struct cg_err *
         return 0;
 }
 
-/* The index for @m, searched from the end, since entries mostly come in order. */
-static size_t index_of(const struct cg_sandbox *sb, const struct cg_plan_mount *m)
-{
-        size_t at = sb->n_mounts;
-
-        while (at && !goes_before(&sb->mounts[at - 1], m))
-                at--;
-        return at;
-}
-
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
 {
-        struct cg_plan_mount copy;
-        size_t at = index_of(sb, m);
+        struct cg_plan_mount copy = *m;
+        size_t at = sb->n_mounts;
         void *list = sb->mounts;
 
+        /* Searched from the end, since entries mostly come in order. */
+        while (at && !goes_before(&sb->mounts[at - 1], m))
+                at--;
         if (at < sb->n_mounts && sb->mounts[at].kind == m->kind &&
             strcmp(sb->mounts[at].path, m->path) == 0) {
                 if (!m->src || strcmp(sb->mounts[at].src, m->src) == 0)
@@ -123,8 +100,16 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
         if (grow(&list, &sb->cap_mounts, sb->n_mounts, sizeof(*sb->mounts), err) < 0)
                 return CG_E_NOMEM;
         sb->mounts = list;
-        if (copy_texts(&copy, m, err) < 0)
-                return CG_E_NOMEM;
+        copy.path = strdup(m->path);
+        copy.src = m->src ? strdup(m->src) : NULL;
+        copy.why = m->why ? strdup(m->why) : NULL;
+        copy.data = m->data ? malloc(m->len + 1) : NULL;
+        if (!copy.path || (m->src && !copy.src) || (m->why && !copy.why) || (m->data && !copy.data)) {
+                mount_fini(&copy);
+                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", m->path);
+        }
+        if (m->data)
+                memcpy(copy.data, m->data, m->len);
         memmove(&sb->mounts[at + 1], &sb->mounts[at], (sb->n_mounts - at) * sizeof(*sb->mounts));
         sb->mounts[at] = copy;
         sb->n_mounts++;
@@ -153,15 +138,6 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
                                                                                .folder = folder,
                                                                                .mount_point = mount_point };
         return 0;
-}
-
-bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (!sb->placeholders[i].mount_point && strcmp(sb->placeholders[i].path, path) == 0)
-                        return true;
-        }
-        return false;
 }
 
 static void set_filter(struct cg_sandbox *sb, unsigned int flags)
@@ -221,26 +197,17 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
         return 0;
 }
 
-/* File systems that are always the sandbox's own. */
-static int add_pseudo_fs(struct cg_sandbox *sb, struct cg_err *err)
+int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err)
 {
+        /* File systems that are always the sandbox's own. */
         static const struct cg_plan_mount places[] = {
                 { .kind = CG_PLAN_DEV, .path = (char *)"/dev" },
                 { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
                 { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
-        int r = 0;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++)
-                r = cg_plan_insert(sb, &places[i], err);
-        return r;
-}
-
-int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err)
-{
         struct cg_sandbox *sb = calloc(1, sizeof(*sb));
         unsigned int filter = 0;
-        int r;
+        int r = 0;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
@@ -252,7 +219,8 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
         filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
         set_filter(sb, filter);
-        r = add_pseudo_fs(sb, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++)
+                r = cg_plan_insert(sb, &places[i], err);
         if (r < 0) {
                 cg_sandbox_free(sb);
                 return r;
@@ -284,49 +252,42 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         return NULL;
 }
 
-static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
-{
-        int r = 0;
-
-        to->off = from->off;
-        to->root_writable = from->root_writable;
-        to->limits = from->limits;
-        to->processes_asked = from->processes_asked;
-        to->cgroup_files = from->cgroup_files;
-        to->command = from->command;
-        memcpy(to->ports, from->ports, sizeof(to->ports));
-        to->n_ports = from->n_ports;
-        to->weak_proc = from->weak_proc;
-        to->nested_users = from->nested_users;
-        to->all_unix = from->all_unix;
-        to->report_denials = from->report_denials;
-        to->watch = from->watch;
-        to->watch_network = from->watch_network;
-        to->by_settings = from->by_settings;
-        to->doors = from->doors;
-        for (size_t i = 0; i < from->n_placeholders && r == 0; i++)
-                r = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
-                                            from->placeholders[i].mount_point, err);
-        if (r == 0 && from->names)
-                r = cg_sandbox_set_names(to, (const char *const *)from->writable_names,
-                                         from->n_writable_names, from->git_config, err);
-        for (size_t i = 0; i < from->n_mounts && r == 0; i++)
-                r = cg_plan_insert(to, &from->mounts[i], err);
-        if (r < 0)
-                return r;
-        to->cwd = from->cwd ? strdup(from->cwd) : NULL;
-        set_filter(to, from->filter_flags);
-        return from->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
-}
-
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *to = calloc(1, sizeof(*to));
-        int r;
+        int r = 0;
 
         if (!to)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        r = copy_into(to, sb, err);
+        to->off = sb->off;
+        to->root_writable = sb->root_writable;
+        to->limits = sb->limits;
+        to->processes_asked = sb->processes_asked;
+        to->cgroup_files = sb->cgroup_files;
+        to->command = sb->command;
+        memcpy(to->ports, sb->ports, sizeof(to->ports));
+        to->n_ports = sb->n_ports;
+        to->weak_proc = sb->weak_proc;
+        to->nested_users = sb->nested_users;
+        to->all_unix = sb->all_unix;
+        to->report_denials = sb->report_denials;
+        to->watch = sb->watch;
+        to->watch_network = sb->watch_network;
+        to->by_settings = sb->by_settings;
+        to->doors = sb->doors;
+        for (size_t i = 0; i < sb->n_placeholders && r == 0; i++)
+                r = cg_plan_add_placeholder(to, sb->placeholders[i].path, sb->placeholders[i].folder,
+                                            sb->placeholders[i].mount_point, err);
+        if (r == 0 && sb->names)
+                r = cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
+                                         sb->git_config, err);
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++)
+                r = cg_plan_insert(to, &sb->mounts[i], err);
+        if (r == 0) {
+                to->cwd = sb->cwd ? strdup(sb->cwd) : NULL;
+                set_filter(to, sb->filter_flags);
+                r = sb->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
+        }
         if (r < 0) {
                 cg_sandbox_free(to);
                 return r;
@@ -518,34 +479,28 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
         return cg_plan_insert(sb, &m, err);
 }
 
-/*
- * A destination must be in normal form. It is not resolved, since a symlink in a folder that
- * anybody may write (/tmp) could lead elsewhere.
- */
-static int check_plain(const char *dst, struct cg_err *err)
-{
-        size_t n = strlen(dst);
-
-        if (n < 2 || dst[n - 1] == '/' || strstr(dst, "//") || strstr(dst, "/./") || strstr(dst, "/../") ||
-            strcmp(dst + n - 2, "/.") == 0 || (n >= 3 && strcmp(dst + n - 3, "/..") == 0))
-                return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part",
-                               dst);
-        return 0;
-}
-
 int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err)
 {
         char real[PATH_MAX];
         struct cg_plan_mount m = { .kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real };
 
+        size_t n;
         int r = resolve("read-only source", src, real, err);
 
         if (r == 0)
                 r = check_absolute("destination", dst, err);
-        if (r == 0)
-                r = check_plain(dst, err);
-        if (r == 0)
-                r = check_not_pseudo_fs("destination", dst, err);
+        if (r < 0)
+                return r;
+        /*
+         * A destination must be in normal form. It is not resolved, since a symlink in a folder
+         * that anybody may write (/tmp) could lead elsewhere.
+         */
+        n = strlen(dst);
+        if (n < 2 || dst[n - 1] == '/' || strstr(dst, "//") || strstr(dst, "/./") || strstr(dst, "/../") ||
+            strcmp(dst + n - 2, "/.") == 0 || (n >= 3 && strcmp(dst + n - 3, "/..") == 0))
+                return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part",
+                               dst);
+        r = check_not_pseudo_fs("destination", dst, err);
         return r < 0 ? r : cg_plan_insert(sb, &m, err);
 }
 

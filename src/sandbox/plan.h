@@ -4,6 +4,7 @@
 
 #include <linux/filter.h>
 #include <stdbool.h>
+#include <string.h>
 #include "sandbox/names.h"
 #include "sandbox/sandbox.h"
 
@@ -128,8 +129,16 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
 int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err);
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
                             struct cg_err *err);
+
 /* @path must not be made. */
-bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
+static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (!sb->placeholders[i].mount_point && strcmp(sb->placeholders[i].path, path) == 0)
+                        return true;
+        }
+        return false;
+}
 
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"

@@ -54,29 +54,16 @@ static int write_sysctl(int proc, const char *name, uint64_t value, struct cg_er
         return 0;
 }
 
-/* Settings of the sandbox's namespaces in /proc/sys, which is read-only later. */
-static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err)
+/* Mounts @fd (O_PATH) onto itself, read-only. The mount (returns), or -1 and errno. */
+static int mount_read_only(int fd)
 {
-        /* Second layer: the filter denies nested namespaces already. */
-        if (!sb->nested_users && write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
-                return -1;
-        /* RLIMIT_NPROC does not apply to root; the number of pids applies to everybody. */
-        if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX)
-                return write_sysctl(proc, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err);
-        return 0;
-}
-
-/* Keeps the existing /proc, read-only: it shows processes outside, and not those of the sandbox. */
-static int keep_proc(struct cg_cover *cover, struct cg_err *err)
-{
-        cg_auto_fd int fd = cg_mount_open("/proc");
         cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
 
         if (copy < 0 ||
             cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
             cg_mount_attach(copy, fd) < 0)
-                return cg_fail_errno(err, "sandbox: the /proc that is there");
-        return cover_all(cover, copy, proc_masks, CG_ARRAY_LEN(proc_masks), err);
+                return -1;
+        return cg_steal_fd(&copy);
 }
 
 /*
@@ -91,16 +78,13 @@ static int protect_proc(int proc, struct cg_err *err)
                                              "mdstat", "swaps",         "net",           "1" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                cg_auto_fd int fd = cg_mount_open_at(proc, names[i]);
-                cg_auto_fd int copy = -1;
+                cg_auto_fd int fd = cg_mount_open_at(proc, names[i]), copy = -1;
 
                 /* net is a symlink */
                 if (fd < 0 && (errno == ENOENT || errno == ELOOP))
                         continue;
-                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
-                if (copy < 0 ||
-                    cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
-                    cg_mount_attach(copy, fd) < 0)
+                copy = mount_read_only(fd);
+                if (copy < 0)
                         return cg_fail_errno(err, "sandbox: protecting /proc/%s", names[i]);
         }
         return 0;
@@ -110,8 +94,17 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
 {
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
-        if (fs < 0 && errno == EPERM && sb->weak_proc)
-                return keep_proc(cover, err);
+        if (fs < 0 && errno == EPERM && sb->weak_proc) {
+                /*
+                 * Keeps the existing one: it shows processes outside, and not those of the sandbox.
+                 */
+                cg_auto_fd int old = cg_mount_open("/proc");
+
+                fs = mount_read_only(old);
+                if (fs < 0)
+                        return cg_fail_errno(err, "sandbox: the /proc that is there");
+                return cover_all(cover, fs, proc_masks, CG_ARRAY_LEN(proc_masks), err);
+        }
         if (fs < 0 && errno == EPERM)
                 return cg_fail_errno(
                         err, "sandbox: a fresh /proc is refused, because parts of this one are covered "
@@ -119,7 +112,12 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
                              "enableWeakerNestedSandbox, which shows the container's processes)");
         if (fs < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
-        if (set_sysctls(sb, fs, err) < 0)
+        /* Second layer: the filter denies nested namespaces already. */
+        if (!sb->nested_users && write_sysctl(fs, "sys/user/max_user_namespaces", 0, err) < 0)
+                return -1;
+        /* RLIMIT_NPROC does not apply to root; the number of pids applies to everybody. */
+        if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX &&
+            write_sysctl(fs, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err) < 0)
                 return -1;
         if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) ||
             cg_mount_attach(fs, target) < 0)

@@ -112,16 +112,11 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock
         return fd < 0 ? cg_seccomp_install(silent, err) : 0;
 }
 
-/* Linux 5.19: only fatal signals interrupt a call that waits for the broker. */
-#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
-#endif
-
 int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err)
 {
+        /* Linux 5.19: only fatal signals interrupt a call that waits for the broker. */
         int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                              SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
-                              prog);
+                              SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, prog);
 
         if (fd < 0)
                 return cg_fail_errno(err, "sandbox: the landlock tier's system call filter%s",

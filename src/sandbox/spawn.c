@@ -1,5 +1,5 @@
 /*
- * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote,
+ * Starts a sandbox and waits until its main process is ready. Runs in the caller: the zygote,
  * or a program that runs a command. The only part that a caller's process sees of the steps inside
  * is one struct cg_ready.
  */
@@ -73,16 +73,6 @@ static int make_keep_list(const int *keep_fds, size_t n, struct cg_spawn *sp, st
         return 0;
 }
 
-static int check_keep_fds(const int *keep_fds, size_t n, struct cg_err *err)
-{
-        for (size_t i = 0; i < n; i++) {
-                if (fcntl(keep_fds[i], F_GETFD) < 0)
-                        return cg_fail(err, CG_E_INVAL, "sandbox: descriptor %d to be kept is not open",
-                                       keep_fds[i]);
-        }
-        return 0;
-}
-
 /* Explains the errno of a failed clone. */
 static const char *clone_hint(int e)
 {
@@ -107,8 +97,8 @@ static const char *clone_hint(int e)
         }
 }
 
-/* Returns 0 in the child, its pid in the caller, negative on failure. */
-static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
+/* Starts init, which does not return here. Its pid, or negative on failure. */
+static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
 {
         struct clone_args args = {
                 .flags = CLONE_PIDFD,
@@ -116,6 +106,7 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
                 .exit_signal = SIGCHLD,
         };
         int group = cg_cgroup_clone_fd(sp->cgroup);
+        sigset_t all;
         long pid;
 
         if (cg_plan_has_namespaces(sp->sb))
@@ -126,6 +117,9 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
                 sp->cloned_into = true;
                 args.cgroup = (uint64_t)group;
         }
+        /* So that no handler of the caller runs in the child. */
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &sp->old_mask);
         pid = syscall(SYS_clone3, &args, sizeof(args));
         /*
          * Containers' filters deny clone3, whose flags they cannot check; the older call has all
@@ -136,8 +130,11 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
                 pid = syscall(SYS_clone, (unsigned long)(args.flags & ~(uint64_t)CLONE_INTO_CGROUP) | SIGCHLD,
                               NULL, pidfd, NULL, NULL);
         }
+        if (pid == 0)
+                cg_init_run(sp);
         if (pid < 0)
-                return cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
+                pid = cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
+        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
         return (pid_t)pid;
 }
 
@@ -170,14 +167,6 @@ static int wait_ready(int fd, struct cg_err *err)
         if (err)
                 *err = r.err;
         return r.err.code < 0 ? r.err.code : CG_E_SYS;
-}
-
-/* Ends a partly built sandbox. */
-static void discard(pid_t pid, int pidfd)
-{
-        syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-                ;
 }
 
 /* The sandbox is ready, so they have been sent. */
@@ -227,28 +216,6 @@ static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[C
         cg_fail(err, CG_E_LIMIT, "sandbox: %s before anything ran: raise cellgate.limits.memoryMb", why);
 }
 
-static const char *start_folder(const struct cg_sandbox *sb, char *buf, size_t len)
-{
-        if (sb->cwd)
-                return sb->cwd;
-        return getcwd(buf, len) && buf[0] == '/' ? buf : "/";
-}
-
-/* Signals are blocked during the clone, so that no handler of the caller runs in the child. */
-static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
-{
-        sigset_t all;
-        pid_t pid;
-
-        sigfillset(&all);
-        sigprocmask(SIG_BLOCK, &all, &sp->old_mask);
-        pid = clone_init(sp, pidfd, err);
-        if (pid == 0)
-                cg_init_run(sp);
-        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
-        return pid;
-}
-
 int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
                      int (*main_fn)(void *data), void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
@@ -274,10 +241,13 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         int r;
 
         r = check_one_thread(err);
-        if (r == 0)
-                r = check_keep_fds(keep_fds, n_keep, err);
         if (r < 0)
                 return r;
+        for (size_t i = 0; i < n_keep; i++) {
+                if (fcntl(keep_fds[i], F_GETFD) < 0)
+                        return cg_fail(err, CG_E_INVAL, "sandbox: descriptor %d to be kept is not open",
+                                       keep_fds[i]);
+        }
         if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");
         if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
@@ -302,7 +272,7 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
                 return CG_E_NOMEM;
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
-        sp.cwd = start_folder(sb, cwd, sizeof(cwd));
+        sp.cwd = sb->cwd ? sb->cwd : getcwd(cwd, sizeof(cwd)) && cwd[0] == '/' ? cwd : "/";
         r = make_group(&sp, ret->by, err);
         if (r < 0) {
                 free(sp.keep);
@@ -319,7 +289,9 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         if (r == 0)
                 r = receive_ports(sb, ports[0], ret->ports, err);
         if (r < 0) {
-                discard(pid, pidfd);
+                syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+                while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                        ;
                 explain_group(&sp, ret->by, err);
                 cg_cgroup_free(sp.cgroup);
                 return r;

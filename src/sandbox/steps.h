@@ -77,12 +77,11 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
  */
 int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
 /*
- * Drops all capabilities for good; also called by init once the main process runs. @setfcap: keeps
- * CAP_SETFCAP, which user 0 needs to make a user namespace in which it is user 0.
+ * Drops all capabilities for good but @more (bits), which init keeps. Called by the main process,
+ * and by init once the main process runs. @setfcap: keeps CAP_SETFCAP, which user 0 needs to make a
+ * user namespace in which it is user 0.
  */
-int cg_enter_drop_caps(bool setfcap, struct cg_err *err);
-/* The same, but keeps @more (bits); for init, which runs no program. */
-int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err);
+int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err);
 /* The same outside of a user namespace, with the bounding set if the caller has the capability. */
 int cg_enter_drop_caps_outside(struct cg_err *err);
 

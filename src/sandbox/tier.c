@@ -68,22 +68,13 @@ int cg_tier_try_full(struct cg_err *err)
         return r;
 }
 
-static int try_landlock(struct cg_err *err)
-{
-        int abi = cg_landlock_abi();
-
-        if (abi >= CG_TIER_LANDLOCK_ABI)
-                return 0;
-        return cg_fail(
-                err, CG_E_UNSUPPORTED,
-                "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
-                "machine has %s%.0d",
-                CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ", abi < 0 ? 0 : abi);
-}
-
 int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
 {
+        static const char needs[] =
+                "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
+                "machine has %s%.0d";
         struct cg_err full = { 0 }, landlock = { 0 };
+        int abi;
 
         if (choice->tier == CG_TIER_FULL)
                 return 0;
@@ -91,10 +82,13 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
                 choice->tier = CG_TIER_FULL;
                 return 0;
         }
-        if (try_landlock(&landlock) == 0) {
+        abi = cg_landlock_abi();
+        if (abi >= CG_TIER_LANDLOCK_ABI) {
                 choice->tier = CG_TIER_LANDLOCK;
                 return 0;
         }
+        cg_fail(&landlock, CG_E_UNSUPPORTED, needs, CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ",
+                abi < 0 ? 0 : abi);
         if (choice->tier == CG_TIER_LANDLOCK)
                 return cg_fail(err, CG_E_UNSUPPORTED, "%s", landlock.msg);
         return cg_fail(err, CG_E_UNSUPPORTED,
@@ -102,9 +96,14 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
                        landlock.msg);
 }
 
-/* Settings that the landlock tier does not have are errors. */
-static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+                            struct cg_err *err)
 {
+        int r;
+
+        if (sb->off)
+                return cg_fail(err, CG_E_STATE, "sandbox: it is off");
+        /* Settings that the landlock tier does not have are errors. */
         if (sb->nested_users)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "sandbox: allowNestedUserNamespaces needs the full tier");
@@ -117,21 +116,12 @@ static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
                         err, CG_E_UNSUPPORTED,
                         "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
                         "landlock tier has no network of its own that doors could lead from");
+        r = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
+        if (r < 0)
+                return r;
+        sb->names = false; /* the broker does not handle such calls */
+        cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
         return 0;
-}
-
-int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
-                            struct cg_err *err)
-{
-        int r = sb->off ? cg_fail(err, CG_E_STATE, "sandbox: it is off") : check_supported(sb, err);
-
-        if (r == 0)
-                r = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
-        if (r == 0)
-                sb->names = false; /* the broker does not handle such calls */
-        if (r == 0)
-                cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
-        return r;
 }
 
 const char *cg_sandbox_tier(const struct cg_sandbox *sb)

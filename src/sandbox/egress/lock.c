@@ -55,7 +55,7 @@ static int drop_caps(struct cg_err *err)
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "egress: reading capabilities");
         if (caps[0].effective & (1u << CAP_SETPCAP))
-                return cg_enter_drop_caps(false, err);
+                return cg_enter_drop_caps(false, 0, err);
         memset(caps, 0, sizeof(caps));
         return syscall(SYS_capset, &header, caps) < 0 ? cg_fail_errno(err, "egress: capabilities") : 0;
 }
