@@ -14,41 +14,45 @@
 #include "codegen/codegen.h"
 #include "mcp/mcp_list.h"
 
-static const char help[] =
-        "Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
-        "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
-        "\n"
-        "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called NAME.\n"
-        "An older package of the same server is replaced at once; should anything fail, it stays as it is.\n"
-        "(`cellgate run --mcp` does this by itself.)\n"
-        "\n"
-        "  NAME                 the server's name, as tool calls will name it. The folder's name is a Python\n"
-        "                       name made of it\n"
-        "  --out DIR            where the package goes; made if it is missing, but not the folders above it\n"
-        "  --tools FILE         the tools: JSON, the answer to tools/list or its list of tools; - for standard\n"
-        "                       input\n"
-        "  -- COMMAND [ARG]...  starts this MCP server (stdio) and asks it. Of the environment it gets HOME LANG\n"
-        "                       LC_* LOGNAME PATH SHELL TERM TMPDIR USER; more with: -- env NAME=VALUE COMMAND\n"
-        "  --timeout SECONDS    longest wait for the server's start and answer (default 60)\n"
-        "  -v, --verbose        also tell what is typed less closely than the server's schemas say, and what\n"
-        "                       the server writes to its standard error\n"
-        "  -h, --help           this text\n"
-        "\n"
-        "Tools that were rejected are named on standard error, with the reason; the others have their module all\n"
-        "the same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package that\n"
-        "cannot be written.\n"
-        "\n"
-        "Example: cellgate gen filesystem --out mcptools -- npx -y @modelcontextprotocol/server-filesystem /tmp\n";
-
-enum { OUT = 2, TOOLS, TIMEOUT, VERBOSE, HELP };
+enum { NAME = 2, OUT, TOOLS, COMMAND, TIMEOUT, VERBOSE, HELP };
 
 static const struct cg_opt table[] = {
-        { OUT, 0, "out", "DIR" },
-        { TOOLS, 0, "tools", "FILE" },
-        { TIMEOUT, 0, "timeout", "SECONDS" },
-        { VERBOSE, 'v', "verbose", NULL },
-        { HELP, 'h', "help", NULL },
+        { NAME, 0, NULL, "NAME", 0,
+          "name of the server in tool calls; the folder's name is a Python name made of it" },
+        { OUT, 0, "out", "DIR", 0,
+          "folder for the package; made if it is missing, but not the folders above it" },
+        { TOOLS, 0, "tools", "FILE", 0,
+          "the tools: JSON, the answer to tools/list or its list of tools; - for standard input" },
+        { COMMAND, 0, NULL, "-- COMMAND [ARG]...", 0,
+          "starts this MCP server (stdio) and asks it for its tools. Of the environment it gets HOME LANG LC_*"
+          " LOGNAME PATH SHELL TERM TMPDIR USER; for more: -- env NAME=VALUE COMMAND" },
+        { TIMEOUT, 0, "timeout", "SECONDS", 0,
+          "longest wait for the server's start and answer (default: 60)" },
+        { VERBOSE, 'v', "verbose", NULL, 0,
+          "also report where types are less exact than the server's schemas, and what the server writes to its"
+          " standard error" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
 };
+
+static int help(void)
+{
+        return cg_opt_help(
+                table, CG_ARRAY_LEN(table), 0,
+                "Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
+                "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
+                "\n"
+                "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called\n"
+                "NAME. An older package of the same server is replaced at once; it stays as it is if anything\n"
+                "fails. (`cellgate run --mcp` does this by itself.)\n"
+                "\n",
+                "\n"
+                "Rejected tools are named on standard error, with the reason; the others get their modules all the\n"
+                "same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package\n"
+                "that cannot be written.\n"
+                "\n"
+                "Example: cellgate gen filesystem --out mcptools \\\n"
+                "             -- npx -y @modelcontextprotocol/server-filesystem /tmp\n");
+}
 
 struct gen {
         const char *name, *out, *tools;
@@ -56,16 +60,6 @@ struct gen {
         int64_t timeout_ms;
         bool verbose, help;
 };
-
-static int set_name(struct gen *g, const char *value, struct cg_err *err)
-{
-        if (g->name)
-                return cg_fail(err, CG_E_INVAL,
-                               "one server at a time: %s and %s were given; a COMMAND stands behind --",
-                               g->name, value);
-        g->name = value;
-        return 0;
-}
 
 static int apply(struct gen *g, int id, const char *value, struct cg_err *err)
 {
@@ -85,20 +79,13 @@ static int apply(struct gen *g, int id, const char *value, struct cg_err *err)
                 g->help = true;
                 return 0;
         default:
-                return set_name(g, value, err);
+                if (g->name)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "one server at a time: %s and %s were given; a COMMAND follows --",
+                                       g->name, value);
+                g->name = value;
+                return 0;
         }
-}
-
-static int check(const struct gen *g, struct cg_err *err)
-{
-        if (!g->name)
-                return cg_fail(err, CG_E_INVAL, "which server? Give its NAME; --help says more");
-        if (!g->out)
-                return cg_fail(err, CG_E_INVAL, "--out DIR is missing: where does the package go?");
-        if (!g->tools == !g->command)
-                return cg_fail(err, CG_E_INVAL,
-                               "give either --tools FILE or -- COMMAND, to say where the tools come from");
-        return 0;
 }
 
 static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
@@ -117,7 +104,16 @@ static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
                 }
                 r = id < 0 ? id : apply(g, id, value, err);
         }
-        return r < 0 || g->help ? r : check(g, err);
+        if (r < 0 || g->help)
+                return r;
+        if (!g->name)
+                return cg_fail(err, CG_E_INVAL, "which server? Give its NAME; --help says more");
+        if (!g->out)
+                return cg_fail(err, CG_E_INVAL, "--out DIR is missing: where does the package go?");
+        if (!g->tools == !g->command)
+                return cg_fail(err, CG_E_INVAL,
+                               "give either --tools FILE or -- COMMAND, to say where the tools come from");
+        return 0;
 }
 
 static int ask_server(const struct gen *g, char **ret, size_t *len, struct cg_err *err)
@@ -134,17 +130,8 @@ static int ask_server(const struct gen *g, char **ret, size_t *len, struct cg_er
         return cg_mcp_list_tools(g->name, definition, g->timeout_ms, g->verbose ? &log : NULL, ret, len, err);
 }
 
-static int get_tools(const struct gen *g, char **ret, size_t *len, struct cg_err *err)
-{
-        if (!g->tools)
-                return ask_server(g, ret, len, err);
-        if (strcmp(g->tools, "-") == 0)
-                return cg_read_fd(0, "standard input", CG_MAX_TOOL_RESULT, ret, len, err);
-        return cg_read_file(g->tools, CG_MAX_TOOL_RESULT, ret, len, err);
-}
-
 /* Summary on standard output, details on standard error. */
-static int tell(const struct gen *g, const char *report_text)
+static int print_report(const struct gen *g, const char *report_text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 }, package = { .max = 4096 };
         struct cg_report_counts counts = { 0, 0, 0 };
@@ -177,16 +164,23 @@ static int generate(const struct gen *g)
         cg_auto_free char *tools = NULL, *report = NULL;
         struct cg_err err;
         size_t len;
+        int r;
 
-        /* The name first: a server need not be started to find that nothing can be called so. */
+        /* The name first: no server has to be started for a name that is not valid. */
         if (cg_codegen_package_name(g->name, package, sizeof(package), &err) < 0) {
                 cg_err_prefix(&err, "%s", g->name);
                 return cg_cli_fail("gen", &err);
         }
-        if (get_tools(g, &tools, &len, &err) < 0)
+        if (!g->tools)
+                r = ask_server(g, &tools, &len, &err);
+        else if (strcmp(g->tools, "-") == 0)
+                r = cg_read_fd(0, "standard input", CG_MAX_TOOL_RESULT, &tools, &len, &err);
+        else
+                r = cg_read_file(g->tools, CG_MAX_TOOL_RESULT, &tools, &len, &err);
+        if (r < 0)
                 return cg_cli_fail("gen", &err);
         if (cg_codegen(&o, tools, len, &report, &err) < 0) {
-                /* Lines and columns count in the list of tools: whose it is comes first. */
+                /* Lines and columns count in the list of tools, which the message begins with. */
                 if (err.code == CG_E_PARSE)
                         cg_err_prefix(&err, "%s",
                                       !g->tools                    ? g->command[0]
@@ -194,7 +188,7 @@ static int generate(const struct gen *g)
                                                                    : g->tools);
                 return cg_cli_fail("gen", &err);
         }
-        return tell(g, report);
+        return print_report(g, report);
 }
 
 int cg_cli_gen(int argc, char **argv)
@@ -204,5 +198,5 @@ int cg_cli_gen(int argc, char **argv)
 
         if (parse(&g, argc, argv, &err) < 0)
                 return cg_cli_fail("gen", &err);
-        return g.help ? cg_cli_print(help) : generate(&g);
+        return g.help ? help() : generate(&g);
 }

@@ -18,9 +18,10 @@ static const struct cg_cli_command commands[] = {
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
-        { "doctor", cg_cli_doctor, "what this machine offers a sandbox, and how to get what is missing" },
+        { "doctor", cg_cli_doctor,
+          "check what sandboxes need on this machine, and how to get what is missing" },
         { "selftest", cg_cli_selftest,
-          "tries to get out of a sandbox of this machine, in several hundred ways" },
+          "try to get out of a sandbox on this machine, in several hundred ways" },
         { "sandbox", cg_cli_sandbox,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
@@ -32,7 +33,7 @@ static int help(void)
         cg_buf_adds(
                 &b,
                 "Usage: cellgate COMMAND [OPTIONS]\n\n"
-                "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n",
+                "Runs an agent's Python in a sandboxed kernel; MCP tool calls run only with approval.\n\n",
                 NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);

@@ -51,7 +51,7 @@ def test_no(person, server, typed: str) -> None:
 def test_no_with_a_reason(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.answer("r")
-    p.wait_for("Reason, told to the code: ")
+    p.wait_for("Reason, which the code receives: ")
     p.type("not on a Sunday\n")
     p.wait_for("RejectedError: .*not on a Sunday")
     assert p.end() == 4

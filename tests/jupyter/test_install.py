@@ -193,7 +193,6 @@ def test_usage(run_cellgate: Any) -> None:
         r = run_cellgate("jupyter", command, "--help")
         assert (r.returncode, r.stderr) == (0, "")
         assert r.stdout.startswith(f"Usage: cellgate jupyter {command}")
-        assert all(len(line) <= 120 for line in r.stdout.splitlines())
     assert run_cellgate("jupyter").returncode == 2
     assert run_cellgate("jupyter", "nope").returncode == 2
     assert "which connection file" in run_cellgate("jupyter", "run").stderr

@@ -11,9 +11,9 @@
 enum { CODE = 2, JSON, WORKSPACE };
 
 static const struct cg_opt table[] = {
-        { CODE, 'c', "code", "CODE" },
-        { JSON, 0, "json", NULL },
-        { WORKSPACE, 0, "workspace", "DIR" },
+        { CODE, 'c', "code", "CODE", 0, NULL },
+        { JSON, 0, "json", NULL, 0, NULL },
+        { WORKSPACE, 0, "workspace", "DIR", 0, NULL },
 };
 
 static struct cg_optscan scan(int argc, const char **argv)

@@ -1,19 +1,122 @@
-/* Options that the commands that start kernels have in common. */
+/* Options of the commands that start kernels. See kernel_options.h. */
 #include "cli/common/kernel_options.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/kernel_env.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "cli/common/limit_option.h"
 #include "cli/common/mcp_file.h"
-#include "cli/common/opts.h"
 #include "cli/common/settings_file.h"
 #include "sandbox/sandbox.h"
 
-int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err *err)
+#define SERVES  (CG_CMD_RUN | CG_CMD_SERVE)
+#define JUPYTER (CG_JUP_RUN | CG_JUP_INSTALL)
+#define STARTS  (SERVES | JUPYTER)
+
+#define ENV_HELP "a variable for the kernel, which inherits none; may be repeated"
+
+/* In the order of the help. */
+static const struct cg_opt table[] = {
+        { CG_KOPT_CODE, 'c', "code", "CODE", CG_CMD_RUN,
+          "a cell; may be repeated. These run before FILE, in the order given" },
+        { CG_KOPT_FILE, 0, NULL, "FILE", CG_CMD_RUN,
+          ".py     cells separated by lines \"# %%\" (percent format; [markdown] and [raw] cells are left out)\n"
+          ".ipynb  the code cells of a notebook, format 4\n"
+          "-       Python from standard input, separated like a .py file" },
+        { CG_KOPT_SESSION, 0, NULL, "SESSION", CG_JUP_ATTACH,
+          "id of the session, or its beginning: see cellgate jupyter list" },
+        { CG_KOPT_FILE, 'f', "file", "FILE", CG_JUP_RUN, "the connection file" },
+        { CG_KOPT_USER, 0, "user", NULL, CG_JUP_INSTALL, "install for this user (default)" },
+        { CG_KOPT_PREFIX, 0, "prefix", "DIR", CG_JUP_INSTALL, "install below DIR/share/jupyter" },
+        { CG_KOPT_SYS_PREFIX, 0, "sys-prefix", NULL, CG_JUP_INSTALL,
+          "install in the active virtual or conda environment" },
+        { CG_KOPT_NAME, 0, "name", "NAME", CG_JUP_INSTALL, "name of the kernelspec (default: cellgate)" },
+        { CG_KOPT_DISPLAY_NAME, 0, "display-name", "TEXT", CG_JUP_INSTALL,
+          "name that Jupyter shows (default: \"Python (cellgate)\")" },
+        { CG_KOPT_WORKSPACE, 0, "workspace", "DIR", SERVES,
+          "the folder in which cells start and may write (default: the current folder)" },
+        { CG_KOPT_MCP, 0, "mcp", "FILE", STARTS,
+          "MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the environment."
+          " Cells import their tools: from mcptools.SERVER import TOOL" },
+        { CG_KOPT_APPROVE, 0, "approve", "RULE", STARTS,
+          "a rule for tool calls; may be repeated:\n"
+          "  ask                ask the user\n"
+          "  none               refuse\n"
+          "  all                accept\n"
+          "  filesystem.read_*  accept calls that match the pattern SERVER.TOOL; * matches any characters,"
+          " ? one character\n"
+          "  '!filesystem.*'    refuse calls that match\n"
+          "The order does not matter: a call that a ! pattern matches is refused, another one that a pattern"
+          " matches is accepted, and ask, none or all decides about the rest" },
+        { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
+          "longest wait for the user's answer, after which a call is refused (default: 300)" },
+        { CG_KOPT_ENV, 0, "env", "NAME=VALUE", SERVES, ENV_HELP },
+        { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]", JUPYTER,
+          ENV_HELP ". Without VALUE it is taken from the environment that Jupyter starts the kernel in" },
+        { CG_KOPT_TIMEOUT, 0, "timeout", "SECONDS", CG_CMD_RUN,
+          "longest time for each cell, without waits for approval (default: 0, no limit)" },
+        { CG_KOPT_SANDBOX, 0, "sandbox", "FILE", STARTS,
+          "settings of the sandbox, JSON (docs/settings.md); relative paths in it start at the workspace."
+          " Default: cells may write in the workspace, read everything but credentials (~/.ssh, .env and"
+          " others), and have no network" },
+        { CG_KOPT_ALLOW_HOST, 0, "allow-host", "HOST", SERVES,
+          "instead of --sandbox: the default settings, with access to HOST (example.org, *.example.org:443,"
+          " 192.0.2.1); may be repeated" },
+        { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER", STARTS,
+          "a limit of the kernel, instead of the one in the settings; may be repeated: memoryMb (default: half"
+          " of the machine's memory), cores (such as 1.5), processes, openFiles, fileMb, outputMb (of one"
+          " cell), cpuSeconds, wallSeconds" },
+        { CG_KOPT_TIER, 0, "tier", "TIER", STARTS,
+          "full (default), landlock or auto; landlock is weaker, for machines that forbid user namespaces"
+          " (docs/settings.md, Tiers)" },
+        { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
+          "run the kernel without a sandbox: its code can do everything that you can" },
+        { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
+          "folder for images, as cell1-1.png, made with the first image (default: images, in the current"
+          " folder; mcp serve: in the workspace). No file is replaced, and no symbolic link followed" },
+        { CG_KOPT_PRELOAD, 0, "preload", "LIST", CG_CMD_RUN | JUPYTER,
+          "comma-separated modules to import before the kernel starts" },
+        { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV", STARTS,
+          "Python environment of the kernel, which cells can only read: a name that `cellgate env` has made, or"
+          " a folder, with a slash in it (default: the built-in one)" },
+        { CG_KOPT_JSON, 0, "json", NULL, CG_CMD_RUN,
+          "for programs: events as JSON lines on standard output, decisions as JSON lines on standard input"
+          " (docs/cli-json.md). Calls that no rule decides are asked about there; once standard input has"
+          " ended, they are refused. Without CODE and FILE it runs the cells that standard input sends, until"
+          " that ends" },
+        { CG_KOPT_STAY, 0, "stay", NULL, CG_CMD_RUN,
+          "with --json: after CODE and FILE, or an error in them, go on with the cells that standard input"
+          " sends" },
+        { CG_KOPT_LINGER, 0, "linger", "SECONDS", JUPYTER,
+          "time that the shared supervisor stays after its last kernel has ended (default: 600)" },
+        { CG_KOPT_SPARES, 0, "spares", "N", JUPYTER,
+          "number of kernels that are started in advance (default: 1)" },
+        { CG_KOPT_ADDRESS, 0, "address", "DIR", CG_JUP_ATTACH | CG_JUP_LIST,
+          "folder of the supervisor (default: those of this user's Jupyter kernels)" },
+        { CG_KOPT_FILE, 'f', "file", "FILE", CG_JUP_ATTACH,
+          "the connection file to make (default: in Jupyter's runtime folder)" },
+        { CG_KOPT_JSON, 0, "json", NULL, CG_JUP_LIST, "print a JSON array" },
+        { CG_KOPT_LOG_LEVEL, 0, "log-level", "N", STARTS | CG_JUP_ATTACH,
+          "messages on standard error: 0 errors, 1 warnings, 2 information (run: also calls that a rule"
+          " accepted), 3 debugging (default: 1, run: 0)" },
+        { CG_KOPT_HELP, 'h', "help", NULL, STARTS | CG_JUP_ATTACH | CG_JUP_LIST, "this text" },
+};
+
+int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command command, int argc, char **argv,
+                           struct cg_optscan *scan, struct cg_err *err)
 {
-        *o = (struct cg_kernel_options){ .log_level = 0 };
+        *scan = (struct cg_optscan){ .table = table,
+                                     .n = CG_ARRAY_LEN(table),
+                                     .command = command,
+                                     .argc = argc,
+                                     .argv = argv,
+                                     .i = 1 };
+        *o = (struct cg_kernel_options){
+                .log_level = command == CG_CMD_RUN ? CG_LOG_ERROR : CG_LOG_WARN,
+                .env_by_name = command & JUPYTER,
+        };
         if (cg_approve_new(&o->approve, err) < 0)
                 return -1;
         /* As many places as words on the command line. */
@@ -31,15 +134,6 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
         o->env = o->hosts = NULL;
 }
 
-static int add_env(struct cg_kernel_options *o, const char *value, struct cg_err *err)
-{
-        if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
-                return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",
-                               o->env_by_name ? "NAME or " : "", value);
-        o->env[o->n_env++] = value;
-        return 0;
-}
-
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
 {
         switch (id) {
@@ -52,7 +146,11 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
         case CG_KOPT_ENV:
-                return add_env(o, value, err);
+                if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
+                        return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",
+                                       o->env_by_name ? "NAME or " : "", value);
+                o->env[o->n_env++] = value;
+                return 0;
         case CG_KOPT_SANDBOX:
                 o->sandbox = value;
                 return 0;
@@ -86,6 +184,11 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         default:
                 return 1;
         }
+}
+
+int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after)
+{
+        return cg_opt_help(table, CG_ARRAY_LEN(table), command, before, after);
 }
 
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err)

@@ -1,7 +1,7 @@
 /*
- * Options about kernels that `cellgate run`, `mcp serve` and `jupyter` have in common. Each command
- * has its table of options and its help; reading an option, and passing it to a session, is done
- * here. Runs in the command `cellgate`.
+ * Options of `cellgate run`, `mcp serve` and `jupyter`: one table with their help. Those about
+ * kernels are read and passed to a session here, the others by the commands themselves. Runs in the
+ * command `cellgate`.
  */
 #ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
 #define CG_CLI_COMMON_KERNEL_OPTIONS_H
@@ -10,11 +10,21 @@
 #include <stddef.h>
 #include "cellgate.h"
 #include "cli/common/approve.h"
+#include "cli/common/opts.h"
 #include "sandbox/limit.h"
 
-/* The options' ids. A command's own are below them. */
+/* Bits of struct cg_opt.commands. */
+enum cg_kernel_command {
+        CG_CMD_RUN = 1,
+        CG_CMD_SERVE = 2,
+        CG_JUP_RUN = 4,
+        CG_JUP_INSTALL = 8,
+        CG_JUP_ATTACH = 16,
+        CG_JUP_LIST = 32,
+};
+
 enum cg_kernel_opt {
-        CG_KOPT_WORKSPACE = 100,
+        CG_KOPT_WORKSPACE = 2,
         CG_KOPT_MCP,
         CG_KOPT_APPROVE,
         CG_KOPT_ENV,
@@ -28,6 +38,22 @@ enum cg_kernel_opt {
         CG_KOPT_KERNEL_ENV,
         CG_KOPT_LOG_LEVEL,
         CG_KOPT_HELP,
+        /* read by the commands themselves */
+        CG_KOPT_CODE,
+        CG_KOPT_FILE,
+        CG_KOPT_SESSION,
+        CG_KOPT_TIMEOUT,
+        CG_KOPT_JSON,
+        CG_KOPT_STAY,
+        CG_KOPT_ASK_TIMEOUT,
+        CG_KOPT_USER,
+        CG_KOPT_PREFIX,
+        CG_KOPT_SYS_PREFIX,
+        CG_KOPT_NAME,
+        CG_KOPT_DISPLAY_NAME,
+        CG_KOPT_LINGER,
+        CG_KOPT_SPARES,
+        CG_KOPT_ADDRESS,
 };
 
 struct cg_kernel_options {
@@ -43,12 +69,18 @@ struct cg_kernel_options {
         bool no_sandbox, help;
 };
 
-/* For a command line of @argc words. Call cg_kernel_options_fini() also when it fails. */
-int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err *err);
+/*
+ * Begins to read a command line: @scan goes through the words of @argv. Call
+ * cg_kernel_options_fini() also when it fails.
+ */
+int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command command, int argc, char **argv,
+                           struct cg_optscan *scan, struct cg_err *err);
 void cg_kernel_options_fini(struct cg_kernel_options *o);
 
-/* 0; negative: CG_E_INVAL; 1: @id is none of the above. Borrows @value. */
+/* 0; negative: CG_E_INVAL; 1: the command itself reads this option. Borrows @value. */
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
+/* Prints the help on standard output; see cg_opt_help(). */
+int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
 /* CG_E_INVAL when they contradict each other. */
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
 

@@ -2,12 +2,21 @@
 #include "cli/common/opts.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/cli.h"
 
-#define MAX_WORD 64
+#define MAX_WORD   64
+#define HELP_WIDTH 100
+
+static bool has(const struct cg_opt *opt, unsigned command)
+{
+        return !opt->commands || opt->commands & command;
+}
 
 static int unknown(const struct cg_optscan *o, const char *word, size_t len, struct cg_err *err)
 {
@@ -17,7 +26,7 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
 
         memcpy(name, word, len < MAX_WORD ? len : MAX_WORD);
         for (size_t i = 0; i < o->n; i++) {
-                const char *candidate = o->table[i].name;
+                const char *candidate = has(&o->table[i], o->command) ? o->table[i].name : NULL;
                 size_t d = candidate ? cg_text_distance(name + strspn(name, "-"), candidate, NULL) : least;
 
                 if (d < least && d < strlen(candidate)) {
@@ -36,6 +45,7 @@ static int take(struct cg_optscan *o, const struct cg_opt *opt, const char *word
                 const char *rest, const char **value, struct cg_err *err)
 {
         *value = NULL;
+        o->found = opt;
         if (!opt->value && rest)
                 return cg_fail(err, CG_E_INVAL, "option %.*s takes no value", (int)len, word);
         if (!opt->value)
@@ -55,7 +65,8 @@ static int long_option(struct cg_optscan *o, const char *word, const char **valu
         for (size_t i = 0; i < o->n; i++) {
                 const struct cg_opt *opt = &o->table[i];
 
-                if (opt->name && strlen(opt->name) == len - 2 && memcmp(opt->name, word + 2, len - 2) == 0)
+                if (has(opt, o->command) && opt->name && strlen(opt->name) == len - 2 &&
+                    memcmp(opt->name, word + 2, len - 2) == 0)
                         return take(o, opt, word, len, equal ? equal + 1 : NULL, value, err);
         }
         return unknown(o, word, len, err);
@@ -65,6 +76,7 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
 {
         const char *word;
 
+        o->found = NULL;
         if (o->i >= o->argc)
                 return CG_OPT_END;
         word = o->argv[o->i++];
@@ -82,10 +94,76 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
                 const struct cg_opt *opt = &o->table[i];
                 const char *rest = word[2] ? word + 2 : NULL;
 
-                if (opt->letter == word[1] && (opt->value || !rest))
+                if (has(opt, o->command) && opt->letter == word[1] && (opt->value || !rest))
                         return take(o, opt, word, 2, rest, value, err);
         }
         return unknown(o, word, strlen(word), err);
+}
+
+/* "-c, --code CODE" */
+static int option_text(const struct cg_opt *opt, char *buf, size_t size)
+{
+        char letter[] = { '-', opt->letter, ',', ' ', '\0' };
+
+        if (!opt->name)
+                letter[2] = '\0';
+        return snprintf(buf, size, "  %s%s%s%s%s", opt->letter ? letter : "", opt->name ? "--" : "",
+                        opt->name ? opt->name : "", opt->value && (opt->letter || opt->name) ? " " : "",
+                        opt->value ? opt->value : "");
+}
+
+/*
+ * Appends @text from @column on. Lines that are too long go on below their description, which
+ * begins after two blanks, or below their beginning.
+ */
+static void add_wrapped(struct cg_buf *b, const char *text, size_t column)
+{
+        while (*text) {
+                size_t len = strcspn(text, "\n"), indent = strspn(text, " "), at = column, hang;
+                const char *gap = memmem(text + indent, len - indent, "  ", 2);
+
+                hang = gap ? (size_t)(gap - text) + strspn(gap, " ") : indent;
+                for (size_t i = 0, blanks, word; i < len; i += blanks + word) {
+                        blanks = strspn(text + i, " ");
+                        word = strcspn(text + i + blanks, " \n");
+                        if (i && at + blanks + word > HELP_WIDTH) {
+                                cg_buf_addf(b, NULL, "\n%*s", (int)(column + hang), "");
+                                at = column + hang;
+                        } else {
+                                cg_buf_addf(b, NULL, "%*s", (int)blanks, "");
+                                at += blanks;
+                        }
+                        cg_buf_add(b, text + i + blanks, word, NULL);
+                        at += word;
+                }
+                cg_buf_adds(b, "\n", NULL);
+                text += len;
+                if (*text == '\n' && *++text)
+                        cg_buf_addf(b, NULL, "%*s", (int)column, "");
+        }
+}
+
+int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *before, const char *after)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        size_t column = 0;
+        char left[80];
+
+        for (size_t i = 0; i < n; i++)
+                if (has(&table[i], command)) {
+                        size_t len = (size_t)option_text(&table[i], left, sizeof(left)) + 2;
+
+                        column = len > column ? len : column;
+                }
+        cg_buf_adds(&b, before, NULL);
+        for (size_t i = 0; i < n; i++)
+                if (has(&table[i], command)) {
+                        option_text(&table[i], left, sizeof(left));
+                        cg_buf_addf(&b, NULL, "%-*s", (int)column, left);
+                        add_wrapped(&b, table[i].help, column);
+                }
+        cg_buf_adds(&b, after, NULL);
+        return cg_cli_print(b.data);
 }
 
 int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct cg_err *err)

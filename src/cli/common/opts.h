@@ -1,6 +1,6 @@
 /*
- * Command line options: one table for each command, and errors that name the option and suggest the
- * nearest one.
+ * Command line options: tables, from which the help is made too, and errors that name the option
+ * and suggest the nearest one.
  */
 #ifndef CG_CLI_COMMON_OPTS_H
 #define CG_CLI_COMMON_OPTS_H
@@ -10,20 +10,25 @@
 #include <stdint.h>
 #include "base/err.h"
 
+/* Without letter and name: an argument, which only the help lists by its value. */
 struct cg_opt {
         int id;            /* at least 2 */
         char letter;       /* 'c' for -c; 0 for none */
         const char *name;  /* "workspace" for --workspace; NULL for none */
         const char *value; /* name of its value in messages; NULL when it takes none */
+        unsigned commands; /* bits of the commands that have it; 0: all that use the table */
+        const char *help;  /* long lines are wrapped */
 };
 
 struct cg_optscan {
         const struct cg_opt *table;
         size_t n;
+        unsigned command; /* one bit; 0 where the table has none */
         int argc;
         char **argv;
-        int i;       /* next word; start at 1 */
-        bool dashes; /* "--" was seen: all further words are arguments */
+        int i;                      /* next word; start at 1 */
+        bool dashes;                /* "--" was seen: all further words are arguments */
+        const struct cg_opt *found; /* the option of the last cg_opt_next(); NULL for an argument */
 };
 
 enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
@@ -35,6 +40,13 @@ enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
  * must not change its meaning when an option is added.
  */
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
+
+/*
+ * Prints the help of @command on standard output: @before, a line or more for each of its options,
+ * @after. Returns the exit status.
+ */
+int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *before,
+                const char *after);
 
 /*
  * Seconds such as "1.5" as milliseconds; "0" is 0. CG_E_INVAL for anything else, also negative

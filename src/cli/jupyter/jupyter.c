@@ -7,7 +7,7 @@
 
 static const struct {
         const char *name;
-        enum cg_jup_command command;
+        enum cg_kernel_command command;
         int (*run)(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 } commands[] = {
         { "run", CG_JUP_RUN, cg_jup_run },
@@ -22,11 +22,11 @@ static const char help[] =
         "A Jupyter kernel: Python in a sandbox, tool calls of MCP servers only with approval.\n"
         "\n"
         "  install    installs a kernelspec, so that Jupyter offers this kernel\n"
-        "  run        the kernel itself: what Jupyter starts\n"
-        "  attach     opens a session that is running to Jupyter clients\n"
-        "  list       lists sessions that are open\n"
+        "  run        the kernel itself, which Jupyter starts\n"
+        "  attach     opens a running session to Jupyter clients\n"
+        "  list       lists open sessions\n"
         "\n"
-        "cellgate jupyter COMMAND --help tells more.\n";
+        "See cellgate jupyter COMMAND --help.\n";
 
 static int run_command(size_t i, int argc, char **argv)
 {
@@ -39,7 +39,7 @@ static int run_command(size_t i, int argc, char **argv)
 
         strcat(name, commands[i].name);
         if (r == 0 && o.kernel.help)
-                status = cg_cli_print(cg_jup_help(commands[i].command));
+                status = cg_jup_help(commands[i].command);
         else if (r < 0 || commands[i].run(&o, &hangs, &err) < 0)
                 status = cg_cli_fail(name, &err);
         if (hangs)

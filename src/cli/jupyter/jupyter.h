@@ -26,12 +26,11 @@ struct cg_jup_options {
         bool json;
 };
 
-enum cg_jup_command { CG_JUP_RUN = 1, CG_JUP_INSTALL = 2, CG_JUP_ATTACH = 4, CG_JUP_LIST = 8 };
-
-int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o,
+int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct cg_jup_options *o,
                  struct cg_err *err);
 void cg_jup_options_fini(struct cg_jup_options *o);
-const char *cg_jup_help(enum cg_jup_command command);
+/* Prints the help; returns the exit status. */
+int cg_jup_help(enum cg_kernel_command command);
 
 /* *hangs as of cg_front_run(). */
 int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);

@@ -487,7 +487,7 @@ static int mcp_serve(int argc, char **argv)
         if (r < 0) {
                 r = cg_cli_fail("mcp serve", &err);
         } else if (sv.opts.kernel.help) {
-                r = cg_cli_print(cg_serve_help);
+                r = cg_serve_help();
         } else {
                 r = run(&sv);
                 tear_down(&sv);
@@ -506,7 +506,7 @@ int cg_cli_mcp(int argc, char **argv)
                 return mcp_serve(argc - 1, argv + 1);
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
                 return cg_cli_print(
-                        "Usage: cellgate mcp serve [OPTIONS]\n\ncellgate mcp serve --help says more.\n");
+                        "Usage: cellgate mcp serve [OPTIONS]\n\nSee cellgate mcp serve --help.\n");
         cg_fail(&err, CG_E_INVAL,
                 argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`"
                          : "which one? There is `cellgate mcp serve`",

@@ -109,7 +109,8 @@ struct cg_serve {
 };
 
 /* ---- options.c */
-extern const char cg_serve_help[];
+/* Prints the help; returns the exit status. */
+int cg_serve_help(void);
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
 void cg_serve_options_fini(struct cg_serve_options *o);
 

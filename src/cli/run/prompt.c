@@ -365,7 +365,7 @@ static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *
                 if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 ||
                     put(p, cg_screen_mark(p->screen), err) < 0)
                         return -1;
-                return put(p, " Reason, told to the code: ", err);
+                return put(p, " Reason, which the code receives: ", err);
         }
         if (is_word(typed, "v", "view"))
                 return show_call(p, true, err) < 0 ? -1 : question(p, err);

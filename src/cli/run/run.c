@@ -490,7 +490,7 @@ int cg_cli_run(int argc, char **argv)
         if (r < 0)
                 status = cg_cli_fail("run", &err);
         else
-                status = run.opts.kernel.help ? cg_cli_print(cg_run_help) : run_all(&run);
+                status = run.opts.kernel.help ? cg_run_help() : run_all(&run);
         cg_run_options_fini(&run.opts);
         return status;
 }

@@ -117,6 +117,7 @@ void cg_run_result(struct cg_run *run, const struct cg_event *e);
 int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err);
 void cg_run_options_fini(struct cg_run_options *o);
 
-extern const char cg_run_help[];
+/* Prints the help; returns the exit status. */
+int cg_run_help(void);
 
 #endif

@@ -16,10 +16,14 @@
 
 static const char help_text[] =
         "Usage: cellgate doctor [--json | --fix]\n\n"
-        "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n"
-        "--fix installs AppArmor profiles for cellgate, as root, where AppArmor restricts user namespaces (Ubuntu): docs/apparmor.md.\n\n"
-        "Exit status: 0 when sandboxes work here (the full tier), 1 when they do not. Where only the weaker landlock tier can be had, it\n"
-        "says so; that one wants to be asked for: --tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
+        "Tries everything that a sandbox needs on this machine, and says how to get what is missing.\n\n"
+        "  --json      print a JSON object\n"
+        "  --fix       install AppArmor profiles for cellgate, as root, where AppArmor restricts user\n"
+        "              namespaces (Ubuntu): docs/apparmor.md\n"
+        "  -h, --help  this text\n\n"
+        "Exit status: 0 if sandboxes work here (the full tier), 1 if they do not. If only the weaker landlock\n"
+        "tier works, the report says so; it must be requested: --tier landlock, or\n"
+        "\"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
 struct outcome {
         int error; /* 0: it works */
@@ -190,8 +194,9 @@ static int finish_text(const struct summary *sum)
                sum->ok ? "Sandboxes work here."
                : !sum->landlock
                        ? "Sandboxes do not work here."
-                       : "Sandboxes do not work here as they come, but the weaker landlock tier does, where it is asked for: --tier landlock, or\n"
-                         "\"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md says what it does not hold).");
+                       : "Sandboxes of the full tier do not work here. The weaker landlock tier does, if it is requested: --tier\n"
+                         "landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md lists what it does\n"
+                         "not protect).");
         return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
 }
 

@@ -33,31 +33,39 @@
 #define NAME_WIDTH 26
 #define OPEN_FD    70 /* left open on purpose: the sandbox must close it */
 
-static const char help[] =
-        "Usage: cellgate selftest [OPTIONS]\n\n"
-        "Tries to get out of a sandbox, here and now: several hundred attempts to read, write, reach or become what a sandbox\n"
-        "must keep away, each in a throw-away scene. Needs no network and no rights. One line for each:\n\n"
-        "  ok    it was denied (or, for what must be possible: it is)\n"
-        "  HOLE  it was not denied\n"
-        "  FAIL  something that must be possible is not, or an attempt could not be made\n"
-        "  skip  it cannot be tried on this machine; the line says why\n\n"
-        "      --only PATTERN  only attempts whose name matches, as of files: 'proxy-*'. May be given several times\n"
-        "      --list          do not try anything: name, layer that holds it, what is tried\n"
-        "      --json          one JSON object a line, and one for the sum\n"
-        "      --tier TIER     of the sandbox: full (the default), landlock or auto, as cellgate sandbox --tier; without kernels\n"
-        "                      where it is landlock. Best with :freeze, since the scene has denials in its workspace\n"
-        "  -q, --quiet         only what is not ok, and the sum\n"
-        "      --no-sandbox    make the attempts without a sandbox: most then are holes, which shows that they would notice one\n"
-        "  -h, --help          this text\n\n"
-        "Exit status: 0 everything holds; 1 a HOLE or a FAIL; 2 command line, or the attempts could not be made.\n";
-
 enum { ONLY = 2, LIST, JSON, QUIET, TIER, BARE, HELP };
 
 static const struct cg_opt table[] = {
-        { ONLY, 0, "only", "PATTERN" }, { LIST, 0, "list", NULL },   { JSON, 0, "json", NULL },
-        { QUIET, 'q', "quiet", NULL },  { TIER, 0, "tier", "TIER" }, { BARE, 0, "no-sandbox", NULL },
-        { HELP, 'h', "help", NULL },
+        { ONLY, 0, "only", "PATTERN", 0,
+          "only attempts whose name matches a pattern as of files: 'proxy-*'; may be repeated" },
+        { LIST, 0, "list", NULL, 0,
+          "make no attempts; list their names, the layer that stops each, and what is tried" },
+        { JSON, 0, "json", NULL, 0, "print one JSON object a line, and one for the sum" },
+        { TIER, 0, "tier", "TIER", 0,
+          "tier of the sandbox: full (default), landlock or auto, as for cellgate sandbox --tier; landlock is"
+          " tried without kernels. Best with :freeze, since the scene has denials in its workspace" },
+        { QUIET, 'q', "quiet", NULL, 0, "print only failures and the sum" },
+        { BARE, 0, "no-sandbox", NULL, 0,
+          "make the attempts without a sandbox: most are holes then, which shows that attempts can succeed" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
 };
+
+static int help(void)
+{
+        return cg_opt_help(
+                table, CG_ARRAY_LEN(table), 0,
+                "Usage: cellgate selftest [OPTIONS]\n\n"
+                "Tries to get out of a sandbox: several hundred attempts to read, write, reach or become what a\n"
+                "sandbox must protect, each in a scene of its own that is removed afterwards. Needs no network\n"
+                "and no privileges. Prints one line for each attempt:\n\n"
+                "  ok    it was denied (or, for what must be possible: it was possible)\n"
+                "  HOLE  it was not denied\n"
+                "  FAIL  something that must be possible was not, or the attempt could not be made\n"
+                "  skip  it cannot be tried on this machine; the line has the reason\n\n",
+                "\n"
+                "Exit status: 0 no holes and no failures; 1 a HOLE or a FAIL; 2 command line, or the attempts\n"
+                "could not be made.\n");
+}
 
 struct selftest {
         const char *only[MAX_PATTERNS + 1];
@@ -329,7 +337,7 @@ int cg_cli_selftest(int argc, char **argv)
         if (read_options(&s, argc, argv, &err) < 0)
                 return cg_cli_fail("selftest", &err);
         if (s.help)
-                return cg_cli_print(help);
+                return help();
         s.report.width = NAME_WIDTH;
         r = cg_attempts_load(&s.attempts, tables, CG_ARRAY_LEN(tables), s.only, &err);
         if (r == 0 && s.list) {
