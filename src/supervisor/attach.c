@@ -9,17 +9,6 @@
 #include "supervisor/session.h"
 #include "supervisor/state.h"
 
-static struct session *find_by_id(struct sup *s, const char *id)
-{
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                struct session *ss = s->sessions[i];
-
-                if (ss && ss->host && ss->opened && !ss->ending && strcmp(ss->id, id) == 0)
-                        return ss;
-        }
-        return NULL;
-}
-
 void cg_sup_attach(struct host *h, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_SESSION_OPENED, .id = m->id };
@@ -30,7 +19,12 @@ void cg_sup_attach(struct host *h, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "id", "", &id, &err) < 0)
                 goto fail;
-        ss = find_by_id(h->sup, id);
+        for (size_t i = 0; i < CG_MAX_SESSIONS && !ss; i++) {
+                struct session *x = h->sup->sessions[i];
+
+                if (x && x->host && x->opened && !x->ending && strcmp(x->id, id) == 0)
+                        ss = x;
+        }
         if (!ss) {
                 cg_fail(&err, CG_E_NOTFOUND, "the supervisor has no session %.40s", id);
                 goto fail;
@@ -57,9 +51,8 @@ void cg_sup_list(struct host *h, const struct cg_msg *m)
                 if (!ss || !ss->host || !ss->opened || ss->ending)
                         continue;
                 json_array_append_new(
-                        list, json_pack("{s:s, s:O, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
-                                        json_object_get(ss->options, "workspace"), "sandbox",
-                                        cg_sup_is_sandboxed(ss), "python",
+                        list, json_pack("{s:s, s:s, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
+                                        ss->workspace, "sandbox", cg_sup_is_sandboxed(ss), "python",
                                         ss->kernel && ss->kernel->python ? ss->kernel->python : "", "running",
                                         cg_sup_running_cell(ss) != 0, "own", ss->host == h));
         }

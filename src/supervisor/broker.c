@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/fd.h"
@@ -39,7 +40,7 @@
 extern char **environ;
 
 struct ask {
-        struct ask *next;
+        LIST_ENTRY(ask) entry;
         struct session *session;
         uint64_t approval; /* the number the host knows */
         uint64_t ask;      /* the number the tool server knows */
@@ -58,20 +59,23 @@ struct broker {
         bool up;
         int64_t started_ms;
         unsigned quick_deaths;
-        int closing;      /* handles whose close callback is still to come */
-        bool restart;     /* start a successor then */
-        struct ask *asks; /* calls that wait for a decision */
+        int closing;                   /* handles whose close callback is still to come */
+        bool restart;                  /* start a successor then */
+        LIST_HEAD(ask_list, ask) asks; /* calls that wait for a decision */
 };
 
 int cg_sup_broker_new(struct sup *s, struct cg_err *err)
 {
         s->broker = calloc(1, sizeof(*s->broker));
-        return s->broker ? 0 : cg_fail(err, CG_E_NOMEM, "tool server");
+        if (!s->broker)
+                return cg_fail(err, CG_E_NOMEM, "tool server");
+        s->broker->lifeline = -1;
+        return 0;
 }
 
 /*
  * Takes @body. A message is dropped when there is no tool server: its successor gets all state from
- * restore().
+ * restart().
  */
 static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 {
@@ -97,12 +101,7 @@ static void ask_remove(struct ask *a)
 {
         struct session *ss = a->session;
 
-        for (struct ask **p = &ss->sup->broker->asks; *p; p = &(*p)->next) {
-                if (*p == a) {
-                        *p = a->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(a, entry);
         ss->asks--;
         ss->ask_bytes -= a->bytes;
         cg_sup_asks_changed(ss);
@@ -119,42 +118,35 @@ static void answer(struct sup *s, uint64_t session, uint64_t ask, bool accept, c
         broker_send(s, &out, json_pack("{s:b, s:s}", "accept", accept, "reason", reason ? reason : ""));
 }
 
-static void send_closed(struct session *ss, uint64_t approval, const char *why)
-{
-        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = approval };
-
-        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
-        cg_sup_count_unread(ss, strlen(why));
-}
-
 static void on_ask_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
 
         answer(a->session->sup, a->session->number, a->ask, false, "nobody decided in time");
-        send_closed(a->session, a->approval, "nobody decided in time: the call was refused");
+        cg_sup_approval_closed(a->session, a->approval, "nobody decided in time: the call was refused");
         ask_remove(a);
 }
 
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
-        for (struct ask *a = ss->sup->broker->asks; a; a = a->next) {
-                if (a->session == ss && a->approval == approval) {
-                        answer(ss->sup, ss->number, a->ask, accept, reason);
-                        ask_remove(a);
-                        return;
-                }
-        }
+        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
+
+        while (a && (a->session != ss || a->approval != approval))
+                a = LIST_NEXT(a, entry);
+        if (!a)
+                return;
+        answer(ss->sup, ss->number, a->ask, accept, reason);
+        ask_remove(a);
 }
 
 void cg_sup_broker_drop_asks(struct session *ss, const char *why)
 {
         struct ask *next;
 
-        for (struct ask *a = ss->sup->broker->asks; a; a = next) {
-                next = a->next;
+        for (struct ask *a = LIST_FIRST(&ss->sup->broker->asks); a; a = next) {
+                next = LIST_NEXT(a, entry);
                 if (a->session == ss) {
-                        send_closed(ss, a->approval, why);
+                        cg_sup_approval_closed(ss, a->approval, why);
                         ask_remove(a);
                 }
         }
@@ -164,6 +156,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .session = ss->number };
+        cg_auto_free char *text = NULL;
         struct cg_err err;
         uint64_t running = cg_sup_running_cell(ss);
         struct ask *a;
@@ -194,8 +187,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         a->ask = m->id;
         a->approval = ++s->next_approval;
         a->bytes = len;
-        a->next = s->broker->asks;
-        s->broker->asks = a;
+        LIST_INSERT_HEAD(&s->broker->asks, a, entry);
         ss->asks++;
         ss->ask_bytes += len;
         if (ss->approval_timeout_ms > 0) {
@@ -206,44 +198,40 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         }
         json_object_del(body, "kernel");
         json_object_set_new(body, "cell", json_integer(CELL_SLOT(running) == 0 ? (json_int_t)running : 0));
-        {
-                cg_auto_free char *text = cg_json_text(body, &out.body_len);
-
-                out.id = a->approval;
-                out.body = text;
-                cg_sup_host_forward(ss->host, &out, m);
-                cg_sup_count_unread(ss, out.body_len + len);
-        }
+        text = cg_json_text(body, &out.body_len);
+        out.id = a->approval;
+        out.body = text;
+        cg_sup_host_forward(ss->host, &out, m);
+        cg_sup_count_unread(ss, out.body_len + len);
         cg_sup_asks_changed(ss);
 }
 
 static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
+        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
         const char *why;
-        struct cg_err err;
 
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "why", "cancelled", &why, &err) < 0)
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &why, NULL) < 0)
                 why = "cancelled";
-        for (struct ask *a = ss->sup->broker->asks; a; a = a->next) {
-                if (a->session == ss && a->ask == m->id) {
-                        send_closed(ss, a->approval, why);
-                        ask_remove(a);
-                        return;
-                }
-        }
+        while (a && (a->session != ss || a->ask != m->id))
+                a = LIST_NEXT(a, entry);
+        if (!a)
+                return;
+        cg_sup_approval_closed(ss, a->approval, why);
+        ask_remove(a);
 }
 
 static void handle_attached(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         const char *error = NULL;
-        struct cg_err err;
+        struct cg_err err, unread;
 
         if (!ss->kernel || ss->kernel->seq != m->id)
                 return; /* about a kernel that has been replaced meanwhile */
-        if (cg_msg_json(m, &body, &err) < 0)
-                error = err.msg;
+        if (cg_msg_json(m, &body, &unread) < 0)
+                error = unread.msg;
         else if (json_object_get(body, "error"))
                 error = json_string_value(json_object_get(json_object_get(body, "error"), "message"))
                                 ?: "it gave no reason";
@@ -255,18 +243,6 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
         } else {
                 ss->sup->broker_ops->attached(ss->kernel);
         }
-}
-
-static void handle_violation(struct session *ss, const struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *what;
-        struct cg_err err;
-
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "what", NULL, &what, &err) < 0 || !what)
-                what = "it broke a rule of the tool wire";
-        if (ss->kernel && ss->kernel->seq == m->id)
-                cg_sup_kernel_violation(ss->kernel, what);
 }
 
 /* ------------------------------------------------------------------ MCP servers */
@@ -331,17 +307,6 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         cg_sup_host_send(ss->host, &out, json_incref(report));
 }
 
-static void handle_progress(struct session *ss, const struct cg_msg *m)
-{
-        struct cg_out out = { .type = CG_HOST_PROGRESS };
-        cg_auto_json json_t *body = NULL;
-        const char *text;
-        struct cg_err err;
-
-        if (cg_msg_json(m, &body, &err) == 0 && cg_json_str(body, "text", NULL, &text, &err) == 0 && text)
-                cg_sup_event_to_host(ss, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)));
-}
-
 static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS, .session = ss->number, .id = request };
@@ -378,7 +343,10 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 
 static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
 {
+        struct cg_out progress = { .type = CG_HOST_PROGRESS };
         struct sup *s = z->data;
+        cg_auto_json json_t *body = NULL;
+        const char *text;
         struct session *ss;
 
         if (m->type == CG_BROKER_TOOLD_READY) {
@@ -397,7 +365,10 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 handle_servers_done(ss, m);
                 break;
         case CG_BROKER_PROGRESS:
-                handle_progress(ss, m);
+                if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&
+                    text)
+                        cg_sup_event_to_host(ss, &progress,
+                                             json_pack("{s:o}", "text", cg_sup_text_json(text)));
                 break;
         case CG_BROKER_ASK:
                 if (ss->kernel)
@@ -408,7 +379,11 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 handle_ask_closed(ss, m);
                 break;
         case CG_BROKER_KERNEL_VIOLATION:
-                handle_violation(ss, m);
+                if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "what", NULL, &text, NULL) < 0 ||
+                    !text)
+                        text = "it broke a rule of the tool wire";
+                if (ss->kernel && ss->kernel->seq == m->id)
+                        cg_sup_kernel_violation(ss->kernel, text);
                 break;
         default:
                 break;
@@ -422,8 +397,7 @@ static void on_broker_link_end(struct cg_zlink *z, const struct cg_err *err)
 
         if (err->code != CG_E_CLOSED)
                 cg_log(&s->log, CG_LOG_ERROR, "tool server: %s", err->msg);
-        if (s->broker->lifeline >= 0)
-                close(cg_steal_fd(&s->broker->lifeline));
+        cg_closep_(&s->broker->lifeline);
 }
 
 static void restart(struct sup *s);
@@ -438,11 +412,8 @@ static void closed_one(struct sup *s)
                 restart(s);
 }
 
-static void on_watch_closed(uv_handle_t *h)
+static void on_watch_closed(struct watch *w)
 {
-        struct watch *w = h->data;
-
-        close(w->fd);
         closed_one(w->data);
 }
 
@@ -453,37 +424,26 @@ static void on_link_closed(struct cg_zlink *z)
 
 static void close_broker(struct broker *b)
 {
-        if (b->pid.active) {
-                b->pid.active = false;
-                b->closing++;
-                uv_close((uv_handle_t *)&b->pid.poll, on_watch_closed);
-        }
+        b->closing += cg_sup_watch_close(&b->pid, on_watch_closed);
         if (b->link_open) {
                 b->closing++;
                 cg_zlink_close(&b->link, on_link_closed);
                 b->link_open = false;
         }
-        if (b->lifeline >= 0)
-                close(cg_steal_fd(&b->lifeline));
+        cg_closep_(&b->lifeline);
         b->up = false;
 }
 
-static void fail_adding(struct session *ss)
+/* Starts a successor and sends it all state of the old one; calls in flight have failed. */
+static void restart(struct sup *s)
 {
         struct cg_err err;
 
-        if (!ss->adding)
+        s->broker->restart = false;
+        if (cg_sup_broker_start(s, &err) < 0) {
+                cg_sup_stop(s, err.msg);
                 return;
-        json_object_del(ss->servers, "pending");
-        cg_fail(&err, CG_E_CLOSED,
-                "the tool server ended while it added the MCP servers; it was started again: try again");
-        cg_sup_host_failed(ss->host, ss->number, ss->adding, &err);
-        ss->adding = 0;
-}
-
-/* Sends the successor all state of the old one; calls in flight have failed. */
-static void restore(struct sup *s)
-{
+        }
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = s->sessions[i];
                 json_t *all;
@@ -491,7 +451,13 @@ static void restore(struct sup *s)
 
                 if (!ss)
                         continue;
-                fail_adding(ss);
+                if (ss->adding) {
+                        json_object_del(ss->servers, "pending");
+                        cg_fail(&err, CG_E_CLOSED,
+                                "the tool server ended while it added the MCP servers; it was started again: try again");
+                        cg_sup_host_failed(ss->host, ss->number, ss->adding, &err);
+                        ss->adding = 0;
+                }
                 cg_sup_broker_drop_asks(ss, "the tool server ended");
                 all = json_object_get(ss->servers, "all");
                 if (json_object_size(all))
@@ -503,17 +469,6 @@ static void restore(struct sup *s)
                 cg_sup_notice(
                         ss, "the tool server ended and was started again: tool calls under way have failed");
         }
-}
-
-static void restart(struct sup *s)
-{
-        struct cg_err err;
-
-        s->broker->restart = false;
-        if (cg_sup_broker_start(s, &err) < 0)
-                cg_sup_stop(s, err.msg);
-        else
-                restore(s);
 }
 
 static void on_broker_end(struct watch *w)
@@ -540,43 +495,32 @@ static void on_broker_end(struct watch *w)
                 cg_sup_stop(s, "the tool server ended again and again; its log says why");
 }
 
-static int spawn_toolserver(struct sup *s, int sock, struct cg_err *err)
+int cg_sup_broker_start(struct sup *s, struct cg_err *err)
 {
         struct broker *b = s->broker;
         char level[16];
         const char *argv[] = { "cellgate-toolserver", "--log-level", level, NULL };
-        cg_auto_fd int rd = -1;
-        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { sock, 3 }, { -1, 4 } };
+        cg_auto_fd int ours = -1, theirs = -1, life = -1;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 }, { -1, 4 } };
         struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver",
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .envp = environ,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
-        int life[2];
-
-        snprintf(level, sizeof(level), "%d", s->log.level);
-        if (pipe2(life, O_CLOEXEC) < 0)
-                return cg_fail_errno(err, "pipe");
-        rd = life[0];
-        b->lifeline = life[1];
-        fds[4].fd = rd;
-        return cg_proc_spawn(&spec, &b->proc, err);
-}
-
-int cg_sup_broker_start(struct sup *s, struct cg_err *err)
-{
-        struct broker *b = s->broker;
-        cg_auto_fd int ours = -1, theirs = -1;
         int pair[2];
 
-        b->lifeline = -1;
         b->started_ms = cg_now_ms();
+        snprintf(level, sizeof(level), "%d", s->log.level);
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                 return cg_fail_errno(err, "tool server: socketpair");
         ours = pair[0];
-        theirs = pair[1];
-        if (spawn_toolserver(s, theirs, err) < 0)
+        fds[3].fd = theirs = pair[1];
+        if (pipe2(pair, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "tool server: pipe");
+        fds[4].fd = life = pair[0];
+        b->lifeline = pair[1];
+        if (cg_proc_spawn(&spec, &b->proc, err) < 0)
                 return cg_err_prefix(err, "tool server");
         b->up = true;
         s->children[CG_CHILD_BROKER] = b->proc.pid;
@@ -595,8 +539,7 @@ void cg_sup_broker_stop(struct sup *s)
         struct broker *b = s->broker;
         struct cg_proc proc = b->proc;
 
-        if (b->lifeline >= 0)
-                close(cg_steal_fd(&b->lifeline));
+        cg_closep_(&b->lifeline);
         if (b->up && proc.pidfd >= 0) {
                 /* It ends its MCP servers in order, which takes 4 s at most. */
                 proc.pidfd = fcntl(proc.pidfd, F_DUPFD_CLOEXEC, 3);

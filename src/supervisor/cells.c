@@ -36,21 +36,30 @@
 #define MAX_SHELLS         33
 #define MAX_UNORDERED      16
 
-static const char *const ordered_requests[] = {
-        "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request",
-        "comm_open",        "comm_msg",        "comm_close"
+enum request_kind {
+        REQUEST_ORDERED = 1,
+        REQUEST_UNORDERED = 2,
+        REQUEST_OFFERED = 4, /* may be "offered" as well: then it is not queued */
 };
-static const char *const offered_requests[] = { "comm_open", "comm_msg", "comm_close" };
-static const char *const unordered_requests[] = { "debug_request", "usage_request", "create_subshell_request",
-                                                  "delete_subshell_request", "list_subshell_request" };
 
-static bool is_in(const char *const *list, size_t n, const char *type)
-{
-        for (size_t i = 0; i < n; i++)
-                if (strcmp(list[i], type) == 0)
-                        return true;
-        return false;
-}
+static const struct {
+        const char *type;
+        unsigned int kinds;
+} requests[] = {
+        { "complete_request", REQUEST_ORDERED },
+        { "inspect_request", REQUEST_ORDERED },
+        { "is_complete_request", REQUEST_ORDERED },
+        { "history_request", REQUEST_ORDERED },
+        { "comm_info_request", REQUEST_ORDERED },
+        { "comm_open", REQUEST_ORDERED | REQUEST_OFFERED },
+        { "comm_msg", REQUEST_ORDERED | REQUEST_OFFERED },
+        { "comm_close", REQUEST_ORDERED | REQUEST_OFFERED },
+        { "debug_request", REQUEST_UNORDERED },
+        { "usage_request", REQUEST_UNORDERED },
+        { "create_subshell_request", REQUEST_UNORDERED },
+        { "delete_subshell_request", REQUEST_UNORDERED },
+        { "list_subshell_request", REQUEST_UNORDERED },
+};
 
 /* ------------------------------------------------------------------ one cell's memory */
 
@@ -146,7 +155,7 @@ static void run_next(struct shell *l);
 static void shell_init(struct shell *l, struct session *ss, const char *subshell)
 {
         l->ss = ss;
-        l->queue_tail = &l->queue;
+        TAILQ_INIT(&l->queue);
         l->clock_started_ms = -1;
         l->on_clock = on_clock;
         snprintf(l->subshell, sizeof(l->subshell), "%s", subshell);
@@ -157,6 +166,7 @@ static void shell_init(struct shell *l, struct session *ss, const char *subshell
 void cg_sup_cells_init(struct session *ss)
 {
         ss->next_count = 1;
+        TAILQ_INIT(&ss->unordered);
         shell_init(&ss->main, ss, "");
         cg_sup_timer_init(ss, &ss->unordered_timer, ss);
 }
@@ -192,7 +202,7 @@ static struct shell *find_shell(struct session *ss, const char *subshell, struct
         for (l = &ss->main; l; l = l->next, n++) {
                 if (strcmp(l->subshell, subshell) == 0)
                         return l;
-                if (l != &ss->main && !l->running && !l->queue)
+                if (l != &ss->main && !l->running && TAILQ_EMPTY(&l->queue))
                         idle = l;
         }
         if (strlen(subshell) >= sizeof(l->subshell)) {
@@ -214,18 +224,7 @@ static struct shell *find_shell(struct session *ss, const char *subshell, struct
         return l;
 }
 
-static const char *name_of(const struct shell *l)
-{
-        return l->subshell[0] ? l->subshell : NULL;
-}
-
 /* ------------------------------------------------------------------ interrupts */
-
-static void grace_start(struct shell *l)
-{
-        uv_update_time(&l->ss->sup->loop);
-        uv_timer_start(&l->grace, on_grace, GRACE_MS, 0);
-}
 
 static void send_interrupt(struct shell *l)
 {
@@ -233,7 +232,7 @@ static void send_interrupt(struct shell *l)
 
         l->interrupts++;
         l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
-        grace_start(l);
+        cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
         cg_sup_kernel_send(l->ss->kernel, &out, NULL);
 }
 
@@ -280,15 +279,10 @@ static struct cell *take_running(struct shell *l)
         return c;
 }
 
-static struct cell *pop(struct shell *l)
+static struct cell *pop(struct shell *l, struct cell *c)
 {
-        struct cell *c = l->queue;
-
-        l->queue = c->next;
-        if (!l->queue)
-                l->queue_tail = &l->queue;
+        TAILQ_REMOVE(&l->queue, c, entry);
         l->ss->n_queue--;
-        c->next = NULL;
         return c;
 }
 
@@ -311,12 +305,14 @@ static void announce(struct session *ss, const struct cell *c)
 
 static void run_next(struct shell *l)
 {
+        const char *subshell = l->subshell[0] ? l->subshell : NULL;
         struct session *ss = l->ss;
         struct cell *c;
 
-        if (l->running || !l->queue || !ss->kernel || ss->kernel->state != K_READY || ss->warming)
+        if (l->running || TAILQ_EMPTY(&l->queue) || !ss->kernel || ss->kernel->state != K_READY ||
+            ss->warming)
                 return;
-        c = l->running = pop(l);
+        c = l->running = pop(l, TAILQ_FIRST(&l->queue));
         ss->used = ss->ever_used = true;
         ss->late_output = 0;
         l->stop = STOP_NONE;
@@ -325,12 +321,12 @@ static void run_next(struct shell *l)
         l->clock_started_ms = -1;
         if (c->request[0])
                 send_to_kernel(ss, c, CG_KERNEL_REQUEST,
-                               json_pack("{s:s, s:s*}", "type", c->request, "subshell", name_of(l)));
+                               json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
         else
                 send_to_kernel(ss, c, CG_KERNEL_EXECUTE_REQUEST,
                                json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
                                          c->store_history, "allow_stdin", c->allow_stdin, "subshell",
-                                         name_of(l)));
+                                         subshell));
         if (!c->request[0] && !c->silent && (c->announce || ss->members))
                 announce(ss, c);
         if (!ss->asks)
@@ -345,37 +341,19 @@ void cg_sup_cells_run(struct session *ss)
 
 static void enqueue(struct shell *l, struct cell *c)
 {
-        *l->queue_tail = c;
-        l->queue_tail = &c->next;
+        TAILQ_INSERT_TAIL(&l->queue, c, entry);
         l->ss->n_queue++;
         run_next(l);
 }
 
 /* ------------------------------------------------------------------ requests of hosts */
 
-static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct shell **shell,
-                        struct cg_err *err)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *subshell;
-
-        if (cg_msg_json(m, &body, err) < 0 || cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 ||
-            cg_json_bool(body, "silent", false, &c->silent, err) < 0 ||
-            cg_json_bool(body, "allow_stdin", false, &c->allow_stdin, err) < 0 ||
-            cg_json_bool(body, "store_history", !c->silent, &c->store_history, err) < 0 ||
-            cg_json_bool(body, "announce", false, &c->announce, err) < 0 ||
-            cg_json_str(body, "subshell", "", &subshell, err) < 0)
-                return -1;
-        if (c->silent)
-                c->store_history = false;
-        *shell = find_shell(ss, subshell, err);
-        return *shell ? 0 : -1;
-}
-
 void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct cell none = { .id = id }, *c = NULL;
-        struct shell *l = NULL;
+        cg_auto_json json_t *body = NULL;
+        const char *subshell;
+        struct shell *l;
         struct cg_err err;
 
         if (ss->n_queue >= CG_MAX_QUEUE) {
@@ -383,7 +361,18 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         }
         c = cell_new(id, m, &err);
-        if (!c || read_execute(ss, m, c, &l, &err) < 0)
+        if (!c || cg_msg_json(m, &body, &err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||
+            cg_json_bool(body, "silent", false, &c->silent, &err) < 0 ||
+            cg_json_bool(body, "allow_stdin", false, &c->allow_stdin, &err) < 0 ||
+            cg_json_bool(body, "store_history", !c->silent, &c->store_history, &err) < 0 ||
+            cg_json_bool(body, "announce", false, &c->announce, &err) < 0 ||
+            cg_json_str(body, "subshell", "", &subshell, &err) < 0)
+                goto fail;
+        if (c->silent)
+                c->store_history = false;
+        l = find_shell(ss, subshell, &err);
+        if (!l)
                 goto fail;
         enqueue(l, c);
         return;
@@ -398,15 +387,14 @@ static void arm_unordered_timer(struct session *ss)
 {
         int64_t first = 0, left;
 
-        for (const struct cell *c = ss->unordered; c; c = c->next)
+        for (const struct cell *c = TAILQ_FIRST(&ss->unordered); c; c = TAILQ_NEXT(c, entry))
                 if (!first || c->deadline_ms < first)
                         first = c->deadline_ms;
         uv_timer_stop(&ss->unordered_timer);
         if (!first)
                 return;
         left = first - cg_now_ms();
-        uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)(left > 0 ? left : 0), 0);
+        cg_sup_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)(left > 0 ? left : 0));
 }
 
 static void on_unordered_timer(uv_timer_t *t)
@@ -414,13 +402,9 @@ static void on_unordered_timer(uv_timer_t *t)
         struct session *ss = t->data;
         int64_t now = cg_now_ms();
 
-        for (struct cell **p = &ss->unordered; *p;) {
-                struct cell *c = *p;
-
-                if (c->deadline_ms > now) {
-                        p = &c->next;
+        for (struct cell *c = TAILQ_FIRST(&ss->unordered); c; c = TAILQ_NEXT(c, entry)) {
+                if (c->deadline_ms > now)
                         continue;
-                }
                 if (!c->answered)
                         send_no_reply(ss, c, "timeout", "the kernel did not answer in time");
                 c->answered = true; /* stays: the kernel's late reply is not a violation */
@@ -433,7 +417,7 @@ static void start_unordered(struct session *ss, struct cell *c, const char *subs
 {
         size_t n = 0;
 
-        for (const struct cell *o = ss->unordered; o; o = o->next)
+        for (const struct cell *o = TAILQ_FIRST(&ss->unordered); o; o = TAILQ_NEXT(o, entry))
                 n++;
         if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
                 send_no_reply(ss, c, "cancelled",
@@ -443,31 +427,11 @@ static void start_unordered(struct session *ss, struct cell *c, const char *subs
                 return;
         }
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
-        c->next = ss->unordered;
-        ss->unordered = c;
+        TAILQ_INSERT_HEAD(&ss->unordered, c, entry);
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                        json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
                                  subshell[0] ? subshell : NULL, "offer", offer));
         arm_unordered_timer(ss);
-}
-
-static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell,
-                        bool *offer, struct cg_err *err)
-{
-        if (cg_json_str(body, "type", "", type, err) < 0 ||
-            cg_json_str(body, "subshell", "", subshell, err) < 0 ||
-            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 ||
-            cg_json_bool(body, "offer", false, offer, err) < 0)
-                return -1;
-        if (*offer && !is_in(offered_requests, CG_ARRAY_LEN(offered_requests), *type))
-                return cg_fail(err, CG_E_INVAL, "%s cannot be offered: comm messages can", *type);
-        if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) &&
-            !is_in(unordered_requests, CG_ARRAY_LEN(unordered_requests), *type))
-                return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request", *type);
-        if (c->timeout_ms <= 0)
-                c->timeout_ms = DEFAULT_REQUEST_MS;
-        snprintf(c->request, sizeof(c->request), "%s", *type);
-        return 0;
 }
 
 void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
@@ -475,6 +439,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         struct cell none = { .id = id, .request = "?" }, *c = NULL;
         cg_auto_json json_t *body = NULL;
         const char *type, *subshell;
+        unsigned int kinds = 0;
         bool offer = false;
         struct shell *l;
         struct cg_err err;
@@ -488,10 +453,27 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         }
         c = cell_new(id, m, &err);
-        if (!c || cg_msg_json(m, &body, &err) < 0 ||
-            read_request(body, c, &type, &subshell, &offer, &err) < 0)
+        if (!c || cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "type", "", &type, &err) < 0 ||
+            cg_json_str(body, "subshell", "", &subshell, &err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||
+            cg_json_bool(body, "offer", false, &offer, &err) < 0)
                 goto fail;
-        if (offer || is_in(unordered_requests, CG_ARRAY_LEN(unordered_requests), type)) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(requests); i++)
+                if (strcmp(requests[i].type, type) == 0)
+                        kinds = requests[i].kinds;
+        if (offer && !(kinds & REQUEST_OFFERED)) {
+                cg_fail(&err, CG_E_INVAL, "%s cannot be offered: comm messages can", type);
+                goto fail;
+        }
+        if (!kinds) {
+                cg_fail(&err, CG_E_INVAL, "\"%.40s\" is no request", type);
+                goto fail;
+        }
+        if (c->timeout_ms <= 0)
+                c->timeout_ms = DEFAULT_REQUEST_MS;
+        snprintf(c->request, sizeof(c->request), "%s", type);
+
+        if (offer || (kinds & REQUEST_UNORDERED)) {
                 start_unordered(ss, c, subshell, offer);
                 return;
         }
@@ -505,15 +487,9 @@ fail:
         cell_free(c);
 }
 
-static void drop_queued(struct shell *l, struct cell **p, const char *text)
+static void drop_queued(struct shell *l, struct cell *c, const char *text)
 {
-        struct cell *c = *p;
-
-        *p = c->next;
-        if (!c->next)
-                l->queue_tail = p;
-        l->ss->n_queue--;
-        end_without_reply(l->ss, c, "cancelled", 0, text);
+        end_without_reply(l->ss, pop(l, c), "cancelled", 0, text);
         cell_free(c);
 }
 
@@ -529,9 +505,9 @@ void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
                         stop_running(l, STOP_CANCEL);
                         return;
                 }
-                for (struct cell **p = &l->queue; *p; p = &(*p)->next) {
-                        if ((*p)->id == id) {
-                                drop_queued(l, p, "cancelled before it ran");
+                for (struct cell *c = TAILQ_FIRST(&l->queue); c; c = TAILQ_NEXT(c, entry)) {
+                        if (c->id == id) {
+                                drop_queued(l, c, "cancelled before it ran");
                                 return;
                         }
                 }
@@ -541,11 +517,15 @@ void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
 void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 {
         for (struct shell *l = &ss->main; l; l = l->next) {
-                for (struct cell **p = &l->queue; *p;) {
-                        if (CELL_SLOT((*p)->id) == slot)
-                                drop_queued(l, p, "its client is gone");
-                        else
-                                p = &(*p)->next;
+                struct cell *c = TAILQ_FIRST(&l->queue);
+
+                while (c) {
+                        if (CELL_SLOT(c->id) != slot) {
+                                c = TAILQ_NEXT(c, entry);
+                                continue;
+                        }
+                        drop_queued(l, c, "its client is gone");
+                        c = TAILQ_FIRST(&l->queue); /* the result may have detached another client */
                 }
                 if (l->running && CELL_SLOT(l->running->id) == slot) {
                         stop_running(l, STOP_GONE);
@@ -608,45 +588,38 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         run_next(l);
 }
 
-static bool unordered_reply(struct session *ss, struct cg_msg *m)
-{
-        struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
-
-        for (struct cell **p = &ss->unordered; *p; p = &(*p)->next) {
-                struct cell *c = *p;
-
-                if (c->id != m->id)
-                        continue;
-                *p = c->next;
-                if (!c->answered)
-                        cg_sup_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
-                cell_free(c);
-                arm_unordered_timer(ss);
-                return true;
-        }
-        return false;
-}
-
 void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
 {
         struct shell *l = shell_running(ss, m->id, true);
         struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
-        bool timed_out;
+        struct cell *c;
+        bool answered;
 
         if (m->n_frames < 2) {
                 cg_sup_kernel_violation(ss->kernel, "REPLY without a content");
                 return;
         }
-        if (!l) {
-                if (!unordered_reply(ss, m))
+        if (l) {
+                answered = l->timed_out;
+                c = take_running(l);
+        } else {
+                c = TAILQ_FIRST(&ss->unordered);
+                while (c && c->id != m->id)
+                        c = TAILQ_NEXT(c, entry);
+                if (!c) {
                         cg_sup_kernel_violation(ss->kernel, "REPLY to a request that was not made");
-                return;
+                        return;
+                }
+                TAILQ_REMOVE(&ss->unordered, c, entry);
+                answered = c->answered;
         }
-        timed_out = l->timed_out;
-        cell_free(take_running(l));
-        if (!timed_out)
+        if (!answered)
                 cg_sup_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
-        run_next(l);
+        cell_free(c);
+        if (l)
+                run_next(l);
+        else
+                arm_unordered_timer(ss);
 }
 
 bool cg_sup_cells_may_ask(struct session *ss, uint64_t id)
@@ -673,31 +646,28 @@ void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id)
 static void end_shell(struct shell *l, const char *status, const char *text, const char *queued)
 {
         struct session *ss = l->ss;
+        struct cell *c;
 
         if (l->running) {
                 bool reported = l->timed_out;
-                struct cell *c = take_running(l);
 
+                c = take_running(l);
                 if (!reported)
                         end_without_reply(ss, c, status, ss->next_count, text);
                 cell_free(c);
         }
-        while (l->queue) {
-                struct cell *c = pop(l);
-
-                end_without_reply(ss, c, "cancelled", 0, queued);
-                cell_free(c);
-        }
+        while ((c = TAILQ_FIRST(&l->queue)))
+                drop_queued(l, c, queued);
 }
 
 void cg_sup_cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
 {
+        struct cell *c;
+
         for (struct shell *l = &ss->main; l; l = l->next)
                 end_shell(l, status, text, queued);
-        while (ss->unordered) {
-                struct cell *c = ss->unordered;
-
-                ss->unordered = c->next;
+        while ((c = TAILQ_FIRST(&ss->unordered))) {
+                TAILQ_REMOVE(&ss->unordered, c, entry);
                 if (!c->answered)
                         end_without_reply(ss, c, status, 0, text);
                 cell_free(c);
@@ -705,16 +675,6 @@ void cg_sup_cells_end_all(struct session *ss, const char *status, const char *te
         uv_timer_stop(&ss->unordered_timer);
         ss->input_cell = 0;
         ss->next_count = 1;
-}
-
-/* Did reading from the kernel pause since the interrupt, because the host did not read? */
-static bool was_paused(struct shell *l)
-{
-        const struct kernel *k = l->ss->kernel;
-        bool paused = k->link.paused || k->pauses != l->pauses;
-
-        l->pauses = k->pauses;
-        return paused && l->grace_restarts++ < MAX_GRACE_RESTARTS;
 }
 
 /*
@@ -725,13 +685,18 @@ static void on_grace(uv_timer_t *t)
 {
         struct shell *l = t->data;
         struct session *ss = l->ss;
+        struct kernel *k = ss->kernel;
         enum stop_reason why = l->stop;
         char text[300];
+        bool paused;
 
-        if (!l->running || !ss->kernel)
+        if (!l->running || !k)
                 return;
-        if (was_paused(l)) {
-                grace_start(l);
+        /* Reading from the kernel paused since the interrupt, because the host did not read. */
+        paused = k->link.paused || k->pauses != l->pauses;
+        l->pauses = k->pauses;
+        if (paused && l->grace_restarts++ < MAX_GRACE_RESTARTS) {
+                cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
                 return;
         }
         if (l->running->request[0] && why == STOP_TIMEOUT) {

@@ -13,8 +13,7 @@ void cg_sup_clock_start(struct shell *l)
             l->timed_out)
                 return;
         l->clock_started_ms = cg_now_ms();
-        uv_update_time(&l->ss->sup->loop);
-        uv_timer_start(&l->clock, l->on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1), 0);
+        cg_sup_timer_start(&l->clock, l->on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1));
 }
 
 void cg_sup_clock_stop(struct shell *l)

@@ -23,11 +23,15 @@
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
-static bool is_full(struct session *ss)
+void cg_sup_denied(struct session *ss, uint64_t cell, json_t *denial)
 {
-        if (ss->unread > MAX_UNREAD) {
-                ss->denied_unreported++;
-                return true;
+        struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
+        cg_auto_buf struct cg_buf b = { .max = 32768 };
+
+        if (!ss->host || ss->warming || ss->unread > MAX_UNREAD) {
+                ss->denied_unreported += ss->host && !ss->warming;
+                json_decref(denial);
+                return;
         }
         if (ss->denied_unreported)
                 cg_sup_notice(
@@ -35,18 +39,6 @@ static bool is_full(struct session *ss)
                         "%llu denials were not reported one by one, because there were too many, or the session's events were not read",
                         (unsigned long long)ss->denied_unreported);
         ss->denied_unreported = 0;
-        return false;
-}
-
-void cg_sup_denied(struct session *ss, uint64_t cell, json_t *denial)
-{
-        struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
-        cg_auto_buf struct cg_buf b = { .max = 32768 };
-
-        if (!ss->host || ss->warming || is_full(ss)) {
-                json_decref(denial);
-                return;
-        }
         ss->denied_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (cg_denial_sentence(denial, &b, NULL) == 0)
@@ -136,25 +128,6 @@ void cg_sup_denied_drain(struct kernel *k)
 #define REPORT_BURST       64
 #define REPORTS_PER_SECOND 8
 
-static bool take_token(struct session *ss)
-{
-        int64_t now = cg_now_ms();
-
-        if (!ss->denied_filled_ms)
-                ss->denied_tokens = REPORT_BURST * 1000;
-        else
-                ss->denied_tokens += (now - ss->denied_filled_ms) * REPORTS_PER_SECOND;
-        if (ss->denied_tokens > REPORT_BURST * 1000)
-                ss->denied_tokens = REPORT_BURST * 1000;
-        ss->denied_filled_ms = now;
-        if (ss->denied_tokens < 1000) {
-                ss->denied_unreported++;
-                return false;
-        }
-        ss->denied_tokens -= 1000;
-        return true;
-}
-
 /* Checks a report of the kernel. The sentences are ours, so that a kernel cannot give advice. */
 static int read_denial(const struct session *ss, const json_t *report, json_t **ret, struct cg_err *err)
 {
@@ -204,6 +177,7 @@ void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *report = NULL, *denial = NULL;
         const char *operation;
+        int64_t now = cg_now_ms();
         struct cg_err err;
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
@@ -213,8 +187,19 @@ void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
                 cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
-        if (!take_token(ss))
+        if (!ss->denied_filled_ms)
+                ss->denied_tokens = REPORT_BURST * 1000;
+        else
+                ss->denied_tokens += (now - ss->denied_filled_ms) * REPORTS_PER_SECOND;
+        if (ss->denied_tokens > REPORT_BURST * 1000)
+                ss->denied_tokens = REPORT_BURST * 1000;
+        ss->denied_filled_ms = now;
+        if (ss->denied_tokens < 1000) {
+                ss->denied_unreported++;
                 return;
+        }
+        ss->denied_tokens -= 1000;
+
         /* A traceback about the network replaces the report at the end of the cell. */
         operation = json_string_value(json_object_get(denial, "operation"));
         if (operation && strcmp(operation, "network-outbound") == 0) {

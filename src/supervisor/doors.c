@@ -37,8 +37,7 @@ static void on_lines(struct watch *w)
 int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err)
 {
         const struct session *ss = k->session;
-        struct cg_path_base base = { .cwd = json_string_value(json_object_get(ss->options, "workspace")),
-                                     .home = getenv("HOME") };
+        struct cg_path_base base = { .cwd = ss->workspace, .home = getenv("HOME") };
         const struct cg_settings *s = ss->settings;
         struct cg_rules rules = { 0 };
         int fd, r = cg_rules_make(s, &base, &rules, err);

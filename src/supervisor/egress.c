@@ -6,6 +6,7 @@
 #include "supervisor/egress.h"
 
 #include <string.h>
+#include <sys/queue.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
@@ -16,7 +17,6 @@
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
-#include "supervisor/session_limits.h"
 #include "supervisor/masks.h"
 #include "supervisor/members.h"
 #include "supervisor/state.h"
@@ -38,7 +38,7 @@
 #define ASK_MAX_MS (24 * 60 * 60 * 1000)
 
 struct egress_ask {
-        struct egress_ask *next;
+        LIST_ENTRY(egress_ask) entry;
         struct session *session;
         uint64_t number;    /* the host's */
         json_int_t request; /* the proxy's */
@@ -48,7 +48,7 @@ struct egress {
         struct cg_egress *proxy; /* NULL: not needed so far, or it has ended */
         uv_poll_t poll;
         bool polling;
-        struct egress_ask *asks;
+        LIST_HEAD(egress_asks, egress_ask) asks;
 };
 
 int cg_sup_egress_new(struct sup *s, struct cg_err *err)
@@ -59,9 +59,26 @@ int cg_sup_egress_new(struct sup *s, struct cg_err *err)
 
 /* ------------------------------------------------------------------ a session's settings */
 
-/* Refuses settings that need a process which only `cellgate sandbox` has. */
-static int check_supported(const struct cg_settings *s, struct cg_err *err)
+int cg_sup_egress_check(struct session *ss, struct cg_err *err)
 {
+        const struct cg_settings *s = ss->settings;
+        json_t *from = json_object_get(ss->options, "env"), *v;
+        struct cg_environ_options eo = { .http_port = 0 };
+        struct cg_environ env = { 0 };
+        cg_auto_free char **list = NULL;
+        bool ask;
+        size_t i;
+        int r;
+
+        json_decref(CG_STEAL(ss->egress_policy));
+        if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
+                return -1;
+        if (!s)
+                return ask ? cg_fail(err, CG_E_INVAL,
+                                     "ask_egress needs settings: without them there is no network")
+                           : 0;
+
+        /* Settings that need a process which only `cellgate sandbox` has. */
         if (s->network.all_unix_sockets)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
@@ -72,24 +89,17 @@ static int check_supported(const struct cg_settings *s, struct cg_err *err)
                         err, CG_E_UNSUPPORTED,
                         "cellgate.violationLog works for `cellgate sandbox` only; a session reports denials "
                         "as events");
-        return 0;
-}
 
-static int make_env(struct session *ss, const struct cg_settings *s, bool proxy, struct cg_err *err)
-{
-        json_t *from = json_object_get(ss->options, "env"), *v;
-        struct cg_environ_options eo = { .http_port = proxy ? CG_PROXY_HTTP_PORT : 0,
-                                         .socks_port = proxy ? CG_PROXY_SOCKS_PORT : 0 };
-        struct cg_environ env = { 0 };
-        size_t n = json_array_size(from), i;
-        char **list = calloc(n + 1, sizeof(*list));
-        int r;
-
+        /* The variables, with those of the proxy where there is one. */
+        if (!s->own.network_off) {
+                eo.http_port = CG_PROXY_HTTP_PORT;
+                eo.socks_port = CG_PROXY_SOCKS_PORT;
+        }
+        list = calloc(json_array_size(from) + 1, sizeof(*list));
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "session");
         json_array_foreach(from, i, v) list[i] = (char *)(uintptr_t)json_string_value(v);
         r = cg_environ_make(s, list, &eo, &env, err);
-        free(list);
         if (r < 0)
                 return r;
         json_decref(ss->egress_env);
@@ -97,37 +107,20 @@ static int make_env(struct session *ss, const struct cg_settings *s, bool proxy,
         for (i = 0; i < env.n; i++)
                 json_array_append_new(ss->egress_env, json_string(env.v[i]));
         cg_environ_fini(&env);
-        return 0;
-}
 
-int cg_sup_egress_check(struct session *ss, struct cg_err *err)
-{
-        const struct cg_settings *s = ss->settings;
-        bool ask, proxy;
-        int r;
-
-        json_decref(CG_STEAL(ss->egress_policy));
-        if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
-                return -1;
-        if (!s)
-                return ask ? cg_fail(err, CG_E_INVAL,
-                                     "ask_egress needs settings: without them there is no network")
-                           : 0;
-        r = check_supported(s, err);
-        if (r == 0)
-                cg_sup_limits_settings(ss, &s->own.limits);
-        proxy = r == 0 && !s->own.network_off;
-        if (r == 0)
-                r = make_env(ss, s, proxy, err);
-        if (r == 0 && proxy)
-                r = cg_egress_policy(s, environ, &ss->egress_policy, err);
+        /* The policy. */
+        if (s->own.network_off)
+                return 0;
+        r = cg_egress_policy(s, environ, &ss->egress_policy, err);
+        if (r < 0)
+                return r;
         /*
          * Names come from untrusted code: one that resolves to the host's own networks is refused
          * unless the settings allow it.
          */
-        if (r == 0 && proxy && !s->own.private_addresses)
+        if (!s->own.private_addresses)
                 json_object_del(ss->egress_policy, "privateAddresses");
-        if (r == 0 && proxy && ask) {
+        if (ask) {
                 json_object_set_new(ss->egress_policy, "ask", json_true());
                 /*
                  * As with tool calls: without a limit by the host, a question stays open until it
@@ -139,7 +132,7 @@ int cg_sup_egress_check(struct session *ss, struct cg_err *err)
                                              ? ss->approval_timeout_ms
                                              : ASK_MAX_MS));
         }
-        return r;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -148,12 +141,7 @@ static void ask_free(struct egress_ask *a)
 {
         struct session *ss = a->session;
 
-        for (struct egress_ask **p = &ss->sup->egress->asks; *p; p = &(*p)->next) {
-                if (*p == a) {
-                        *p = a->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(a, entry);
         ss->asks--;
         cg_sup_asks_changed(ss);
         free(a);
@@ -169,11 +157,7 @@ static void answer(struct sup *s, json_int_t request, enum cg_egress_answer what
 
 static void close_ask(struct egress_ask *a, const char *why)
 {
-        struct session *ss = a->session;
-        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = a->number };
-
-        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
-        cg_sup_count_unread(ss, strlen(why));
+        cg_sup_approval_closed(a->session, a->number, why);
         ask_free(a);
 }
 
@@ -181,8 +165,8 @@ void cg_sup_egress_drop_asks(struct session *ss, const char *why)
 {
         struct egress_ask *next;
 
-        for (struct egress_ask *a = ss->sup->egress->asks; a; a = next) {
-                next = a->next;
+        for (struct egress_ask *a = LIST_FIRST(&ss->sup->egress->asks); a; a = next) {
+                next = LIST_NEXT(a, entry);
                 if (a->session == ss)
                         close_ask(a, why);
         }
@@ -195,8 +179,9 @@ void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
         struct egress_ask *a;
         struct cg_err err;
 
-        for (a = ss->sup->egress->asks; a && (a->session != ss || a->number != m->id); a = a->next)
-                ;
+        a = LIST_FIRST(&ss->sup->egress->asks);
+        while (a && (a->session != ss || a->number != m->id))
+                a = LIST_NEXT(a, entry);
         if (!a)
                 return;
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "answer", "", &name, &err) < 0 ||
@@ -224,8 +209,7 @@ static void on_request(struct session *ss, json_t *event)
         a->session = ss;
         a->request = request;
         a->number = out.id = ++ss->sup->next_approval;
-        a->next = ss->sup->egress->asks;
-        ss->sup->egress->asks = a;
+        LIST_INSERT_HEAD(&ss->sup->egress->asks, a, entry);
         ss->asks++;
         cg_sup_event_to_host(ss, &out,
                              json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
@@ -237,49 +221,37 @@ static void on_request(struct session *ss, json_t *event)
 
 /* ------------------------------------------------------------------ events of the proxy */
 
-static void on_decision(struct session *ss, json_t *event)
-{
-        if (json_is_true(json_object_get(event, "allowed")))
-                return;
-        json_object_del(event, "type");
-        json_object_del(event, "sandbox");
-        json_object_del(event, "allowed");
-        json_object_set_new(event, "source", json_string("proxy"));
-        cg_sup_denied(ss, 0, json_incref(event));
-}
-
-static void on_cancel(struct session *ss, json_t *event)
-{
-        json_int_t request = json_integer_value(json_object_get(event, "id"));
-
-        for (struct egress_ask *a = ss->sup->egress->asks; a; a = a->next) {
-                if (a->session == ss && a->request == request) {
-                        close_ask(a, "nobody waits for the connection any more");
-                        return;
-                }
-        }
-}
-
 static void on_event(struct sup *s, json_t *event)
 {
         const char *type = json_string_value(json_object_get(event, "type")) ?: "";
         struct kernel *k = cg_sup_kernel_by_seq(
                 s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
         const char *text = json_string_value(json_object_get(event, "message")) ?: "";
+        json_int_t request = json_integer_value(json_object_get(event, "id"));
         struct session *ss = k ? k->session : NULL;
+        struct egress_ask *a;
 
         if (strcmp(type, "error") == 0)
                 cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", text);
         if (!ss || !ss->host)
                 return;
-        if (strcmp(type, "egress_request") == 0)
+        if (strcmp(type, "egress_request") == 0) {
                 on_request(ss, event);
-        else if (strcmp(type, "egress_cancel") == 0)
-                on_cancel(ss, event);
-        else if (strcmp(type, "decision") == 0)
-                on_decision(ss, event);
-        else if (strcmp(type, "error") == 0)
+        } else if (strcmp(type, "egress_cancel") == 0) {
+                a = LIST_FIRST(&s->egress->asks);
+                while (a && (a->session != ss || a->request != request))
+                        a = LIST_NEXT(a, entry);
+                if (a)
+                        close_ask(a, "nobody waits for the connection any more");
+        } else if (strcmp(type, "decision") == 0 && !json_is_true(json_object_get(event, "allowed"))) {
+                json_object_del(event, "type");
+                json_object_del(event, "sandbox");
+                json_object_del(event, "allowed");
+                json_object_set_new(event, "source", json_string("proxy"));
+                cg_sup_denied(ss, 0, json_incref(event));
+        } else if (strcmp(type, "error") == 0) {
                 cg_sup_notice(ss, "network: %s", text);
+        }
 }
 
 static void on_poll_closed(uv_handle_t *h)
@@ -289,15 +261,29 @@ static void on_poll_closed(uv_handle_t *h)
         s->egress->polling = false;
 }
 
-/* Every sandbox's port is closed now: programs inside get a refusal at once. */
-static void proxy_ended(struct sup *s)
+static void close_proxy(struct sup *s)
 {
-        struct egress *e = s->egress;
-
-        uv_poll_stop(&e->poll);
-        uv_close((uv_handle_t *)&e->poll, on_poll_closed);
-        e->proxy = cg_egress_free(e->proxy);
+        uv_poll_stop(&s->egress->poll);
+        uv_close((uv_handle_t *)&s->egress->poll, on_poll_closed);
+        s->egress->proxy = cg_egress_free(s->egress->proxy);
         s->children[CG_CHILD_EGRESS] = 0;
+}
+
+void cg_sup_egress_drain(struct sup *s)
+{
+        struct cg_err err;
+        json_t *event;
+        int r = CG_TIMEOUT;
+
+        while (s->egress->proxy && (r = cg_egress_next(s->egress->proxy, &event, &err)) == 0) {
+                on_event(s, event);
+                json_decref(event);
+        }
+        if (!s->egress->proxy || r == CG_TIMEOUT)
+                return;
+
+        /* The proxy has ended. Every sandbox's port is closed: programs inside get a refusal at once. */
+        close_proxy(s);
         if (s->stopping)
                 return;
         cg_log(&s->log, CG_LOG_ERROR, "the egress proxy has ended");
@@ -315,20 +301,6 @@ static void proxy_ended(struct sup *s)
         }
 }
 
-void cg_sup_egress_drain(struct sup *s)
-{
-        struct cg_err err;
-        json_t *event;
-        int r = CG_TIMEOUT;
-
-        while (s->egress->proxy && (r = cg_egress_next(s->egress->proxy, &event, &err)) == 0) {
-                on_event(s, event);
-                json_decref(event);
-        }
-        if (s->egress->proxy && r != CG_TIMEOUT)
-                proxy_ended(s);
-}
-
 static void on_readable(uv_poll_t *h, int status, int events)
 {
         (void)status;
@@ -338,38 +310,31 @@ static void on_readable(uv_poll_t *h, int status, int events)
 
 /* ------------------------------------------------------------------ kernels */
 
-static int start(struct sup *s, struct cg_err *err)
-{
-        struct egress *e = s->egress;
-        int r;
-
-        if (e->proxy)
-                return 0;
-        if (e->polling)
-                return cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
-        r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &e->proxy, err);
-        if (r < 0)
-                return r;
-        uv_poll_init(&s->loop, &e->poll, cg_egress_fd(e->proxy));
-        e->poll.data = s;
-        e->polling = true;
-        s->children[CG_CHILD_EGRESS] = cg_egress_pid(e->proxy);
-        uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
-        return 0;
-}
-
 int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
 {
         cg_auto_json json_t *policy = json_copy(k->session->egress_policy);
-        int r = policy ? start(k->sup, err) : cg_fail(err, CG_E_NOMEM, "policy");
+        struct egress *e = k->sup->egress;
+        int r = policy ? 0 : cg_fail(err, CG_E_NOMEM, "policy");
 
+        if (r == 0 && !e->proxy && e->polling)
+                r = cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
+        if (r == 0 && !e->proxy) {
+                r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &e->proxy, err);
+                if (r == 0) {
+                        uv_poll_init(&k->sup->loop, &e->poll, cg_egress_fd(e->proxy));
+                        e->poll.data = k->sup;
+                        e->polling = true;
+                        k->sup->children[CG_CHILD_EGRESS] = cg_egress_pid(e->proxy);
+                        uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+                }
+        }
         if (r == 0 && k->inject)
                 json_object_set(policy, "inject", k->inject);
         if (r == 0)
-                r = cg_egress_open(k->sup->egress->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
+                r = cg_egress_open(e->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
         cg_sup_masks_free(k); /* the proxy has them, or there is no proxy */
         k->has_egress = r == 0;
-        return r < 0 ? cg_err_prefix(err, "egress proxy"), r : 0;
+        return r < 0 ? cg_err_prefix(err, "egress proxy") : 0;
 }
 
 void cg_sup_egress_close(struct kernel *k)
@@ -385,10 +350,6 @@ void cg_sup_egress_close(struct kernel *k)
 
 void cg_sup_egress_stop(struct sup *s)
 {
-        if (!s->egress->proxy)
-                return;
-        uv_poll_stop(&s->egress->poll);
-        uv_close((uv_handle_t *)&s->egress->poll, on_poll_closed);
-        s->egress->proxy = cg_egress_free(s->egress->proxy);
-        s->children[CG_CHILD_EGRESS] = 0;
+        if (s->egress->proxy)
+                close_proxy(s);
 }

@@ -43,12 +43,7 @@ static void link_drop(struct hostlink *l)
 {
         struct sup *s = l->sup;
 
-        for (struct hostlink **p = &s->links; *p; p = &(*p)->next) {
-                if (*p == l) {
-                        *p = l->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(l, entry);
         if (l->host)
                 l->host->link = NULL;
         else
@@ -59,43 +54,23 @@ static void link_drop(struct hostlink *l)
 
 /* ------------------------------------------------------------------ lifelines */
 
-static void host_gone(struct host *h)
+static void on_life_closed(struct watch *w)
 {
+        struct host *h = w->data;
         struct sup *s = h->sup;
 
         cg_log(&s->log, CG_LOG_INFO, "host %.8s is gone", h->token);
         cg_sup_sessions_host_gone(s, h);
         if (h->link)
                 link_drop(h->link);
-        for (struct host **p = &s->hosts; *p; p = &(*p)->next) {
-                if (*p == h) {
-                        *p = h->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(h, entry);
         free(h);
-        if (s->hosts || s->stopping)
+        if (!LIST_EMPTY(&s->hosts) || s->stopping)
                 return;
         if (s->private_mode)
                 cg_sup_stop(s, "its host is gone");
         else if (s->linger_ms >= 0)
                 uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
-}
-
-static void on_life_closed(uv_handle_t *handle)
-{
-        struct watch *w = handle->data;
-
-        close(w->fd);
-        host_gone(w->data);
-}
-
-static void drop_host(struct host *h)
-{
-        if (!h->lifeline.active)
-                return;
-        h->lifeline.active = false;
-        uv_close((uv_handle_t *)&h->lifeline.poll, on_life_closed);
 }
 
 /* A lifeline carries nothing: whatever comes, bytes or end of file, ends the host. */
@@ -106,7 +81,7 @@ static void on_life(struct watch *w)
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return;
-        drop_host(w->data);
+        cg_sup_watch_close(w, on_life_closed);
 }
 
 static bool same_user(int fd)
@@ -137,29 +112,19 @@ static void on_life_connect(struct watch *w)
         h->sup = s;
         h->number = ++s->next_host;
         if (cg_random_hex(h->token, 16, &err) < 0 ||
-            cg_sup_watch_start(s, &h->lifeline, fd, on_life, h, &err) < 0) {
+            cg_sup_watch_start(s, &h->lifeline, cg_steal_fd(&fd), on_life, h, &err) < 0) {
                 free(h);
                 return;
         }
-        cg_steal_fd(&fd);
-        h->next = s->hosts;
-        s->hosts = h;
+        LIST_INSERT_HEAD(&s->hosts, h, entry);
         memcpy(line, h->token, 32);
         line[32] = '\n';
         if (send(h->lifeline.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
-                drop_host(h);
+                cg_sup_watch_close(&h->lifeline, on_life_closed);
         uv_timer_stop(&s->no_host);
 }
 
 /* ------------------------------------------------------------------ receiving */
-
-static struct host *host_by_token(struct sup *s, const char *token)
-{
-        for (struct host *h = s->hosts; h; h = h->next)
-                if (!h->link && h->lifeline.active && strlen(token) == 32 && memeql_sec(h->token, token, 32))
-                        return h;
-        return NULL;
-}
 
 static void handle_hello(struct hostlink *l, const struct cg_msg *m)
 {
@@ -172,7 +137,9 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "token", "", &token, &err) < 0)
                 return;
-        h = host_by_token(s, token);
+        h = strlen(token) == 32 ? LIST_FIRST(&s->hosts) : NULL;
+        while (h && (h->link || !h->lifeline.active || !memeql_sec(h->token, token, 32)))
+                h = LIST_NEXT(h, entry);
         if (!h) {
                 cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
                 return;
@@ -185,22 +152,32 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         cg_sup_host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
 }
 
-static void handle_message(struct host *h, struct cg_msg *m)
+static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
 {
-        struct cg_err err;
+        struct hostlink *l = z->data;
+        struct host *h = l->host;
         struct session *ss;
+        struct cg_err err;
 
-        if (m->type == CG_HOST_SESSION_NEW) {
+        if (!h != (m->type == CG_HOST_HELLO)) {
+                cg_log(&l->sup->log, CG_LOG_WARN, h ? "%s again" : "%s before HELLO", m->spec->name);
+                return;
+        }
+        switch (m->type) {
+        case CG_HOST_HELLO:
+                handle_hello(l, m);
+                return;
+        case CG_HOST_SESSION_NEW:
                 cg_sup_session_new(h, m);
                 return;
-        }
-        if (m->type == CG_HOST_SESSION_ATTACH) {
+        case CG_HOST_SESSION_ATTACH:
                 cg_sup_attach(h, m);
                 return;
-        }
-        if (m->type == CG_HOST_SESSION_LIST) {
+        case CG_HOST_SESSION_LIST:
                 cg_sup_list(h, m);
                 return;
+        default:
+                break;
         }
         ss = cg_sup_session_find(h->sup, h, m->session);
         if (ss) {
@@ -214,18 +191,6 @@ static void handle_message(struct host *h, struct cg_msg *m)
         cg_sup_host_failed(h, m->session, m->id, &err);
 }
 
-static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
-{
-        struct hostlink *l = z->data;
-
-        if (l->host && m->type != CG_HOST_HELLO)
-                handle_message(l->host, m);
-        else if (!l->host && m->type == CG_HOST_HELLO)
-                handle_hello(l, m);
-        else
-                cg_log(&l->sup->log, CG_LOG_WARN, l->host ? "%s again" : "%s before HELLO", m->spec->name);
-}
-
 static void on_host_link_end(struct cg_zlink *z, const struct cg_err *err)
 {
         struct hostlink *l = z->data;
@@ -233,7 +198,7 @@ static void on_host_link_end(struct cg_zlink *z, const struct cg_err *err)
         if (err->code != CG_E_CLOSED) {
                 cg_log(&l->sup->log, CG_LOG_WARN, "a host broke the protocol: %s", err->msg);
                 if (l->host)
-                        drop_host(l->host);
+                        cg_sup_watch_close(&l->host->lifeline, on_life_closed);
         }
         link_drop(l);
 }
@@ -264,8 +229,7 @@ static void on_host_connect(struct watch *w)
                 free(l);
                 return;
         }
-        l->next = s->links;
-        s->links = l;
+        LIST_INSERT_HEAD(&s->links, l, entry);
         s->n_unauthenticated++;
 }
 
@@ -301,8 +265,8 @@ int cg_sup_hosts_start(struct sup *s, struct cg_err *err)
 
 void cg_sup_hosts_stop(struct sup *s)
 {
-        while (s->links)
-                link_drop(s->links);
-        for (struct host *h = s->hosts; h; h = h->next)
-                drop_host(h);
+        while (!LIST_EMPTY(&s->links))
+                link_drop(LIST_FIRST(&s->links));
+        for (struct host *h = LIST_FIRST(&s->hosts); h; h = LIST_NEXT(h, entry))
+                cg_sup_watch_close(&h->lifeline, on_life_closed);
 }

@@ -64,9 +64,9 @@ void cg_sup_host_failed(struct host *h, uint64_t session, uint64_t request, cons
 
 struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number)
 {
-        struct host *h;
+        struct host *h = LIST_FIRST(&s->hosts);
 
-        for (h = s->hosts; h && h->number != number; h = h->next)
-                ;
+        while (h && h->number != number)
+                h = LIST_NEXT(h, entry);
         return h;
 }

@@ -12,7 +12,7 @@
 /* A connection of the host wire. */
 struct hostlink {
         struct cg_zlink link;
-        struct hostlink *next;
+        LIST_ENTRY(hostlink) entry;
         struct sup *sup;
         struct host *host; /* NULL: before HELLO, or the host has ended */
 };
@@ -20,7 +20,7 @@ struct hostlink {
 struct host {
         uint64_t number; /* never used again */
         struct sup *sup;
-        struct host *next;
+        LIST_ENTRY(host) entry;
         struct watch lifeline;
         char token[33];
         struct hostlink *link; /* NULL: no HELLO yet, or the host has closed the connection */

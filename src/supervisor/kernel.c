@@ -84,21 +84,9 @@ static void on_handle_closed(uv_handle_t *h)
         closed_one(h->data);
 }
 
-static void on_watch_closed(uv_handle_t *h)
+static void on_watch_closed(struct watch *w)
 {
-        struct watch *w = h->data;
-
-        close(w->fd);
         closed_one(w->data);
-}
-
-static void close_watch(struct kernel *k, struct watch *w)
-{
-        if (!w->active)
-                return;
-        w->active = false;
-        k->closing++;
-        uv_close((uv_handle_t *)&w->poll, on_watch_closed);
 }
 
 static void close_timer(struct kernel *k, uv_timer_t *t, bool *open)
@@ -122,9 +110,9 @@ static void kernel_dispose(struct kernel *k)
                 k->closing++;
                 cg_zlink_close(&k->link, on_link_closed);
         }
-        close_watch(k, &k->pid);
-        close_watch(k, &k->denied);
-        close_watch(k, &k->doors_watch);
+        k->closing += cg_sup_watch_close(&k->pid, on_watch_closed);
+        k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
+        k->closing += cg_sup_watch_close(&k->doors_watch, on_watch_closed);
         cg_sup_doors_close(k);
         close_timer(k, &k->drain, &k->drain_open);
         close_timer(k, &k->lost, &k->lost_open);
@@ -195,8 +183,7 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
                 k->lost.data = k;
                 k->lost_open = true;
         }
-        uv_update_time(&k->sup->loop);
-        uv_timer_start(&k->lost, on_overdue, RETIRE_MS, 0);
+        cg_sup_timer_start(&k->lost, on_overdue, RETIRE_MS);
 }
 
 /* The sender of a SIGKILL is not known. */
@@ -262,27 +249,22 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
                          st.exit_code);
 }
 
-/*
- * Its processes have ended: what they wrote last is followed by the end of the connection, and is
- * no more than a socket holds.
- */
-static void drain_link(struct kernel *k)
-{
-        while (k->link_open && !k->link.conn.ended) {
-                cg_sup_kernel_pause(k, false);
-                cg_zlink_catch_up(&k->link, INT_MAX);
-                if (!k->link.paused)
-                        return;
-        }
-}
-
 static void on_drained(uv_timer_t *t)
 {
         struct kernel *k = t->data;
         struct session *ss = k->session;
         char how[400];
 
-        drain_link(k);
+        /*
+         * Its processes have ended: what they wrote last is followed by the end of the connection,
+         * and is no more than a socket holds.
+         */
+        while (k->link_open && !k->link.conn.ended) {
+                cg_sup_kernel_pause(k, false);
+                cg_zlink_catch_up(&k->link, INT_MAX);
+                if (!k->link.paused)
+                        break;
+        }
         describe_end(k, how, sizeof(how));
         cg_sup_denied_drain(k);
         k->session = NULL;
@@ -331,37 +313,31 @@ static void maybe_ready(struct kernel *k)
         k->sup->kernel_ops->ready(k->session);
 }
 
-/* Versions come from the zygote, not from the kernel. */
-static void read_ready(struct kernel *k, const struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        struct cg_err err;
-
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "debugger", false, &k->debugger, &err) < 0)
-                cg_sup_kernel_violation(k, err.msg);
-}
-
 static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct kernel *k = z->data;
+        cg_auto_json json_t *body = NULL;
+        struct cg_err err;
 
         if (!k->session)
                 return;
-        if (m->type == CG_KERNEL_KERNEL_READY) {
-                if (k->got_ready) {
-                        cg_sup_kernel_violation(k, "KERNEL_READY sent twice");
-                        return;
-                }
-                k->got_ready = true;
-                read_ready(k, m);
-                maybe_ready(k);
-                return;
-        }
-        if (!k->got_ready) {
+        if (!k->got_ready && m->type != CG_KERNEL_KERNEL_READY) {
                 cg_sup_kernel_violation(k, "a message before KERNEL_READY");
                 return;
         }
-        k->sup->kernel_ops->message(k->session, m);
+        if (m->type != CG_KERNEL_KERNEL_READY) {
+                k->sup->kernel_ops->message(k->session, m);
+                return;
+        }
+        if (k->got_ready) {
+                cg_sup_kernel_violation(k, "KERNEL_READY sent twice");
+                return;
+        }
+        k->got_ready = true;
+        /* Versions come from the zygote, not from the kernel. */
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "debugger", false, &k->debugger, &err) < 0)
+                cg_sup_kernel_violation(k, err.msg);
+        maybe_ready(k);
 }
 
 static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
@@ -380,100 +356,21 @@ static void kernel_attached(struct kernel *k)
 
 /* ------------------------------------------------------------------ its start */
 
-static void add_bind(json_t *list, const char *src, const char *dst)
-{
-        json_array_append_new(list, json_pack("[ss]", src, dst));
-}
-
-/* Mounts cannot be made at a symlink: its target is mounted, and the link stays. */
-static void add_bind_here(json_t *list, const char *path)
-{
-        char real[PATH_MAX];
-
-        if (path && realpath(path, real))
-                path = real;
-        add_bind(list, path, path);
-}
-
-static json_t *make_binds(struct session *ss, const char *lib)
-{
-        json_t *list = json_array(), *path, *paths = json_object_get(ss->options, "python_path");
-        size_t i;
-
-        add_bind(list, lib, LIB_INSIDE);
-        /* Needed where they lie below a folder that is private inside, such as /tmp. */
-        add_bind_here(list, CG_PYTHONDIR);
-        add_bind_here(list, ss->sup->kernel_env ?: CG_KERNEL_ENV);
-        json_array_foreach(paths, i, path) add_bind_here(list, json_string_value(path));
-        return list;
-}
-
-/* By their own names: a link to one may lie in a folder that is private inside. */
-static json_t *real_paths(json_t *paths)
-{
-        json_t *list = json_array(), *path;
-        char real[PATH_MAX];
-        size_t i;
-
-        json_array_foreach(paths, i, path)
-        {
-                const char *text = json_string_value(path);
-
-                json_array_append_new(list, json_string(text && realpath(text, real) ? real
-                                                        : text                       ? text
-                                                                                     : ""));
-        }
-        return list;
-}
-
 /*
- * The folder that holds those of all supervisors of this user: a workspace that contains it must
- * show none of them.
+ * Folders of Python code are bound and named by their own names: a mount cannot be made at a
+ * symlink, and a link to one may lie in a folder that is private inside.
  */
-static json_t *runtime_dir(const char *dir)
+static const char *own_name(const char *path, char real[PATH_MAX])
 {
-        const char *slash = strrchr(dir, '/');
-        size_t len = slash ? (size_t)(slash - dir) : 0;
-        char name[32];
-        int n = snprintf(name, sizeof(name), "/cellgate-%u", (unsigned)geteuid());
-
-        if (len >= (size_t)n && memcmp(dir + len - n, name, (size_t)n) == 0)
-                return json_stringn(dir, len);
-        return json_string(dir);
+        return realpath(path, real) ? real : path;
 }
 
-static json_t *make_hides(const struct session *ss)
+static void add_bind(json_t *list, const char *path)
 {
-        json_t *list = json_deep_copy(json_object_get(ss->options, "hide"));
+        char real[PATH_MAX];
 
-        if (!list)
-                list = json_array();
-        json_array_append_new(list, runtime_dir(ss->sup->dir));
-        return list;
-}
-
-static json_t *make_spec(struct kernel *k, const char *lib)
-{
-        struct session *ss = k->session;
-        bool sandbox = cg_sup_is_sandboxed(ss);
-        json_t *python_path = real_paths(json_object_get(ss->options, "python_path"));
-        char tmp[TMP_PATH];
-        json_t *env = k->masked_env    ? k->masked_env
-                      : ss->egress_env ? ss->egress_env
-                                       : json_object_get(ss->options, "env");
-
-        json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack(
-                "{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}",
-                "session", (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"),
-                "env", env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
-                json_is_true(json_object_get(ss->options, "color")), "limits", cg_sup_limits_spec(ss),
-                "bind_ro", make_binds(ss, lib), "hide", make_hides(ss), "python_path", python_path,
-                "working_dir", json_object_get(ss->options, "working_dir"), "front",
-                json_object_get(ss->options, "front"), "settings", json_object_get(ss->options, "settings"),
-                "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", cg_sup_home(), "tier",
-                json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp), "guards", k->guards,
-                "kernel_env", ss->sup->kernel_env);
+        path = own_name(path, real);
+        json_array_append_new(list, json_pack("[ss]", path, path));
 }
 
 static void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
@@ -488,14 +385,55 @@ static void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
 static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
 {
-        char lib[160];
+        struct session *ss = k->session;
+        const struct sup *s = k->sup;
+        bool sandbox = cg_sup_is_sandboxed(ss);
+        const json_t *options = ss->options, *path;
+        json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
+        json_t *python_path = json_array();
+        json_t *env = k->masked_env    ? k->masked_env
+                      : ss->egress_env ? ss->egress_env
+                                       : json_object_get(options, "env");
+        const char *slash = strrchr(s->dir, '/');
+        size_t len = slash ? (size_t)(slash - s->dir) : 0, i;
+        char lib[160], tmp[TMP_PATH], real[PATH_MAX], user[32];
+        int n = snprintf(user, sizeof(user), "/cellgate-%u", (unsigned)geteuid());
         cg_auto_json json_t *spec = NULL;
         cg_auto_free char *text = NULL;
         cg_auto_fd int fd = -1;
-        size_t len;
 
-        snprintf(lib, sizeof(lib), "%s/lib", k->session->dir);
-        spec = make_spec(k, lib);
+        snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
+        json_array_append_new(binds, json_pack("[ss]", lib, LIB_INSIDE));
+        /* Needed where they lie below a folder that is private inside, such as /tmp. */
+        add_bind(binds, CG_PYTHONDIR);
+        add_bind(binds, s->kernel_env ?: CG_KERNEL_ENV);
+        json_array_foreach(json_object_get(options, "python_path"), i, path)
+        {
+                add_bind(binds, json_string_value(path));
+                json_array_append_new(python_path, json_string(own_name(json_string_value(path), real)));
+        }
+        json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
+
+        /*
+         * The folder that holds those of all supervisors of this user: a workspace that contains it
+         * must show none of them.
+         */
+        if (!hides)
+                hides = json_array();
+        if (len < (size_t)n || memcmp(s->dir + len - n, user, (size_t)n) != 0)
+                len = strlen(s->dir);
+        json_array_append_new(hides, json_stringn(s->dir, len));
+
+        spec = json_pack(
+                "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}",
+                "session", (json_int_t)ss->number, "workspace", ss->workspace, "env",
+                env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
+                json_is_true(json_object_get(options, "color")), "limits", cg_sup_limits_spec(ss), "bind_ro",
+                binds, "hide", hides, "python_path", python_path, "working_dir",
+                json_object_get(options, "working_dir"), "front", json_object_get(options, "front"),
+                "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
+                ss->egress_policy != NULL, "home", cg_sup_home(), "tier", json_object_get(options, "tier"),
+                "tmp", tmp_path(k, tmp), "guards", k->guards, "kernel_env", s->kernel_env);
         text = spec ? cg_json_text(spec, &len) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");

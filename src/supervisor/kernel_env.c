@@ -23,43 +23,25 @@
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
-/* Without guards: what only this session's kernels leave alone, those of others can write. */
-static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct cg_err *err)
-{
-        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        const struct cg_settings *s = ss->settings;
-        int r = cg_sandbox_new(ret, err);
-
-        if (r == 0)
-                r = s ? cg_session_view(*ret, s, NULL, workspace, cg_sup_home(), NULL, true, err)
-                      : cg_session_view_default(*ret, workspace, cg_sup_home(), NULL, true, err);
-        return r;
-}
-
 /*
- * Whether @path, which is a real one, or anything in it can be written by cells. Private folders
- * hide what lies there.
+ * Refuses @path, a real path, if it or anything in it can be written by cells. Private folders hide
+ * what is in them.
  */
-static bool is_written(const struct cg_sandbox *plan, const char *path)
+static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
+                      struct cg_err *err)
 {
         const struct cg_plan_mount *top = NULL;
+        bool written = false;
 
-        for (size_t i = 0; i < plan->n_mounts; i++) {
+        for (size_t i = 0; i < plan->n_mounts && !written; i++) {
                 const struct cg_plan_mount *m = &plan->mounts[i];
 
-                if (m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path))
-                        return true;
+                written = m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path);
                 if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path) &&
                     (!top || strlen(m->path) >= strlen(top->path)))
                         top = m;
         }
-        return top ? top->kind == CG_PLAN_WRITE : plan->root_writable;
-}
-
-static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
-                      struct cg_err *err)
-{
-        if (!is_written(plan, path))
+        if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->root_writable))
                 return 0;
         return cg_fail(
                 err, CG_E_INVAL,
@@ -90,12 +72,6 @@ static bool is_linked(const char *env)
         return linked;
 }
 
-static void add_guard(json_t *list, const char *path)
-{
-        if (path)
-                json_array_append_new(list, json_string(path));
-}
-
 json_t *cg_sup_guards(const struct sup *s)
 {
         cg_auto_json json_t *places = cg_own_places(cg_sup_home());
@@ -106,25 +82,31 @@ json_t *cg_sup_guards(const struct sup *s)
          * Also where there are none yet: what a cell puts there would be taken for cellgate's own.
          */
         json_array_extend(list, places);
-        add_guard(list, s->kernel_env);
-        if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
-                add_guard(list, base);
+        if (s->kernel_env)
+                json_array_append_new(list, json_string(s->kernel_env));
+        if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0 && base)
+                json_array_append_new(list, json_string(base));
         if (is_linked(s->kernel_env ? s->kernel_env : CG_KERNEL_ENV) && !cg_sup_list_has(list, json_true()))
                 json_array_append_new(list, json_true());
         return list;
 }
 
-/* A place of cellgate's own must not be a workspace: it would be as if it were not protected. */
-static int check_workspace(const struct session *ss, struct cg_err *err)
+int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
 {
-        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        cg_auto_json json_t *places = cg_own_places(cg_sup_home());
+        const char *env = ss->sup->kernel_env, *home = cg_sup_home();
+        const struct cg_settings *s = ss->settings;
+        cg_auto_json json_t *places = NULL;
+        cg_auto_free char *base = NULL;
+        struct cg_sandbox *plan = NULL;
+        char lib[PATH_MAX + 8], real[PATH_MAX], own[PATH_MAX];
         const json_t *place;
-        char real[PATH_MAX], own[PATH_MAX];
         size_t i;
+        int r = env ? cg_kernel_env_check(env, err) : 0;
 
-        if (!realpath(workspace, real))
-                return 0;
+        if (r < 0 || !cg_sup_is_sandboxed(ss))
+                return r;
+        /* A place of cellgate's own must not be a workspace: it would be as if it were not protected. */
+        places = realpath(ss->workspace, real) ? cg_own_places(home) : NULL;
         json_array_foreach(places, i, place)
         {
                 if (realpath(json_string_value(place), own) && cg_path_within(real, own))
@@ -132,25 +114,15 @@ static int check_workspace(const struct session *ss, struct cg_err *err)
                                 err, CG_E_INVAL,
                                 "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
                                 "choose another folder",
-                                workspace, own);
+                                ss->workspace, own);
         }
-        return 0;
-}
-
-int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
-{
-        const char *env = ss->sup->kernel_env;
-        cg_auto_free char *base = NULL;
-        struct cg_sandbox *plan = NULL;
-        char lib[PATH_MAX + 8];
-        int r = env ? cg_kernel_env_check(env, err) : 0;
-
-        if (r < 0 || !cg_sup_is_sandboxed(ss))
-                return r;
-        r = check_workspace(ss, err);
-        if (r < 0 || !env)
-                return r;
-        r = make_plan(ss, &plan, err);
+        if (!env)
+                return 0;
+        /* Without guards: what only this session's kernels leave alone, those of others can write. */
+        r = cg_sandbox_new(&plan, err);
+        if (r == 0)
+                r = s ? cg_session_view(plan, s, NULL, ss->workspace, home, NULL, true, err)
+                      : cg_session_view_default(plan, ss->workspace, home, NULL, true, err);
         if (r == 0)
                 r = check_path(ss, plan, env, err);
         if (r == 0)

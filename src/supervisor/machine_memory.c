@@ -26,61 +26,45 @@ static bool is_candidate(const struct kernel *k)
                k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
 }
 
-/* NULL: there is none. */
-static struct kernel *largest(struct sup *s)
-{
-        struct kernel *ret = NULL;
-        uint64_t most = 0;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions); i++) {
-                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
-                uint64_t use = is_candidate(k) ? cg_oom_use(cg_pidfd_pid(k->pid.fd)) : 0;
-
-                if (is_candidate(k) && (!ret || use > most)) {
-                        ret = k;
-                        most = use;
-                }
-        }
-        return ret;
-}
-
-static bool any_candidate(const struct sup *s)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions); i++) {
-                if (s->sessions[i] && is_candidate(s->sessions[i]->kernel))
-                        return true;
-        }
-        return false;
-}
-
-/*
- * Whether the last kernel that was killed has not ended yet. Its processes count as nothing from
- * the moment that they begin to end, while the operating system still frees their memory, for
- * seconds where that is much: the kernel that uses most by then is not the cause.
- */
-static bool is_being_freed(struct sup *s)
-{
-        if (s->memory_ended >= 0 && (uv_now(&s->loop) - s->memory_ended_ms >= FREE_MS ||
-                                     cg_wait_fd(s->memory_ended, POLLIN, 0, NULL) == 0))
-                cg_closep_(&s->memory_ended);
-        return s->memory_ended >= 0;
-}
-
 static void on_memory_timer(uv_timer_t *t)
 {
         struct sup *s = t->data;
-        uint64_t available, reserve;
-        struct kernel *k;
+        struct kernel *largest = NULL;
+        uint64_t available, reserve, use, most = 0;
+        bool any = false, scarce;
 
-        if (!any_candidate(s))
+        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions) && !any; i++)
+                any = s->sessions[i] && is_candidate(s->sessions[i]->kernel);
+        if (!any)
                 return;
         cg_oom_left(&available, &reserve);
-        k = available && available < reserve && !is_being_freed(s) ? largest(s) : NULL;
-        if (k) {
-                k->memory_exceeded = true;
-                s->memory_ended = fcntl(k->pid.fd, F_DUPFD_CLOEXEC, 0);
+        scarce = available && available < reserve;
+
+        /*
+         * The processes of a kernel that was killed count as nothing from the moment that they begin
+         * to end, while the operating system still frees their memory, for seconds where that is
+         * much: the kernel that uses most by then is not the cause.
+         */
+        if (scarce && s->memory_ended >= 0 &&
+            (uv_now(&s->loop) - s->memory_ended_ms >= FREE_MS ||
+             cg_wait_fd(s->memory_ended, POLLIN, 0, NULL) == 0))
+                cg_closep_(&s->memory_ended);
+        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions) && scarce && s->memory_ended < 0; i++) {
+                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
+
+                if (!is_candidate(k))
+                        continue;
+                use = cg_oom_use(cg_pidfd_pid(k->pid.fd));
+                if (!largest || use > most) {
+                        largest = k;
+                        most = use;
+                }
+        }
+        if (largest) {
+                largest->memory_exceeded = true;
+                s->memory_ended = fcntl(largest->pid.fd, F_DUPFD_CLOEXEC, 0);
                 s->memory_ended_ms = uv_now(&s->loop);
-                cg_pidfd_kill(k->pid.fd, SIGKILL);
+                cg_pidfd_kill(largest->pid.fd, SIGKILL);
         }
         uv_timer_start(t, on_memory_timer, cg_oom_next_look_ms(available, reserve), 0);
 }

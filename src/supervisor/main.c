@@ -147,9 +147,14 @@ static void on_waited(uv_timer_t *t)
         s->n_retiring = 0; /* the zygote's end takes them along */
 }
 
-static void wait_for_retiring(struct sup *s)
+/*
+ * Lets close callbacks run, so that every descriptor and byte is given back; then the processes go.
+ */
+static void finish(struct sup *s)
 {
+        struct stat held, named;
         uv_timer_t timer;
+        struct cg_err err;
 
         uv_timer_init(&s->loop, &timer);
         timer.data = s;
@@ -158,25 +163,7 @@ static void wait_for_retiring(struct sup *s)
                 uv_run(&s->loop, UV_RUN_ONCE);
         uv_close((uv_handle_t *)&timer, NULL);
         uv_run(&s->loop, UV_RUN_NOWAIT);
-}
 
-/* While we ended, a successor may have been started in a new folder with the same name. */
-static bool dir_is_ours(const struct sup *s)
-{
-        struct stat held, named;
-
-        return s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 &&
-               held.st_ino == named.st_ino && held.st_dev == named.st_dev;
-}
-
-/*
- * Lets close callbacks run, so that every descriptor and byte is given back; then the processes go.
- */
-static void finish(struct sup *s)
-{
-        struct cg_err err;
-
-        wait_for_retiring(s);
         cg_sup_hosts_stop(s);
         cg_sup_zygote_stop(s);
         cg_sup_egress_stop(s);
@@ -189,7 +176,10 @@ static void finish(struct sup *s)
         free(s->zygote);
         free(s->egress);
         free(s->broker);
-        if (dir_is_ours(s) && cg_remove_tree(s->dir, &err) < 0)
+
+        /* Meanwhile a successor may have been started in a new folder with the same name. */
+        if (s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 &&
+            held.st_ino == named.st_ino && held.st_dev == named.st_dev && cg_remove_tree(s->dir, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
 }
 
@@ -252,37 +242,14 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
         }
 }
 
-/* Before there is any thread. The starting process still gets the report of the start. */
-static void detach_from_starter(void)
-{
-        pid_t pid = fork();
-
-        if (pid < 0)
-                _exit(1);
-        if (pid > 0)
-                _exit(0);
-        setsid();
-        if (chdir("/") < 0)
-                _exit(1);
-}
-
-/* Thousands of sessions need some descriptors each. */
-static void raise_fd_limit(void)
-{
-        struct rlimit r;
-
-        if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-                r.rlim_cur = r.rlim_max;
-                setrlimit(RLIMIT_NOFILE, &r);
-        }
-}
-
 int main(int argc, char **argv)
 {
         struct sup *s = calloc(1, sizeof(*s));
         struct cg_err err = { 0 };
         bool detach_process = false;
+        struct rlimit files;
         int status = 0;
+        pid_t pid;
 
         if (!s)
                 return 1;
@@ -296,10 +263,21 @@ int main(int argc, char **argv)
         s->want_spares = 1;
         s->linger_ms = -1;
         parse_args(s, argc, argv, &detach_process);
-        if (detach_process)
-                detach_from_starter();
+        if (detach_process) {
+                /* Before there is any thread. The starting process still gets the report of the start. */
+                pid = fork();
+                if (pid != 0)
+                        _exit(pid < 0);
+                setsid();
+                if (chdir("/") < 0)
+                        _exit(1);
+        }
         signal(SIGPIPE, SIG_IGN);
-        raise_fd_limit();
+        /* Thousands of sessions need some descriptors each. */
+        if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+                files.rlim_cur = files.rlim_max;
+                setrlimit(RLIMIT_NOFILE, &files);
+        }
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* see cg_sup_reap_orphans() */
 #ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */

@@ -24,21 +24,14 @@
 /* Added to the size of each event, so that many tiny ones are bounded as well. */
 #define EVENT_COST 64
 
-static bool is_full(const struct session *ss)
-{
-        uint64_t running = cg_sup_running_cell(ss);
-
-        if (ss->unread >= CG_EVENT_WINDOW)
-                return true;
-        for (const struct member *mb = ss->members; mb; mb = mb->next)
-                if (mb->unread >= CG_EVENT_WINDOW && running && mb->slot == CELL_SLOT(running))
-                        return true;
-        return false;
-}
-
 void cg_sup_pause_if_full(struct session *ss)
 {
-        cg_sup_kernel_pause(ss->kernel, is_full(ss));
+        uint64_t running = cg_sup_running_cell(ss);
+        bool full = ss->unread >= CG_EVENT_WINDOW;
+
+        for (const struct member *mb = ss->members; mb && running; mb = mb->next)
+                full |= mb->unread >= CG_EVENT_WINDOW && mb->slot == CELL_SLOT(running);
+        cg_sup_kernel_pause(ss->kernel, full);
 }
 
 void cg_sup_count_unread(struct session *ss, size_t bytes)
@@ -65,15 +58,6 @@ void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes)
 }
 
 /* ------------------------------------------------------------------ events */
-
-/*
- * Answers and questions go to their own host only; all other events to every host of the session.
- */
-static bool is_public(uint16_t type)
-{
-        return type != CG_HOST_REPLY && type != CG_HOST_INPUT_REQUEST && type != CG_HOST_INPUT_CLOSED &&
-               type != CG_HOST_DEBUG_EVENT;
-}
 
 /*
  * The bytes that the host will give credit for, without EVENT_COST: any other count would change
@@ -115,6 +99,7 @@ static void send_member(struct member *mb, const struct cg_out *event, json_t *b
                 out.id = CELL_NUMBER(out.id);
         else if (out.id)
                 out.flags |= CG_FLAG_FOREIGN;
+        /* The bytes of the frames are shared, not copied. */
         for (size_t i = 0; m && i < m->n_frames; i++)
                 copy.frames[copy.n_frames++] = cg_frame_ref(m->frames[i]);
         send_one(mb->host, &out, body, m ? &copy : NULL);
@@ -123,19 +108,24 @@ static void send_member(struct member *mb, const struct cg_out *event, json_t *b
 
 static void drop_slow_members(struct session *ss)
 {
-        struct member *next;
+        struct member *mb = ss->members;
 
-        for (struct member *mb = ss->members; mb; mb = next) {
-                next = mb->next;
-                if (mb->unread > MEMBER_MAX)
-                        cg_sup_detach(ss, mb, "this client did not read the session's events");
+        while (mb) {
+                if (mb->unread <= MEMBER_MAX) {
+                        mb = mb->next;
+                        continue;
+                }
+                cg_sup_detach(ss, mb, "this client did not read the session's events");
+                mb = ss->members; /* the results of its cells may have detached others */
         }
 }
 
 void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
 {
         struct cg_out out = *event;
-        bool alone = !is_public(out.type);
+        /* Answers and questions go to their own host only. */
+        bool alone = out.type == CG_HOST_REPLY || out.type == CG_HOST_INPUT_REQUEST ||
+                     out.type == CG_HOST_INPUT_CLOSED || out.type == CG_HOST_DEBUG_EVENT;
         size_t bytes;
 
         out.session = ss->number;
@@ -197,6 +187,14 @@ void cg_sup_notice(struct session *ss, const char *fmt, ...)
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
         cg_sup_event_text(ss, CG_HOST_NOTICE, cg_sup_running_cell(ss), text);
+}
+
+void cg_sup_approval_closed(struct session *ss, uint64_t number, const char *why)
+{
+        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = number };
+
+        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
+        cg_sup_count_unread(ss, strlen(why));
 }
 
 /* ------------------------------------------------------------------ attached hosts */

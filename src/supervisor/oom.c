@@ -279,7 +279,7 @@ static void add_memfds(struct use *u, pid_t pid)
         while (dir && u->descriptors < DESCRIPTORS_MAX && (e = readdir(dir))) {
                 u->descriptors++;
                 if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) >= 7 &&
-                    !memcmp(link, "/memfd:", 7) && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
+                    memcmp(link, "/memfd:", 7) == 0 && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
                     is_new(u, st.st_ino))
                         u->held += (uint64_t)st.st_blocks * 512;
         }

@@ -60,18 +60,13 @@ static const struct {
         { CG_KERNEL_DEBUG_EVENT, CG_HOST_DEBUG_EVENT },
 };
 
-static json_t *question_body(int64_t question)
-{
-        return json_pack("{s:I}", "question", (json_int_t)question);
-}
-
 /* An interrupt, or an exception of the cell itself, has ended its input(). */
 static void close_input(struct session *ss)
 {
         struct cg_out out = { .type = CG_HOST_INPUT_CLOSED, .id = ss->input_cell };
 
         ss->input_cell = 0;
-        cg_sup_event_to_host(ss, &out, question_body(ss->input_question));
+        cg_sup_event_to_host(ss, &out, json_pack("{s:I}", "question", (json_int_t)ss->input_question));
 }
 
 /*
@@ -105,37 +100,35 @@ static void handle_input_request(struct session *ss, struct cg_msg *m)
         cg_sup_cells_wait_for_input(ss, m->id);
         ss->input_cell = m->id;
         ss->input_question = question;
-        cg_sup_event(ss, &out, question_body(question), m);
+        cg_sup_event(ss, &out, json_pack("{s:I}", "question", (json_int_t)question), m);
 }
 
 static void kernel_message(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
 
-        if (cg_sup_spare_message(ss, m))
+        if (cg_sup_spare_message(ss, m) || !cg_sup_limits_output(ss, m))
                 return;
-        if (!cg_sup_limits_output(ss, m))
-                return;
-        if (m->type == CG_KERNEL_EXECUTE_REPLY) {
+        switch (m->type) {
+        case CG_KERNEL_EXECUTE_REPLY:
                 cg_sup_cells_execute_reply(ss, m);
                 return;
-        }
-        if (m->type == CG_KERNEL_REPLY) {
+        case CG_KERNEL_REPLY:
                 cg_sup_cells_request_reply(ss, m);
                 return;
-        }
-        if (m->type == CG_KERNEL_DENIED) {
+        case CG_KERNEL_DENIED:
                 cg_sup_denied_from_kernel(ss, m);
                 return;
-        }
-        if (m->type == CG_KERNEL_INPUT_WAIT) {
+        case CG_KERNEL_INPUT_WAIT:
                 if (cg_sup_cells_may_ask(ss, m->id))
                         cg_sup_cells_wait_for_input(ss, m->id);
                 return;
-        }
-        if (m->type == CG_KERNEL_INPUT_REQUEST || m->type == CG_KERNEL_INPUT_CANCEL) {
+        case CG_KERNEL_INPUT_REQUEST:
+        case CG_KERNEL_INPUT_CANCEL:
                 handle_input_request(ss, m);
                 return;
+        default:
+                break;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(relayed); i++) {
                 if (relayed[i].kernel == m->type) {
@@ -157,37 +150,27 @@ json_t *cg_sup_session_info(const struct session *ss)
                          k && k->ipython ? k->ipython : "");
 }
 
-/* Reports which part of the workspace a default sandbox keeps read-only. */
-static void notice_home(struct session *ss)
+/* Reports what the sandbox does that the host has not asked for by name. */
+static void notice_sandbox(struct session *ss)
 {
         static const char advice[] =
                 "Give cells a folder of their own as workspace, or allow writing in settings";
-        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        enum cg_holds_home holds = cg_sup_is_sandboxed(ss) && !ss->settings
+                                           ? cg_session_view_holds_home(ss->workspace, cg_sup_home())
+                                           : CG_HOLDS_NO_HOME;
 
-        if (!cg_sup_is_sandboxed(ss) || ss->settings)
-                return;
-        switch (cg_session_view_holds_home(workspace, cg_sup_home())) {
-        case CG_IS_HOME:
+        if (holds == CG_IS_HOME)
                 cg_sup_notice(
                         ss,
                         "the workspace is your home folder: cells can change the files and folders in it, but make nothing new directly "
                         "in it, and change nothing whose name begins with a dot, nor bin and the like, since that is run outside of the "
                         "sandbox. %s",
                         advice);
-                break;
-        case CG_IS_ABOVE_HOME:
+        else if (holds == CG_IS_ABOVE_HOME)
                 cg_sup_notice(ss,
                               "your home folder is inside the workspace %s: cells can only read there. %s",
-                              workspace, advice);
-                break;
-        case CG_HOLDS_NO_HOME:
-                break;
-        }
-}
-
-/* With "auto", the host does not know which tier was chosen. */
-static void notice_tier(struct session *ss)
-{
+                              ss->workspace, advice);
+        /* With "auto", the host does not know which tier was chosen. */
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
                 cg_sup_notice(
                         ss,
@@ -210,8 +193,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
                 cg_sup_host_send(ss->host, &out,
                                  json_pack("{s:s, s:o}", "id", ss->id, "info", cg_sup_session_info(ss)));
                 cg_sup_limits_opened(ss);
-                notice_home(ss);
-                notice_tier(ss);
+                notice_sandbox(ss);
         } else {
                 send_done(ss->host, ss, request);
         }
@@ -290,15 +272,14 @@ static int start_kernel(struct session *ss, struct cg_err *err)
 
 static void start_again(struct session *ss)
 {
-        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
         struct stat st;
         struct cg_err err;
         int r;
 
         ss->warming = false; /* no reply of the old kernel comes any more */
         cg_sup_broker_detach(ss->sup, ss->number, true);
-        r = stat(workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", workspace)
-                                     : check_workspace(ss, &st, &err);
+        r = stat(ss->workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", ss->workspace)
+                                         : check_workspace(ss, &st, &err);
         if (r < 0 || start_kernel(ss, &err) < 0)
                 kernel_failed(ss, &err);
 }
@@ -373,9 +354,8 @@ static void on_start_timeout(uv_timer_t *t)
 
 static void arm_start_timer(struct session *ss, int64_t timeout_ms)
 {
-        uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->start_timer, on_start_timeout,
-                       (uint64_t)(timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS), 0);
+        cg_sup_timer_start(&ss->start_timer, on_start_timeout,
+                           (uint64_t)(timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS));
 }
 
 static void handle_reset(struct session *ss, struct cg_msg *m)
@@ -468,35 +448,43 @@ static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
         cg_sup_kernel_send(ss->kernel, &out, NULL);
 }
 
-/* Requests that any host of the session may make. false: @m is another one. */
-static bool handle_common(struct session *ss, struct member *mb, struct cg_msg *m)
+void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m)
 {
+        struct member *mb = cg_sup_member(ss, h);
         uint64_t id = CELL_ID(mb ? mb->slot : 0, CELL_NUMBER(m->id));
+        struct cg_err err;
 
+        /* Requests that any host of the session may make. */
         switch (m->type) {
         case CG_HOST_EXECUTE:
                 cg_sup_cells_execute(ss, id, m);
-                return true;
+                return;
         case CG_HOST_REQUEST:
                 cg_sup_cells_request(ss, id, m);
-                return true;
+                return;
         case CG_HOST_CANCEL:
                 cg_sup_cells_cancel(ss, id, m->id == 0);
-                return true;
+                return;
         case CG_HOST_INPUT_REPLY:
                 handle_input(ss, id, m);
-                return true;
+                return;
         case CG_HOST_CREDIT:
                 cg_sup_credit(ss, mb, m->id);
-                return true;
+                return;
         default:
-                return false;
+                break;
         }
-}
-
-/* Requests that only the host that opened the session may make. */
-static void handle_of_opener(struct session *ss, struct cg_msg *m)
-{
+        if (mb) {
+                if (m->type == CG_HOST_SESSION_END) {
+                        send_done(h, ss, m->id);
+                        cg_sup_detach(ss, mb, NULL);
+                } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION) {
+                        cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
+                        cg_sup_host_failed(h, ss->number, m->id, &err);
+                }
+                return;
+        }
+        /* Requests that only the host that opened the session may make. */
         switch (m->type) {
         case CG_HOST_DECISION:
                 handle_decision(ss, m);
@@ -516,24 +504,6 @@ static void handle_of_opener(struct session *ss, struct cg_msg *m)
                 break;
         default:
                 break;
-        }
-}
-
-void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m)
-{
-        struct member *mb = cg_sup_member(ss, h);
-        struct cg_err err;
-
-        if (handle_common(ss, mb, m))
-                return;
-        if (!mb) {
-                handle_of_opener(ss, m);
-        } else if (m->type == CG_HOST_SESSION_END) {
-                send_done(h, ss, m->id);
-                cg_sup_detach(ss, mb, NULL);
-        } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION) {
-                cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
-                cg_sup_host_failed(h, ss->number, m->id, &err);
         }
 }
 
@@ -609,30 +579,6 @@ struct session *cg_sup_session_find(struct sup *s, const struct host *h, uint64_
         return ss && ss->number == number && (ss->host == h || cg_sup_member(ss, h)) ? ss : NULL;
 }
 
-/* Gives it a number, an id and a folder. */
-static int make_identity(struct session *ss, struct cg_err *err)
-{
-        struct sup *s = ss->sup;
-        char lib[160];
-
-        if (s->n_sessions >= CG_MAX_SESSIONS - 1)
-                return cg_fail(err, CG_E_LIMIT, "%zu sessions are open, no more are possible", s->n_sessions);
-        do
-                ss->number = ++s->next_session;
-        while (s->sessions[ss->number % CG_MAX_SESSIONS]);
-
-        if (cg_random_hex(ss->id, 16, err) < 0)
-                return -1;
-        if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
-                ss->dir = NULL;
-                return cg_fail(err, CG_E_NOMEM, "session");
-        }
-        snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
-        if (mkdir(ss->dir, 0700) < 0 || mkdir(lib, 0755) < 0)
-                return cg_fail_errno(err, "cannot make %s", lib);
-        return 0;
-}
-
 static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 {
         json_t *list = json_object_get(o, key), *v;
@@ -647,19 +593,19 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
 static int check_options(struct session *ss, struct cg_err *err)
 {
-        const char *workspace, *dir, *front, *tier;
+        const char *dir, *front, *tier;
         const json_t *settings = json_object_get(ss->options, "settings");
         struct cg_tier_choice choice;
         struct stat st;
 
-        if (cg_json_str(ss->options, "workspace", NULL, &workspace, err) < 0)
+        if (cg_json_str(ss->options, "workspace", NULL, &ss->workspace, err) < 0)
                 return -1;
-        if (!workspace || workspace[0] != '/')
+        if (!ss->workspace || ss->workspace[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"workspace\" must be an absolute path");
-        if (stat(workspace, &st) < 0)
-                return cg_fail_errno(err, "workspace %s", workspace);
+        if (stat(ss->workspace, &st) < 0)
+                return cg_fail_errno(err, "workspace %s", ss->workspace);
         if (!S_ISDIR(st.st_mode))
-                return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
+                return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", ss->workspace);
         if (check_workspace(ss, &st, err) < 0)
                 return -1;
         /* A host that takes over a spare asks for the same settings. */
@@ -689,6 +635,7 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
                                     struct cg_err *err)
 {
         struct session *ss = calloc(1, sizeof(*ss));
+        char lib[160];
 
         if (!ss) {
                 cg_fail(err, CG_E_NOMEM, "session");
@@ -700,10 +647,30 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
         ss->guards = json_object();
-        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || make_identity(ss, err) < 0) {
-                release(ss);
-                return NULL;
+        if (!ss->servers || !ss->guards || check_options(ss, err) < 0)
+                goto fail;
+
+        /* Its number, id and folder. */
+        if (s->n_sessions >= CG_MAX_SESSIONS - 1) {
+                cg_fail(err, CG_E_LIMIT, "%zu sessions are open, no more are possible", s->n_sessions);
+                goto fail;
         }
+        do
+                ss->number = ++s->next_session;
+        while (s->sessions[ss->number % CG_MAX_SESSIONS]);
+        if (cg_random_hex(ss->id, 16, err) < 0)
+                goto fail;
+        if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
+                ss->dir = NULL;
+                cg_fail(err, CG_E_NOMEM, "session");
+                goto fail;
+        }
+        snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
+        if (mkdir(ss->dir, 0700) < 0 || mkdir(lib, 0755) < 0) {
+                cg_fail_errno(err, "cannot make %s", lib);
+                goto fail;
+        }
+
         s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
         s->n_sessions++;
         cg_sup_cells_init(ss);
@@ -716,8 +683,12 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
                 return NULL;
         }
         return ss;
+fail:
+        release(ss);
+        return NULL;
 }
 
+/* Gives a spare to the host that requested it. */
 static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
 {
         struct cg_err err;
@@ -731,21 +702,17 @@ static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t 
                 cg_sup_session_end(ss, NULL);
                 return;
         }
-        if (!ss->opened || ss->warming)
-                return; /* answered when it is ready */
-        answer_start(ss, NULL);
-        cg_sup_spare_plan(ss);
-}
+        if (ss->opened && !ss->warming) {
+                answer_start(ss, NULL);
+                cg_sup_spare_plan(ss);
+        } /* else answered when it is ready */
 
-/*
- * The host gets its answer before the spare's view of the files is checked, which takes as long as
- * the host's next message takes to arrive; no message of a host is read meanwhile. A spare with an
- * outdated view gets another kernel, and cells wait for it.
- */
-static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request)
-{
-        adopt(ss, h, options, request);
-        if (ss->ending || !cg_sup_is_sandboxed(ss) || (ss->view && ss->view == cg_sup_spare_view(ss)))
+        /*
+         * The host gets its answer before the spare's view of the files is checked, which takes as
+         * long as the host's next message takes to arrive; no message of a host is read meanwhile.
+         * A spare with an outdated view gets another kernel, and cells wait for it.
+         */
+        if (!cg_sup_is_sandboxed(ss) || (ss->view && ss->view == cg_sup_spare_view(ss)))
                 return;
         /*
          * Its kernel has been ready once, so the next one's readiness is not the session's first.
@@ -767,7 +734,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         }
         spare = cg_sup_spare_take(h, options);
         if (spare)
-                adopt_and_check(spare, h, options, m->id);
+                adopt(spare, h, options, m->id);
         else if (!session_make(h->sup, h, options, m->id, &err))
                 cg_sup_host_failed(h, 0, m->id, &err);
 }

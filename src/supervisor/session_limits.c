@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/limit_json.h"
+#include "sandbox/settings/settings.h"
 #include "supervisor/denied.h"
 #include "supervisor/kernel.h"
 #include "supervisor/oom.h"
@@ -21,25 +22,18 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/*
- * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow memory is
- * over any such limit.
- */
-static uint64_t default_memory(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        return 0;
-#else
-        return cg_oom_room() / 2 / MIB * MIB;
-#endif
-}
-
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
+        /*
+         * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow memory
+         * is over any such limit.
+         */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         if (!ss->sup->memory_default)
-                ss->sup->memory_default = default_memory();
+                ss->sup->memory_default = cg_oom_room() / 2 / MIB * MIB;
+#endif
 
         ss->limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
@@ -50,12 +44,9 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
         ss->limits.field = (uint64_t)n;
         CG_LIMITS_TABLE(X)
 #undef X
+        if (ss->settings)
+                cg_limits_fill(&ss->limits, &ss->settings->own.limits);
         return 0;
-}
-
-void cg_sup_limits_settings(struct session *ss, const struct cg_sandbox_limits *settings)
-{
-        cg_limits_fill(&ss->limits, settings);
 }
 
 /* Where @limit was set, or would be set by a host that has not. */
@@ -71,11 +62,6 @@ static enum cg_limit_said source_of(const struct session *ss, enum cg_limit limi
         if (!option && cg_limit_get(&ss->limits, limit))
                 return CG_SAID_SETTINGS;
         return json_is_true(json_object_get(ss->options, "cli_hints")) ? CG_SAID_CLI : CG_SAID_API;
-}
-
-static void how_of(const struct session *ss, enum cg_limit limit, char *buf, size_t size)
-{
-        cg_limit_how(limit, source_of(ss, limit), buf, size);
 }
 
 int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err)
@@ -149,9 +135,9 @@ json_t *cg_sup_limits_info(const struct session *ss)
         return cg_limits_json(&l, ss->kernel ? ss->kernel->by : none);
 }
 
-/* Of the cell that runs. @source: as in docs/denials.md. */
-static void report_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by,
-                        const char *what)
+/* Reports a denial of the cell that runs. @source: as in docs/denials.md. */
+static void report(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by,
+                   const char *what)
 {
         struct cg_sandbox_limits l = limits_of(ss);
         json_t *o = cg_limit_denial(&l, limit, source_of(ss, limit), by, what);
@@ -162,9 +148,16 @@ static void report_from(struct session *ss, const char *source, enum cg_limit li
         cg_sup_denied(ss, cg_sup_running_cell(ss), o);
 }
 
-static void report(struct session *ss, enum cg_limit limit, enum cg_limit_by by, const char *what)
+/* Describes why @limit ends something, and how to raise it. */
+static void describe(const struct session *ss, enum cg_limit limit, enum cg_limit_by by, char *buf,
+                     size_t size)
 {
-        report_from(ss, "sandbox", limit, by, what);
+        struct cg_sandbox_limits l = limits_of(ss);
+        char why[128], how[64];
+
+        cg_limit_why(&l, limit, by, why, sizeof(why));
+        cg_limit_how(limit, source_of(ss, limit), how, sizeof(how));
+        snprintf(buf, size, "%s; %s", why, how);
 }
 
 /* ------------------------------------------------------------------ what a group counts */
@@ -229,69 +222,42 @@ void cg_sup_limits_counted(struct kernel *k, const json_t *o)
         k->counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
 }
 
-/* Reports what happened to other processes than the main one since the last report. */
-static void report_counts(struct session *ss, struct kernel *k)
-{
-        unsigned long long killed = k->counts.oom_kills - k->reported.oom_kills,
-                           denied = k->counts.forks_denied - k->reported.forks_denied;
-        char what[100];
-
-        if (killed) {
-                snprintf(what, sizeof(what), "%llu process%s ended", killed,
-                         killed == 1 ? " was" : "es were");
-                report(ss, CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
-        }
-        if (denied) {
-                snprintf(what, sizeof(what), "%llu more %s refused", denied, denied == 1 ? "was" : "were");
-                report(ss, CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
-        }
-        k->reported = k->counts;
-}
-
 /* ------------------------------------------------------------------ the end of a kernel */
-
-/* Which limit it ran into; CG_LIMITS: none. */
-static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss,
-                                  const struct cg_sandbox_status *st)
-{
-        if (k->memory_exceeded)
-                return CG_LIMIT_MEMORY;
-        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
-                return CG_LIMIT_CPU_TIME;
-        if (st->signal == SIGXFSZ && ss->limits.file_bytes)
-                return CG_LIMIT_FILE_SIZE;
-        /* Without a status from init, init was killed as well. */
-        if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
-                return CG_LIMIT_MEMORY;
-        return CG_LIMITS;
-}
 
 bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size)
 {
         struct session *ss = k->session;
-        enum cg_limit limit = ss ? limit_of_end(k, ss, st) : CG_LIMITS;
-        char why[128], how[64];
+        char memory[128], processes[64];
         struct cg_sandbox_limits l;
+        enum cg_limit limit;
 
         if (k->in_group && !k->has_counts) /* the zygote has ended, and its groups are nobody's */
                 cg_cgroup_tidy(NULL);
-        if (limit == CG_LIMITS)
+        if (!ss)
                 return false;
         l = limits_of(ss);
         if (k->memory_exceeded) { /* no limit of its own was reached */
-                cg_limit_where(CG_LIMIT_MEMORY, source_of(ss, CG_LIMIT_MEMORY), why, sizeof(why));
-                cg_limit_where(CG_LIMIT_PROCESSES, source_of(ss, CG_LIMIT_PROCESSES), how, sizeof(how));
+                cg_limit_where(CG_LIMIT_MEMORY, source_of(ss, CG_LIMIT_MEMORY), memory, sizeof(memory));
+                cg_limit_where(CG_LIMIT_PROCESSES, source_of(ss, CG_LIMIT_PROCESSES), processes,
+                               sizeof(processes));
                 snprintf(
                         buf, size,
                         "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
                         "MiB each: use less, or lower %s or %s",
-                        cg_limit_figure(&l, CG_LIMIT_MEMORY), why, how);
+                        cg_limit_figure(&l, CG_LIMIT_MEMORY), memory, processes);
                 return true;
         }
-        cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
-        how_of(ss, limit, how, sizeof(how));
-        snprintf(buf, size, "%s; %s", why, how);
-        report(ss, limit, k->by[limit], "the kernel was ended");
+        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
+                limit = CG_LIMIT_CPU_TIME;
+        else if (st->signal == SIGXFSZ && ss->limits.file_bytes)
+                limit = CG_LIMIT_FILE_SIZE;
+        /* Without a status from init, init was killed as well. */
+        else if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
+                limit = CG_LIMIT_MEMORY;
+        else
+                return false;
+        describe(ss, limit, k->by[limit], buf, size);
+        report(ss, "sandbox", limit, k->by[limit], "the kernel was ended");
         return true;
 }
 
@@ -331,24 +297,31 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
                            const char *reply, size_t len)
 {
         struct kernel *k = ss->kernel;
-        struct cg_limit_counts before = k->reported;
+        unsigned long long killed = 0, denied = 0;
         enum cg_limit limit;
+        char what[100];
 
+        /* What happened to other processes than the main one since the last report. */
         if (k->in_group) {
                 cg_cgroup_read(&k->files, &k->counts);
-                report_counts(ss, k);
+                killed = k->counts.oom_kills - k->reported.oom_kills;
+                denied = k->counts.forks_denied - k->reported.forks_denied;
+                k->reported = k->counts;
         }
-        limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
-        if (limit == CG_LIMITS ||
-            (limit == CG_LIMIT_PROCESSES && k->reported.forks_denied != before.forks_denied))
-                return;
-        report_from(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
-}
+        if (killed) {
+                snprintf(what, sizeof(what), "%llu process%s ended", killed,
+                         killed == 1 ? " was" : "es were");
+                report(ss, "sandbox", CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
+        }
+        if (denied) {
+                snprintf(what, sizeof(what), "%llu more %s refused", denied, denied == 1 ? "was" : "were");
+                report(ss, "sandbox", CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
+        }
 
-static bool is_output(uint16_t type)
-{
-        return type == CG_KERNEL_STREAM || type == CG_KERNEL_DISPLAY_DATA ||
-               type == CG_KERNEL_UPDATE_DISPLAY_DATA || type == CG_KERNEL_EXECUTE_RESULT;
+        limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
+        if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && denied))
+                return;
+        report(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
 }
 
 bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
@@ -357,7 +330,8 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
         bool over;
         size_t len;
 
-        if (!max || !is_output(m->type))
+        if (!max || (m->type != CG_KERNEL_STREAM && m->type != CG_KERNEL_DISPLAY_DATA &&
+                     m->type != CG_KERNEL_UPDATE_DISPLAY_DATA && m->type != CG_KERNEL_EXECUTE_RESULT))
                 return true;
         sum = cg_sup_cell_output(ss, m->id);
         if (!sum)
@@ -368,7 +342,7 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
                 *sum += len;
         }
         if (*sum > max && !over)
-                report(ss, CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
+                report(ss, "sandbox", CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
         return *sum <= max;
 }
 
@@ -377,13 +351,10 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
 static void on_wall(uv_timer_t *t)
 {
         struct session *ss = t->data;
-        struct cg_sandbox_limits l = limits_of(ss);
-        char why[128], how[64], text[300];
+        char text[300];
 
-        cg_limit_why(&l, CG_LIMIT_WALL_TIME, CG_BY_TIMER, why, sizeof(why));
-        how_of(ss, CG_LIMIT_WALL_TIME, how, sizeof(how));
-        snprintf(text, sizeof(text), "%s; %s", why, how);
-        report(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
+        describe(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, text, sizeof(text));
+        report(ss, "sandbox", CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
         ss->sup->session_ops->end(ss, text);
 }
 
@@ -392,6 +363,5 @@ void cg_sup_limits_opened(struct session *ss)
         if (!ss->limits.wall_seconds || ss->wall_runs)
                 return;
         ss->wall_runs = true;
-        uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->wall, on_wall, ss->limits.wall_seconds * 1000, 0);
+        cg_sup_timer_start(&ss->wall, on_wall, ss->limits.wall_seconds * 1000);
 }

@@ -12,11 +12,9 @@
 struct kernel;
 struct session;
 
-/* Reads the session's options. */
+/* Reads the limits of the session's options, and those of its settings that the options lack. */
 int cg_sup_limits_check(struct session *ss, struct cg_err *err);
-/* Adds the limits of its settings, where the options have none. */
-void cg_sup_limits_settings(struct session *ss, const struct cg_sandbox_limits *settings);
-/* CG_E_INVAL: a limit is so small that no kernel would start. After cg_sup_limits_settings(). */
+/* CG_E_INVAL: a limit is so small that no kernel would start. */
 int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err);
 /* "; a limit may be too small...", of those that the host has set; "" where there is none. */
 void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t size);

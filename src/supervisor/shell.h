@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 #include "base/wire.h"
 
@@ -12,7 +13,7 @@ struct session;
 
 /* A cell or a request, from the host's message to its result. */
 struct cell {
-        struct cell *next;
+        TAILQ_ENTRY(cell) entry;
         uint64_t id;         /* on the kernel wire: see CELL_SLOT */
         char request[32];    /* type of a request; "" for a cell */
         int64_t timeout_ms;  /* 0: none */
@@ -23,6 +24,8 @@ struct cell {
         size_t n_frames;
         struct cg_frame *frames[]; /* code and extra, or content and buffers */
 };
+
+TAILQ_HEAD(cell_queue, cell);
 
 /* Which host of the session a number on the kernel wire belongs to, and its number there. */
 #define CELL_SLOT(id)         ((uint16_t)((id) >> 48))
@@ -37,7 +40,7 @@ struct shell {
         struct shell *next;
         struct session *ss;
         char subshell[64]; /* "" the main shell */
-        struct cell *queue, **queue_tail;
+        struct cell_queue queue;
         struct cell *running;
         enum stop_reason stop;
         unsigned interrupts; /* sent for the running cell */

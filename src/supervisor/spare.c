@@ -57,85 +57,48 @@ struct spares {
         unsigned int deaths; /* spares in a row that ended by themselves */
 };
 
-static const char *workspace_of(const json_t *options)
-{
-        return json_string_value(json_object_get(options, "workspace")) ?: "";
-}
-
-/* Whether the workspace that the spare's sandbox shows has not been replaced by another folder. */
-static bool same_workspace(const struct spare *sp)
-{
-        struct stat held, named;
-
-        return fstat(sp->workspace, &held) == 0 && held.st_nlink > 0 &&
-               stat(workspace_of(sp->session->options), &named) == 0 && held.st_dev == named.st_dev &&
-               held.st_ino == named.st_ino;
-}
-
-static int add_hides(struct cg_sandbox *plan, const json_t *options, struct cg_err *err)
-{
-        json_t *list = json_object_get(options, "hide"), *v;
-        int r = 0;
-        size_t i;
-
-        json_array_foreach(list, i, v)
-        {
-                if (r == 0)
-                        r = cg_sandbox_add_hide(plan, json_string_value(v), err);
-        }
-        return r;
-}
-
-/* Files that are masked in a kernel: part of the view, since one may be replaced. */
-static json_t *masked_files(const struct cg_settings *s)
-{
-        json_t *list = json_array();
-
-        for (size_t i = 0; i < s->creds.n_files; i++)
-                if (s->creds.files[i].mode == CG_CRED_MASK)
-                        json_array_append_new(list, json_pack("{s:s}", "path", s->creds.files[i].what));
-        return list;
-}
-
 uint64_t cg_sup_spare_view(const struct session *ss)
 {
-        const char *workspace = workspace_of(ss->options), *tier = cg_sup_tier(ss);
-        cg_auto_json json_t *guards = cg_sup_guards(ss->sup);
+        const char *tier = cg_sup_tier(ss);
+        const json_t *hides = json_object_get(ss->options, "hide"), *path;
+        cg_auto_json json_t *guards = cg_sup_guards(ss->sup), *masked = json_array();
         const struct cg_settings *s = ss->settings;
-        cg_auto_json json_t *masked = s ? masked_files(s) : NULL;
         struct cg_sandbox *plan = NULL;
         /* Certainly the full tier, which needs no search for protected names. */
         bool full = !tier || strcmp(tier, "full") == 0;
         uint64_t print = 0;
         struct cg_err err;
+        size_t i;
         int r = cg_sandbox_new(&plan, &err);
 
+        /* Masked files are part of the view, since one may be replaced. */
+        for (i = 0; s && i < s->creds.n_files; i++)
+                if (s->creds.files[i].mode == CG_CRED_MASK)
+                        json_array_append_new(masked, json_pack("{s:s}", "path", s->creds.files[i].what));
         if (r == 0 && s)
-                r = cg_session_view(plan, s, masked, workspace, cg_sup_home(), guards, full, &err);
+                r = cg_session_view(plan, s, masked, ss->workspace, cg_sup_home(), guards, full, &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, workspace, cg_sup_home(), guards, full, &err);
-        if (r == 0)
-                r = add_hides(plan, ss->options, &err);
+                r = cg_session_view_default(plan, ss->workspace, cg_sup_home(), guards, full, &err);
+        json_array_foreach((json_t *)(uintptr_t)hides, i, path)
+        {
+                if (r == 0)
+                        r = cg_sandbox_add_hide(plan, json_string_value(path), &err);
+        }
         if (r == 0)
                 print = cg_session_view_print(plan);
         cg_sandbox_free(plan);
         return print;
 }
 
-/* @options without the time limits, which do not change the kernel. */
-static json_t *comparable(const json_t *options)
-{
-        json_t *o = json_deep_copy(options);
-
-        json_object_del(o, "timeout_ms");
-        json_object_del(o, "approval_timeout_ms");
-        return o;
-}
-
+/* Time limits do not change the kernel. */
 static bool same_options(const json_t *a, const json_t *b)
 {
-        cg_auto_json json_t *x = comparable(a), *y = comparable(b);
+        cg_auto_json json_t *x = json_copy((json_t *)(uintptr_t)a), *y = json_copy((json_t *)(uintptr_t)b);
 
+        json_object_del(x, "timeout_ms");
+        json_object_del(x, "approval_timeout_ms");
+        json_object_del(y, "timeout_ms");
+        json_object_del(y, "approval_timeout_ms");
         return json_equal(x, y);
 }
 
@@ -173,7 +136,7 @@ static void drop(struct sup *s, struct spare *sp)
         s->session_ops->end(take(s, sp), NULL);
 }
 
-static void drop_all(struct sup *s)
+void cg_sup_spares_stop(struct sup *s)
 {
         while (s->spares->n)
                 drop(s, s->spares->list);
@@ -182,50 +145,29 @@ static void drop_all(struct sup *s)
         s->spares->host = NULL;
 }
 
-/* The oldest come first. */
-static void drop_others(struct sup *s, const json_t *options, size_t keep)
+static void on_timer(uv_timer_t *t)
 {
-        size_t others = s->spares->n - count(s, options);
-
-        for (size_t i = 0; i < s->spares->n && others > keep;) {
-                if (same_options(s->spares->list[i].session->options, options)) {
-                        i++;
-                } else {
-                        drop(s, &s->spares->list[i]);
-                        others--;
-                }
-        }
-}
-
-static void start(struct sup *s, json_t *options)
-{
+        struct sup *s = t->data;
+        json_t *options = s->spares->options;
         struct spare *sp = &s->spares->list[s->spares->n];
         struct cg_err err;
 
-        sp->workspace = open(workspace_of(options), O_PATH | O_CLOEXEC | O_DIRECTORY);
+        if (!options || s->spares->n >= CG_MAX_SPARES || s->stopping || count(s, options) >= s->want_spares)
+                return;
+        sp->workspace = open(json_string_value(json_object_get(options, "workspace")),
+                             O_PATH | O_CLOEXEC | O_DIRECTORY);
         sp->session = s->session_ops->make(s, NULL, options, 0, &err);
         if (sp->session) {
                 s->spares->n++;
         } else {
                 cg_log(&s->log, CG_LOG_WARN, "no spare: %s", err.msg);
-                if (sp->workspace >= 0)
-                        close(sp->workspace);
+                cg_closep_(&sp->workspace);
         }
-}
-
-static void on_timer(uv_timer_t *t)
-{
-        struct sup *s = t->data;
-
-        if (s->spares->options && s->spares->n < CG_MAX_SPARES && !s->stopping &&
-            count(s, s->spares->options) < s->want_spares)
-                start(s, s->spares->options);
 }
 
 static void arm(struct sup *s)
 {
-        uv_update_time(&s->loop);
-        uv_timer_start(&s->spares->timer, on_timer, (uint64_t)DELAY_MS << s->spares->deaths, 0);
+        cg_sup_timer_start(&s->spares->timer, on_timer, (uint64_t)DELAY_MS << s->spares->deaths);
 }
 
 int cg_sup_spares_start(struct sup *s, struct cg_err *err)
@@ -238,14 +180,10 @@ int cg_sup_spares_start(struct sup *s, struct cg_err *err)
         return 0;
 }
 
-void cg_sup_spares_stop(struct sup *s)
-{
-        drop_all(s);
-}
-
 struct session *cg_sup_spare_take(struct host *h, const json_t *options)
 {
         struct sup *s = h->sup;
+        struct stat held, named;
 
         if (s->private_mode && s->spares->host != h)
                 return NULL;
@@ -256,7 +194,10 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options)
                     !same_options(sp->session->options, options))
                         continue;
                 s->spares->deaths = 0;
-                if (same_workspace(sp))
+                /* The workspace that its sandbox shows has not been replaced by another folder. */
+                if (fstat(sp->workspace, &held) == 0 && held.st_nlink > 0 &&
+                    stat(sp->session->workspace, &named) == 0 && held.st_dev == named.st_dev &&
+                    held.st_ino == named.st_ino)
                         return take(s, sp);
                 drop(s, sp);
                 return NULL;
@@ -267,14 +208,24 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options)
 void cg_sup_spare_plan(struct session *ss)
 {
         struct sup *s = ss->sup;
+        size_t others, keep = s->private_mode ? 0 : MAX_OTHERS;
 
         if (!s->want_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
                 return; /* the host could replace these folders */
         if (ss->settings && cg_doors_on_host(ss->settings))
                 return; /* two kernels cannot listen at the same ports of this machine */
         if (s->private_mode && s->spares->host != ss->host)
-                drop_all(s);
-        drop_others(s, ss->options, s->private_mode ? 0 : MAX_OTHERS);
+                cg_sup_spares_stop(s);
+        /* Those for other options; the oldest come first. */
+        others = s->spares->n - count(s, ss->options);
+        for (size_t i = 0; i < s->spares->n && others > keep;) {
+                if (same_options(s->spares->list[i].session->options, ss->options)) {
+                        i++;
+                } else {
+                        drop(s, &s->spares->list[i]);
+                        others--;
+                }
+        }
         json_decref(s->spares->options);
         s->spares->options = json_deep_copy(ss->options);
         s->spares->host = ss->host;
@@ -288,7 +239,7 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
         if (s->spares->host != h)
                 return;
         if (s->private_mode)
-                drop_all(s);
+                cg_sup_spares_stop(s);
         s->spares->host = NULL;
 }
 

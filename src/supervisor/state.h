@@ -28,6 +28,7 @@ struct session {
         char id[33];
         char *dir; /* DIR/sNUMBER, with lib/ */
         json_t *options;
+        const char *workspace;        /* of the options */
         struct cg_settings *settings; /* "settings" of the options; NULL: none */
         int64_t approval_timeout_ms, start_timeout_ms;
         json_t *servers; /* definitions, kept for a tool server that is started again */
@@ -50,8 +51,8 @@ struct session {
         unsigned lost_starts;
         int64_t kernel_started_ms;
 
-        struct shell main;      /* the first of the list of shells */
-        struct cell *unordered; /* requests that run beside cells */
+        struct shell main;           /* the first of the list of shells */
+        struct cell_queue unordered; /* requests that run beside cells */
         size_t n_queue;
         uint64_t input_cell;    /* cell whose input() waits for the host; 0 none */
         int64_t input_question; /* the kernel's number of it */

@@ -30,10 +30,27 @@ int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         }
         w->active = true;
-        r = uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
-        if (r < 0)
-                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
         return 0;
+}
+
+static void on_watch_closed(uv_handle_t *h)
+{
+        struct watch *w = h->data;
+
+        close(w->fd);
+        w->fd = -1;
+        w->on_closed(w);
+}
+
+bool cg_sup_watch_close(struct watch *w, watch_cb on_closed)
+{
+        if (!w->active)
+                return false;
+        w->active = false;
+        w->on_closed = on_closed;
+        uv_close((uv_handle_t *)&w->poll, on_watch_closed);
+        return true;
 }
 
 void cg_sup_stop(struct sup *s, const char *why)
@@ -44,6 +61,12 @@ void cg_sup_stop(struct sup *s, const char *why)
         cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
         s->on_stop(s, why);
         uv_stop(&s->loop);
+}
+
+void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms)
+{
+        uv_update_time(t->loop);
+        uv_timer_start(t, cb, ms, 0);
 }
 
 /*

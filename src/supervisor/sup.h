@@ -31,6 +31,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <uv.h>
 #include "base/err.h"
@@ -49,7 +50,7 @@ typedef void (*watch_cb)(struct watch *w);
 
 struct watch {
         uv_poll_t poll;
-        watch_cb cb;
+        watch_cb cb, on_closed;
         void *data;
         int fd; /* owned: closed with the watch */
         bool active;
@@ -87,13 +88,13 @@ struct sup {
         struct spares *spares;
 
         struct watch host_listener, lifeline_listener;
-        struct hostlink *links;   /* connections of the host wire */
-        size_t n_unauthenticated; /* of them, those that no HELLO has bound to a lifeline yet */
+        LIST_HEAD(host_links, hostlink) links; /* connections of the host wire */
+        size_t n_unauthenticated;              /* of them, those that no HELLO has bound to a lifeline yet */
         /*
          * Ends a supervisor without hosts: a private one at its start, a lingering one at any time.
          */
         uv_timer_t no_host;
-        struct host *hosts;
+        LIST_HEAD(host_list, host) hosts;
         uint64_t next_host, next_session, next_approval, next_kernel, next_request;
 
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
@@ -111,8 +112,15 @@ struct sup {
 
 /* Calls @cb whenever @fd (takes) is readable. */
 int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err);
+/*
+ * Closes a watch; @on_closed runs later from the loop. false: it is not active, and @on_closed will
+ * not run.
+ */
+bool cg_sup_watch_close(struct watch *w, watch_cb on_closed);
 /* Ends all sessions and the event loop. */
 void cg_sup_stop(struct sup *s, const char *why);
+/* Starts a timer that counts from now, not from the start of the loop's iteration. */
+void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms);
 /* The user's home folder: $HOME, else that of the user database; NULL: none. */
 const char *cg_sup_home(void);
 /*

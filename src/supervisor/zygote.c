@@ -61,20 +61,6 @@ const char *cg_sup_zygote_ipython(const struct sup *s)
         return s->zygote->ipython;
 }
 
-static void flush_waiting(struct sup *s)
-{
-        struct kernel *list = s->zygote->waiting;
-
-        s->zygote->waiting = NULL;
-        while (list) {
-                struct kernel *k = list;
-
-                list = k->next_waiting;
-                k->next_waiting = NULL;
-                s->zygote_ops->spawn(k);
-        }
-}
-
 static void fail_waiting(struct sup *s, const struct cg_err *err)
 {
         while (s->zygote->waiting) {
@@ -119,17 +105,6 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         s->zygote_ops->failed(k, &err);
 }
 
-/* The final counters of a kernel's control group. */
-static void handle_counts(struct sup *s, json_t *o)
-{
-        struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(o, "ended")));
-
-        if (!k)
-                return;
-        cg_sup_limits_counted(k, o);
-        s->zygote_ops->counted(k);
-}
-
 static void handle_ready(struct sup *s, json_t *o)
 {
         struct zygote *z = s->zygote;
@@ -141,7 +116,13 @@ static void handle_ready(struct sup *s, json_t *o)
         z->ready = true;
         cg_log(&s->log, CG_LOG_INFO, "zygote ready after %lld ms: Python %s, IPython %s",
                (long long)(cg_now_ms() - z->started_ms), z->python, z->ipython);
-        flush_waiting(s);
+        while (z->waiting) {
+                struct kernel *k = z->waiting;
+
+                z->waiting = k->next_waiting;
+                k->next_waiting = NULL;
+                s->zygote_ops->spawn(k);
+        }
 }
 
 /*
@@ -167,6 +148,7 @@ static void on_control(struct watch *w)
         int fds[CG_MAX_FDS];
         size_t n_fds = CG_MAX_FDS;
         cg_auto_json json_t *o = NULL;
+        struct kernel *k;
         struct cg_err err;
         ssize_t n = cg_recv_fds(w->fd, text, sizeof(text), fds, &n_fds, &err);
 
@@ -183,14 +165,19 @@ static void on_control(struct watch *w)
                         close(fds[i]);
                 return;
         }
-        if (json_object_get(o, "ended"))
-                handle_counts(s, o);
-        else if (json_is_true(json_object_get(o, "ready")))
+        if (json_object_get(o, "ended")) { /* the final counters of a kernel's control group */
+                k = cg_sup_kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(o, "ended")));
+                if (!k)
+                        return;
+                cg_sup_limits_counted(k, o);
+                s->zygote_ops->counted(k);
+        } else if (json_is_true(json_object_get(o, "ready"))) {
                 handle_ready(s, o);
-        else if (json_is_false(json_object_get(o, "ready")))
+        } else if (json_is_false(json_object_get(o, "ready"))) {
                 handle_not_ready(s, o);
-        else
+        } else {
                 handle_reply(s, o, fds, n_fds);
+        }
 }
 
 static void start_for_waiting(struct sup *s)
@@ -211,39 +198,19 @@ static void start_for_waiting(struct sup *s)
         }
 }
 
-static void on_watch_closed(uv_handle_t *h)
+static void on_watch_closed(struct watch *w)
 {
-        struct watch *w = h->data;
         struct sup *s = w->data;
 
-        close(w->fd);
-        w->fd = -1;
         if (--s->zygote->closing == 0 && s->zygote->waiting && !s->stopping)
                 start_for_waiting(s);
 }
 
-static void close_watch(struct zygote *z, struct watch *w)
+static void close_watches(struct zygote *z)
 {
-        if (!w->active)
-                return;
-        w->active = false;
-        z->closing++;
-        uv_close((uv_handle_t *)&w->poll, on_watch_closed);
-}
-
-/*
- * Kernels that were requested or starting end with it: their sessions request new ones from the
- * next zygote. The kernels are new ones: what the old zygote made of its last request may still
- * hold the old ones' sockets.
- */
-static void requeue_starting(struct sup *s)
-{
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
-
-                if (k && k->state != K_WAITING && !cg_sup_kernel_was_ready(k))
-                        s->kernel_ops->start_lost(s->sessions[i]);
-        }
+        z->up = z->ready = false;
+        z->closing += cg_sup_watch_close(&z->control, on_watch_closed);
+        z->closing += cg_sup_watch_close(&z->pid, on_watch_closed);
 }
 
 static void on_zygote_end(struct watch *w)
@@ -258,15 +225,23 @@ static void on_zygote_end(struct watch *w)
         cg_proc_describe(status, how, sizeof(how));
         z->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
         s->children[CG_CHILD_ZYGOTE] = 0;
-        z->up = z->ready = false;
-        close_watch(z, &z->control);
-        close_watch(z, &z->pid);
+        close_watches(z);
         if (s->stopping)
                 return;
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
         cg_log(&s->log, z->reported_failure ? CG_LOG_INFO : CG_LOG_ERROR, "the zygote ended (%s)", how);
         z->reported_failure = false;
-        requeue_starting(s);
+        /*
+         * Kernels that were requested or starting end with it: their sessions request new ones from
+         * the next zygote. The kernels are new ones: what the old zygote made of its last request
+         * may still hold the old ones' sockets.
+         */
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
+
+                if (k && k->state != K_WAITING && !cg_sup_kernel_was_ready(k))
+                        s->kernel_ops->start_lost(s->sessions[i]);
+        }
 }
 
 int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
@@ -329,9 +304,7 @@ void cg_sup_zygote_stop(struct sup *s)
                 z->proc = CG_PROC_NONE;
                 s->children[CG_CHILD_ZYGOTE] = 0;
         }
-        z->up = z->ready = false;
-        close_watch(z, &z->control);
-        close_watch(z, &z->pid);
+        close_watches(z);
         free(z->python);
         free(z->ipython);
         z->python = z->ipython = NULL;
