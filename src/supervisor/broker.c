@@ -28,12 +28,12 @@
 
 #define QUICK_MS  10000
 #define MAX_QUICK 3
-/* Bytes of arguments that wait for decisions in one session: a person could not judge more. */
+/* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
 #define MAX_ASK_BYTES (64u << 20)
 /*
- * Bytes that the host has not read. Questions do not wait for the window, so that they reach a host
- * that decides at once; a kernel that asks and cancels again and again must not fill the memory of
- * a host that does not read.
+ * Limit of the bytes that the host has not read. Questions do not wait for the window, so that they
+ * reach a host that decides at once; a kernel that asks and cancels in a loop must not fill the
+ * memory of a host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
 
@@ -45,7 +45,6 @@ struct ask {
         uint64_t approval; /* the number the host knows */
         uint64_t ask;      /* the number the tool server knows */
         size_t bytes;
-        int64_t deadline_ms; /* 0: none */
         uv_timer_t timer;
         bool timer_open;
 };
@@ -96,7 +95,7 @@ static void on_ask_timer_closed(uv_handle_t *h)
         free(h->data);
 }
 
-/* Takes it out of the list; its number is never used again. */
+/* Removes the question from the list; its number is never used again. */
 static void ask_remove(struct ask *a)
 {
         struct session *ss = a->session;
@@ -169,7 +168,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 return;
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
-                return; /* of a kernel that was replaced; the tool server has closed the call */
+                return; /* the kernel was replaced, and the tool server has closed the call */
         if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
                 return;
@@ -229,7 +228,7 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
         struct cg_err err, unread;
 
         if (!ss->kernel || ss->kernel->seq != m->id)
-                return; /* about a kernel that has been replaced meanwhile */
+                return; /* the kernel has been replaced */
         if (cg_msg_json(m, &body, &unread) < 0)
                 error = unread.msg;
         else if (json_object_get(body, "error"))
@@ -277,7 +276,7 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         json_t *error, *report, *one;
         const char *name;
 
-        if (!m->id) { /* sent again to a new tool server */
+        if (!m->id) { /* definitions that were sent again, to a new tool server */
                 handle_servers_restored(ss, m);
                 return;
         }
@@ -356,7 +355,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         }
         ss = cg_sup_session_by_number(s, m->session);
         if (!ss)
-                return; /* it has ended; the tool server has not read DETACH yet */
+                return; /* the session has ended; the tool server has not read DETACH yet */
         switch (m->type) {
         case CG_BROKER_ATTACHED:
                 handle_attached(ss, m);
@@ -403,8 +402,7 @@ static void on_broker_link_end(struct cg_zlink *z, const struct cg_err *err)
 static void restart(struct sup *s);
 
 /*
- * The handles in struct broker are used again: a successor starts only when the last of them is
- * closed.
+ * A successor uses the same handles of struct broker: it starts when the last of them is closed.
  */
 static void closed_one(struct sup *s)
 {
@@ -463,7 +461,7 @@ static void restart(struct sup *s)
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);
                 ready = ss->kernel && ss->kernel->state == K_READY;
-                /* Where servers are added again, calls wait in the kernel for that. */
+                /* A kernel whose servers are added again is attached after that; its calls wait. */
                 if ((ready && !json_object_size(all)) || (ss->kernel && ss->kernel->state == K_BOOTING))
                         cg_sup_broker_attach(ss->kernel);
                 cg_sup_notice(
@@ -483,7 +481,7 @@ static void on_broker_end(struct watch *w)
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
         s->children[CG_CHILD_BROKER] = 0;
-        /* of a tool server that was killed with its guard (src/mcp/guard.c) */
+        /* MCP servers, if the tool server was killed with its guard (src/mcp/guard.c). */
         cg_sup_reap_orphans(s, true);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
@@ -526,7 +524,7 @@ int cg_sup_broker_start(struct sup *s, struct cg_err *err)
         s->children[CG_CHILD_BROKER] = b->proc.pid;
         if (cg_sup_watch_start(s, &b->pid, b->proc.pidfd, on_broker_end, s, err) < 0)
                 return -1;
-        /* Bounded by the calls and sessions themselves; both ends are ours. */
+        /* No limit: calls and sessions are bounded, and the tool server is trusted. */
         if (cg_zlink_take(&b->link, &s->loop, cg_steal_fd(&ours), &cg_wire_broker, CG_ROLE_TOOLSERVER,
                           SIZE_MAX, on_broker_message, on_broker_link_end, s, err) < 0)
                 return -1;

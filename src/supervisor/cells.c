@@ -27,11 +27,11 @@
 #define GRACE_MS       2000
 #define GRACE_ATTEMPTS 2
 /*
- * How often that time starts again because the host did not read: the cell's reply may be behind
- * output that waits for the host.
+ * How often that time starts again because the host did not read: output that waits for the host
+ * may precede the cell's reply.
  */
 #define MAX_GRACE_RESTARTS 30
-/* A request's own running time, where the host names none. */
+/* Running time of a request without a limit of the host's. */
 #define DEFAULT_REQUEST_MS 10000
 #define MAX_SHELLS         33
 #define MAX_UNORDERED      16
@@ -39,7 +39,7 @@
 enum request_kind {
         REQUEST_ORDERED = 1,
         REQUEST_UNORDERED = 2,
-        REQUEST_OFFERED = 4, /* may be "offered" as well: then it is not queued */
+        REQUEST_OFFERED = 4, /* may be offered, and is not queued then */
 };
 
 static const struct {
@@ -119,7 +119,7 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
         cg_sup_event(ss, &out, body, reply);
 }
 
-/* The reply in place of the kernel's. */
+/* Sends a REPLY in place of the kernel's. */
 static void send_no_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
 {
         struct cg_out out = { .type = CG_HOST_REPLY, .id = c->id, .has_raw = true };
@@ -136,7 +136,7 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
                              json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(text)));
 }
 
-/* @count: the number of a cell that ran; 0 for one that did not. */
+/* @count: execution_count of a cell that ran; 0 for one that did not. */
 static void end_without_reply(struct session *ss, const struct cell *c, const char *status, int64_t count,
                               const char *text)
 {
@@ -191,8 +191,8 @@ void cg_sup_cells_release(struct session *ss)
 }
 
 /*
- * The shell with that name. Shells live as long as the session; an idle one takes another name when
- * there are too many.
+ * Returns the shell with that name. Shells live as long as the session; an idle one takes another
+ * name when there are too many.
  */
 static struct shell *find_shell(struct session *ss, const char *subshell, struct cg_err *err)
 {
@@ -407,7 +407,7 @@ static void on_unordered_timer(uv_timer_t *t)
                         continue;
                 if (!c->answered)
                         send_no_reply(ss, c, "timeout", "the kernel did not answer in time");
-                c->answered = true; /* stays: the kernel's late reply is not a violation */
+                c->answered = true; /* kept: a late reply is not a violation */
                 c->deadline_ms = INT64_MAX;
         }
         arm_unordered_timer(ss);
@@ -525,11 +525,11 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
                                 continue;
                         }
                         drop_queued(l, c, "its client is gone");
-                        c = TAILQ_FIRST(&l->queue); /* the result may have detached another client */
+                        c = TAILQ_FIRST(&l->queue); /* the result may have detached others */
                 }
                 if (l->running && CELL_SLOT(l->running->id) == slot) {
                         stop_running(l, STOP_GONE);
-                        l->stop = STOP_GONE; /* also where its host had interrupted it already */
+                        l->stop = STOP_GONE; /* also if its host had interrupted it already */
                 }
         }
 }

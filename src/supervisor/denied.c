@@ -17,8 +17,8 @@
 #include "supervisor/state.h"
 
 /*
- * Bytes that the host has not read. Denials do not wait for the window, since those of other
- * sessions come the same way; a kernel that tries again and again must not fill the memory of a
+ * Limit of the bytes that the host has not read. Denials do not wait for the window, since those of
+ * other sessions come the same way; a kernel that tries in a loop must not fill the memory of a
  * host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
@@ -48,7 +48,7 @@ void cg_sup_denied(struct session *ss, uint64_t cell, json_t *denial)
 
 /* ------------------------------------------------------------------ no network */
 
-/* The advice that the reader can follow; NULL: that of cg_access_words(). */
+/* Advice that the user of this front end can follow; NULL: that of cg_access_words(). */
 static const char *network_how(const struct session *ss)
 {
         const char *front = json_string_value(json_object_get(ss->options, "front"));
@@ -63,8 +63,9 @@ static const char *network_how(const struct session *ss)
 }
 
 /*
- * Reported once in a session, since programs try again and again; at the end of the cell, since a
- * traceback that reports the same comes after the attempt. Takes @o.
+ * Stores the report that there is no network (takes @o). It is sent once in a session, since
+ * programs retry, and at the end of the cell, since a traceback that reports the same comes after
+ * the attempt.
  */
 static void no_network(struct session *ss, json_t *o)
 {
@@ -124,7 +125,7 @@ void cg_sup_denied_drain(struct kernel *k)
 
 /* ------------------------------------------------------------------ reports of the kernel */
 
-/* As for system calls, further reports are counted only. */
+/* Further reports are only counted, as for system calls. */
 #define REPORT_BURST       64
 #define REPORTS_PER_SECOND 8
 

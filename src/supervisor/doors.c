@@ -1,7 +1,7 @@
 /*
  * cellgate-supervisor: the doors of kernels' sandboxes (sandbox/doors.h): unix sockets and ports
- * that the settings forward. Each kernel that has any gets a process for them; its messages go to
- * the session as notices.
+ * that the settings forward. One process serves those of a kernel; its messages go to the session
+ * as notices.
  */
 #include "supervisor/doors.h"
 
@@ -25,7 +25,7 @@ static void on_lines(struct watch *w)
                         cg_sup_notice(k->session, "%s", line);
         if (was >= 0 && k->doors.said < 0) {
                 uv_poll_stop(&w->poll);
-                /* Without an error it ends with the sandbox only. */
+                /* The process ends without an error only when the sandbox has ended. */
                 if (!cg_doors_reap(&k->doors) && k->session && k->session->host)
                         cg_sup_notice(
                                 k->session,
@@ -47,7 +47,7 @@ int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct c
         cg_rules_fini(&rules);
         if (r < 0)
                 return r;
-        /* The watch closes its own. */
+        /* A duplicate, since the watch closes its descriptor. */
         fd = fcntl(k->doors.said, F_DUPFD_CLOEXEC, 3);
         return fd < 0 ? cg_fail_errno(err, "doors")
                       : cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);

@@ -23,14 +23,14 @@
 #include "supervisor/sup.h"
 
 /*
- * Connections that wait for one session's host. The proxy has a limit of its own for each sandbox,
- * which is lower.
+ * Limit of the connections that wait for one session's host. The proxy's own limit for each sandbox
+ * is lower.
  */
 #define MAX_ASKS 64
 /*
- * Bytes that the host has not read. Events of the proxy do not wait for the window, since those of
- * other sessions come the same way; a kernel that tries again and again must not fill the memory of
- * a host that does not read.
+ * Limit of the bytes that the host has not read. Events of the proxy do not wait for the window,
+ * since those of other sessions come the same way; a kernel that tries in a loop must not fill the
+ * memory of a host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
@@ -40,8 +40,8 @@
 struct egress_ask {
         LIST_ENTRY(egress_ask) entry;
         struct session *session;
-        uint64_t number;    /* the host's */
-        json_int_t request; /* the proxy's */
+        uint64_t number;    /* the number the host knows */
+        json_int_t request; /* the number the proxy knows */
 };
 
 struct egress {
@@ -78,7 +78,7 @@ int cg_sup_egress_check(struct session *ss, struct cg_err *err)
                                      "ask_egress needs settings: without them there is no network")
                            : 0;
 
-        /* Settings that need a process which only `cellgate sandbox` has. */
+        /* These settings need processes that only `cellgate sandbox` has. */
         if (s->network.all_unix_sockets)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
@@ -90,7 +90,7 @@ int cg_sup_egress_check(struct session *ss, struct cg_err *err)
                         "cellgate.violationLog works for `cellgate sandbox` only; a session reports denials "
                         "as events");
 
-        /* The variables, with those of the proxy where there is one. */
+        /* The environment, with the proxy's variables unless the network is off. */
         if (!s->own.network_off) {
                 eo.http_port = CG_PROXY_HTTP_PORT;
                 eo.socks_port = CG_PROXY_SOCKS_PORT;
@@ -108,14 +108,14 @@ int cg_sup_egress_check(struct session *ss, struct cg_err *err)
                 json_array_append_new(ss->egress_env, json_string(env.v[i]));
         cg_environ_fini(&env);
 
-        /* The policy. */
+        /* The network policy. */
         if (s->own.network_off)
                 return 0;
         r = cg_egress_policy(s, environ, &ss->egress_policy, err);
         if (r < 0)
                 return r;
         /*
-         * Names come from untrusted code: one that resolves to the host's own networks is refused
+         * Names come from untrusted code: a name that resolves to a private network is refused
          * unless the settings allow it.
          */
         if (!s->own.private_addresses)
@@ -282,7 +282,10 @@ void cg_sup_egress_drain(struct sup *s)
         if (!s->egress->proxy || r == CG_TIMEOUT)
                 return;
 
-        /* The proxy has ended. Every sandbox's port is closed: programs inside get a refusal at once. */
+        /*
+         * The proxy has ended. Every sandbox's port is closed: programs inside get a refusal at
+         * once.
+         */
         close_proxy(s);
         if (s->stopping)
                 return;

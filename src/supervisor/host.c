@@ -22,7 +22,7 @@
 
 /* Time for the process that started the supervisor to connect. */
 #define FIRST_HOST_MS 30000
-/* Connections that have not said HELLO yet: each host does so at once. */
+/* Connections without a HELLO: each host sends it at once. */
 #define MAX_UNAUTHENTICATED 64
 
 static void on_no_host(uv_timer_t *t)
@@ -73,7 +73,7 @@ static void on_life_closed(struct watch *w)
                 uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
 }
 
-/* A lifeline carries nothing: whatever comes, bytes or end of file, ends the host. */
+/* Nothing is sent on a lifeline: bytes, like the end of file, end the host. */
 static void on_life(struct watch *w)
 {
         char c;

@@ -31,18 +31,18 @@
 #include "supervisor/remove.h"
 #include "supervisor/state.h"
 
-/* For functions registered with atexit; the kernel itself stops waiting a little earlier. */
+/* Time for functions registered with atexit; the kernel itself waits a little less. */
 #define RETIRE_MS 1000
-/* The last messages of a dead kernel are read meanwhile, fairly with the others. */
+/* Time to read the last messages of a dead kernel, in turn with other events. */
 #define DRAIN_MS 30
-/* The zygote sends the final counters of its control group once init has been reaped. */
+/* Time for the zygote to send the final counters of the control group, after it has reaped init. */
 #define COUNTS_MS 1000
-/* Bytes that may wait to be read by a kernel: the largest message, and some. */
+/* Bytes that may wait to be read by a kernel: the largest message and its envelope. */
 #define MAX_UNREAD ((size_t)CG_MAX_CODE + CG_MAX_BODY)
 /* The folder of the generated modules inside the sandbox. */
 #define LIB_INSIDE "/run/cellgate/lib"
 
-/* Where a kernel of the landlock tier has its temporary files and its home. */
+/* The folder for temporary files, and home, of a kernel of the landlock tier. */
 #define TMP_PATH 160
 static const char *tmp_path(const struct kernel *k, char path[TMP_PATH])
 {
@@ -121,8 +121,8 @@ static void kernel_dispose(struct kernel *k)
         unlink(k->kernel_path);
         unlink(k->tool_path);
         /*
-         * Of the landlock tier; the zygote has made it. Files that ending processes still make in
-         * it are removed with the supervisor's own folder.
+         * The zygote made it, in the landlock tier. Files that ending processes still make in it
+         * are removed with the supervisor's own folder.
          */
         cg_sup_remove(k->sup, tmp_path(k, tmp));
         closed_one(k);
@@ -178,7 +178,7 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         k->session = NULL;
         k->retiring = true;
         k->sup->n_retiring++;
-        if (!k->lost_open) { /* the message may just have shown that the kernel reads no more */
+        if (!k->lost_open) { /* sending may have found that the kernel has closed its connection */
                 uv_timer_init(&k->sup->loop, &k->lost);
                 k->lost.data = k;
                 k->lost_open = true;
@@ -186,7 +186,7 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         cg_sup_timer_start(&k->lost, on_overdue, RETIRE_MS);
 }
 
-/* The sender of a SIGKILL is not known. */
+/* Describes a SIGKILL, whose sender is unknown, by the counters of the OOM killer. */
 static void describe_kill(const struct kernel *k, const char *whom, char *buf, size_t size)
 {
         uint64_t limit;
@@ -256,8 +256,8 @@ static void on_drained(uv_timer_t *t)
         char how[400];
 
         /*
-         * Its processes have ended: what they wrote last is followed by the end of the connection,
-         * and is no more than a socket holds.
+         * Its processes have ended: their last messages fit into the socket's buffer, and the end
+         * of the connection follows.
          */
         while (k->link_open && !k->link.conn.ended) {
                 cg_sup_kernel_pause(k, false);
@@ -404,7 +404,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
 
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         json_array_append_new(binds, json_pack("[ss]", lib, LIB_INSIDE));
-        /* Needed where they lie below a folder that is private inside, such as /tmp. */
+        /* Needed if they are below a folder that is private inside, such as /tmp. */
         add_bind(binds, CG_PYTHONDIR);
         add_bind(binds, s->kernel_env ?: CG_KERNEL_ENV);
         json_array_foreach(json_object_get(options, "python_path"), i, path)
@@ -415,8 +415,8 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
 
         /*
-         * The folder that holds those of all supervisors of this user: a workspace that contains it
-         * must show none of them.
+         * Hide the folders of all supervisors of this user, which are in one folder: a workspace
+         * may contain it.
          */
         if (!hides)
                 hides = json_array();

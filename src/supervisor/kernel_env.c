@@ -51,8 +51,8 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
 }
 
 /*
- * Whether an installer made the environment of hard links to a cache (uv, conda): then each
- * package's METADATA is one. The whole is not searched, because this is done for every kernel.
+ * Whether an installer (uv, conda) made the environment of hard links to a cache: then the METADATA
+ * of each package is one. The other files are not examined, because this runs for every kernel.
  */
 static bool is_linked(const char *env)
 {
@@ -79,7 +79,7 @@ json_t *cg_sup_guards(const struct sup *s)
         cg_auto_free char *base = NULL;
 
         /*
-         * Also where there are none yet: what a cell puts there would be taken for cellgate's own.
+         * Places that do not exist yet, too: cellgate would trust what a cell puts there.
          */
         json_array_extend(list, places);
         if (s->kernel_env)
@@ -105,7 +105,10 @@ int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
 
         if (r < 0 || !cg_sup_is_sandboxed(ss))
                 return r;
-        /* A place of cellgate's own must not be a workspace: it would be as if it were not protected. */
+        /*
+         * A place of cellgate's own must not be a workspace: it would be as if it were not
+         * protected.
+         */
         places = realpath(ss->workspace, real) ? cg_own_places(home) : NULL;
         json_array_foreach(places, i, place)
         {
@@ -118,7 +121,7 @@ int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
         }
         if (!env)
                 return 0;
-        /* Without guards: what only this session's kernels leave alone, those of others can write. */
+        /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
         if (r == 0)
                 r = s ? cg_session_view(plan, s, NULL, ss->workspace, home, NULL, true, err)

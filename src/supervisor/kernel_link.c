@@ -10,8 +10,8 @@
 #include "supervisor/state.h"
 
 /*
- * A kernel that ends closes its connection a little before its process is gone. One that lives on
- * without it broke a rule.
+ * A kernel that ends closes its connection a little before its process ends. A kernel that goes on
+ * running without a connection broke a rule.
  */
 #define LOST_MS 5000
 /* Most messages of a kernel that are read ahead of a question about its tool call. */

@@ -41,9 +41,9 @@ static void on_memory_timer(uv_timer_t *t)
         scarce = available && available < reserve;
 
         /*
-         * The processes of a kernel that was killed count as nothing from the moment that they begin
-         * to end, while the operating system still frees their memory, for seconds where that is
-         * much: the kernel that uses most by then is not the cause.
+         * The processes of a kernel that was killed count as nothing from the moment that they
+         * begin to end, while the operating system still frees their memory, for seconds where that
+         * is much: the kernel that uses most by then is not the cause.
          */
         if (scarce && s->memory_ended >= 0 &&
             (uv_now(&s->loop) - s->memory_ended_ms >= FREE_MS ||
@@ -66,7 +66,7 @@ static void on_memory_timer(uv_timer_t *t)
                 s->memory_ended_ms = uv_now(&s->loop);
                 cg_pidfd_kill(largest->pid.fd, SIGKILL);
         }
-        uv_timer_start(t, on_memory_timer, cg_oom_next_look_ms(available, reserve), 0);
+        uv_timer_start(t, on_memory_timer, cg_oom_next_check_ms(available, reserve), 0);
 }
 
 void cg_sup_memory_start(struct sup *s)

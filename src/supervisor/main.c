@@ -28,9 +28,9 @@
 #include "supervisor/spare.h"
 #include "supervisor/zygote.h"
 
-/* Where libcellgate waits for the report that the supervisor serves, or why not. */
+/* Pipe on which the supervisor reports to libcellgate that it serves, or why it does not. */
 #define READY_FD 3
-/* Kernels are given 1 s to end; a machine may be slow. */
+/* Kernels get 1 s to end; the rest is for slow machines. */
 #define RETIRING_MS 1500
 
 static const char usage[] =
@@ -144,11 +144,11 @@ static void on_waited(uv_timer_t *t)
 {
         struct sup *s = t->data;
 
-        s->n_retiring = 0; /* the zygote's end takes them along */
+        s->n_retiring = 0; /* they end with the zygote */
 }
 
 /*
- * Lets close callbacks run, so that every descriptor and byte is given back; then the processes go.
+ * Ends kernels and processes, and lets close callbacks run, so that everything is freed.
  */
 static void finish(struct sup *s)
 {
@@ -264,7 +264,10 @@ int main(int argc, char **argv)
         s->linger_ms = -1;
         parse_args(s, argc, argv, &detach_process);
         if (detach_process) {
-                /* Before there is any thread. The starting process still gets the report of the start. */
+                /*
+                 * Before there is any thread. The starting process still gets the report of the
+                 * start.
+                 */
                 pid = fork();
                 if (pid != 0)
                         _exit(pid < 0);

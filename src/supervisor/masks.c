@@ -26,7 +26,7 @@ static json_t *hex_of(const char *data, size_t len)
         return json_string(text);
 }
 
-/* Where the settings mask credentials: what the sandbox shows, and what the injector puts back. */
+/* Makes the placeholders that the sandbox shows, and the secrets that the injector puts back. */
 static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *err)
 {
         struct session *ss = k->session;

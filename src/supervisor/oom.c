@@ -1,4 +1,4 @@
-/* Was it for want of memory? See oom.h. Runs in cellgate-supervisor. */
+/* Counters of the OOM killer, and memory in use. See oom.h. Runs in cellgate-supervisor. */
 #include "supervisor/oom.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------ where the group is */
 
-/* Is @word one of the comma-separated words of @list (its first @len bytes)? */
+/* Whether @word is one of the comma-separated words of @list (its first @len bytes). */
 static bool has_word(const char *list, size_t len, const char *word)
 {
         size_t n = strlen(word);
@@ -36,7 +36,7 @@ static bool has_word(const char *list, size_t len, const char *word)
 }
 
 /*
- * The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, where no such line is,
+ * The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, without such a line,
  * "0::/a/b".
  */
 static bool group_path(const char *cgroup, char *path, size_t size, int *version)
@@ -96,8 +96,8 @@ int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t siz
 
                         n = strlen(root);
                         /*
-                         * In a container the mount may show a part only, and our path may be
-                         * counted from that or from the top.
+                         * In a container the mount may show a part of the tree only, and the path
+                         * may begin at that part or at the top.
                          */
                         if (strcmp(root, "/") != 0 && strncmp(path, root, n) == 0 &&
                             (path[n] == '/' || !path[n]))
@@ -112,7 +112,7 @@ int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t siz
 
 /* ------------------------------------------------------------------ counters */
 
-/* The number behind "@name " at the beginning of a line; -1. */
+/* The number after "@name " at the beginning of a line; -1: there is none. */
 static int64_t counter(const char *file, const char *name)
 {
         cg_auto_free char *text = NULL;
@@ -200,17 +200,17 @@ uint64_t cg_oom_room(void)
 }
 
 /*
- * One part in so many is kept for the machine's other programs; with less left it begins to write
- * its programs' pages off and read them again.
+ * One RESERVE_SHARE-th of the memory is kept for other programs; with less, the machine begins to
+ * drop and read again the pages of programs.
  */
 #define RESERVE_SHARE 32
-/* Faster than processes fill memory: the kernel of the machine clears each page first. */
+/* More than processes can fill: the operating system clears each page first. */
 #define BYTES_PER_MS (UINT64_C(8) << 20)
-#define LOOK_MIN_MS  50
-#define LOOK_MAX_MS  2000
-/* Of a sandbox: as many as its limits of processes let there be by default, and then some. */
+#define CHECK_MIN_MS 50
+#define CHECK_MAX_MS 2000
+/* Processes of a sandbox that are counted: more than its default limit allows. */
 #define PROCESSES_MAX 4096
-/* Of all its processes together; what lies beyond is not counted. */
+/* Descriptors of all processes of a sandbox that are counted. */
 #define DESCRIPTORS_MAX 65536
 #define MEMFDS_MAX      4096
 
@@ -220,20 +220,20 @@ void cg_oom_left(uint64_t *available, uint64_t *reserve)
         *reserve = meminfo("MemTotal:") / RESERVE_SHARE;
 }
 
-uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
+uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
 {
         uint64_t ms = available > reserve ? (available - reserve) / BYTES_PER_MS : 0;
 
-        return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
+        return ms < CHECK_MIN_MS ? CHECK_MIN_MS : ms > CHECK_MAX_MS ? CHECK_MAX_MS : ms;
 }
 
 /*
- * What a sandbox uses: of its processes, and of files in memory, which need not be mapped by any of
- * them.
+ * Memory of a sandbox: that of its processes, and of files in memory, which need not be mapped by
+ * any of them.
  */
 struct use {
         uint64_t anon, shmem, held;
-        size_t descriptors; /* that were looked at */
+        size_t descriptors; /* examined so far */
         ino_t seen[MEMFDS_MAX];
         size_t n_seen;
 };
@@ -266,7 +266,7 @@ static bool is_new(struct use *u, ino_t ino)
         return true;
 }
 
-/* Files of memory that @pid has open. */
+/* Adds the files in memory that @pid has open. */
 static void add_memfds(struct use *u, pid_t pid)
 {
         char path[64], link[16];
@@ -287,7 +287,7 @@ static void add_memfds(struct use *u, pid_t pid)
                 closedir(dir);
 }
 
-/* Files in its private places, which are of memory: not where it sees the machine's own. */
+/* Adds the files in private folders of @pid that are in memory, not those of the machine. */
 static void add_places(struct use *u, pid_t pid)
 {
         static const char *const places[] = { "/tmp", "/var/tmp", "/dev/shm", "/run" };
@@ -350,7 +350,7 @@ uint64_t cg_oom_use(pid_t pid)
                 add_memfds(u, list[i]);
                 add_children(list[i], list, &n);
         }
-        /* What is mapped is part of what is held, or anonymous. */
+        /* Mapped shared memory is part of u->held, or anonymous. */
         return u->anon + (u->shmem > u->held ? u->shmem : u->held);
 }
 

@@ -1,7 +1,7 @@
 /*
- * cellgate-supervisor: removes folders. A hostile program can leave a million files behind, which
- * takes long to remove and must not delay other sessions: a thread of the loop's pool does it. The
- * folders' names contain numbers that are never used again, so none is in the way of a new one.
+ * cellgate-supervisor: removes folders. A hostile program can leave a million files, whose removal
+ * must not delay other sessions: a thread of the loop's pool does it. The folders' names contain
+ * numbers that are never used again, so new names are always free.
  */
 #include "supervisor/remove.h"
 
@@ -14,8 +14,8 @@
 #include "supervisor/sup.h"
 
 /*
- * Further ones are removed with our own folder, at our end. Filling a folder takes longer than
- * removing it.
+ * Folders beyond this limit are removed with the supervisor's own folder. Filling a folder takes
+ * longer than removing it.
  */
 #define MAX_WAITING CG_MAX_SESSIONS
 
@@ -26,7 +26,7 @@ struct removal {
         char path[];
 };
 
-/* In a thread of the pool. */
+/* Runs in a thread of the pool. */
 static void on_work(uv_work_t *w)
 {
         struct removal *r = w->data;

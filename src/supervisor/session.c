@@ -85,7 +85,7 @@ static void handle_input_request(struct session *ss, struct cg_msg *m)
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_CANCEL) {
-                /* else the host has answered it */
+                /* otherwise the host has answered it */
                 if (ss->input_cell == m->id && ss->input_question == question)
                         close_input(ss);
                 return;
@@ -150,7 +150,7 @@ json_t *cg_sup_session_info(const struct session *ss)
                          k && k->ipython ? k->ipython : "");
 }
 
-/* Reports what the sandbox does that the host has not asked for by name. */
+/* Reports restrictions and weaknesses of the sandbox that the host has not chosen by name. */
 static void notice_sandbox(struct session *ss)
 {
         static const char advice[] =
@@ -202,7 +202,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
 
 static void kernel_ready(struct session *ss)
 {
-        /* or of a spare whose kernel has ended while it was asked for */
+        /* or a spare whose kernel ended while a host took it over */
         bool first = !ss->opened || ss->opening;
 
         answer_start(ss, NULL);
@@ -246,9 +246,8 @@ static void close_asks(struct session *ss, const char *why)
 }
 
 /*
- * The folder is opened by its name for each kernel. A kernel of another session, whose workspace is
- * a folder above, could put a symlink in its place, and the next kernel here would write where that
- * leads.
+ * Each kernel opens the folder by its name. A kernel of another session, whose workspace contains
+ * this one, could replace the folder by a symlink, and the next kernel would write to its target.
  */
 static int check_workspace(struct session *ss, const struct stat *st, struct cg_err *err)
 {
@@ -276,7 +275,7 @@ static void start_again(struct session *ss)
         struct cg_err err;
         int r;
 
-        ss->warming = false; /* no reply of the old kernel comes any more */
+        ss->warming = false; /* the old kernel will not reply */
         cg_sup_broker_detach(ss->sup, ss->number, true);
         r = stat(ss->workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", ss->workspace)
                                          : check_workspace(ss, &st, &err);
@@ -688,7 +687,7 @@ fail:
         return NULL;
 }
 
-/* Gives a spare to the host that requested it. */
+/* Hands a spare to the host that requested its options. */
 static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
 {
         struct cg_err err;

@@ -27,8 +27,8 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
         int64_t n;
 
         /*
-         * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow memory
-         * is over any such limit.
+         * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow
+         * memory is over any such limit.
          */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         if (!ss->sup->memory_default)
@@ -49,7 +49,7 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
         return 0;
 }
 
-/* Where @limit was set, or would be set by a host that has not. */
+/* How @limit was set, or how the host could set it. */
 static enum cg_limit_said source_of(const struct session *ss, enum cg_limit limit)
 {
         static const char *const fields[] = {
@@ -101,7 +101,7 @@ void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t siz
         }
 }
 
-/* With the defaults: memory here, the others in the zygote. */
+/* The limits with their defaults. The zygote sets those other than memory itself. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
         bool sandbox = cg_sup_is_sandboxed(ss);
@@ -231,12 +231,12 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
         struct cg_sandbox_limits l;
         enum cg_limit limit;
 
-        if (k->in_group && !k->has_counts) /* the zygote has ended, and its groups are nobody's */
+        if (k->in_group && !k->has_counts) /* the zygote has ended without removing its groups */
                 cg_cgroup_tidy(NULL);
         if (!ss)
                 return false;
         l = limits_of(ss);
-        if (k->memory_exceeded) { /* no limit of its own was reached */
+        if (k->memory_exceeded) { /* see machine_memory.c: no limit of its own was reached */
                 cg_limit_where(CG_LIMIT_MEMORY, source_of(ss, CG_LIMIT_MEMORY), memory, sizeof(memory));
                 cg_limit_where(CG_LIMIT_PROCESSES, source_of(ss, CG_LIMIT_PROCESSES), processes,
                                sizeof(processes));
@@ -251,7 +251,7 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
                 limit = CG_LIMIT_CPU_TIME;
         else if (st->signal == SIGXFSZ && ss->limits.file_bytes)
                 limit = CG_LIMIT_FILE_SIZE;
-        /* Without a status from init, init was killed as well. */
+        /* Without a status, init was killed as well. */
         else if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
                 limit = CG_LIMIT_MEMORY;
         else
@@ -269,8 +269,8 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * The limit of single processes that an exception stands for. The kernel is not trusted, but this
- * only explains its exception: figure and mechanism are ours.
+ * The limit of single processes that caused an exception. The kernel is untrusted, but this only
+ * explains its exception: figure and mechanism come from the supervisor.
  */
 static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue,
                                         const char *reply, size_t len)
@@ -282,8 +282,8 @@ static enum cg_limit limit_of_exception(const struct session *ss, const char *en
         if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
                 return CG_LIMIT_FILE_SIZE;
         /*
-         * The same exception comes from a socket that does not wait: it is ours when the line that
-         * failed makes a process.
+         * A non-blocking socket raises the same exception: the limit caused it if the line that
+         * failed starts a process.
          */
         if (strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") &&
             memmem(reply, len, "fork", 4))
@@ -301,7 +301,7 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
         enum cg_limit limit;
         char what[100];
 
-        /* What happened to other processes than the main one since the last report. */
+        /* Events of processes other than the main one since the last report. */
         if (k->in_group) {
                 cg_cgroup_read(&k->files, &k->counts);
                 killed = k->counts.oom_kills - k->reported.oom_kills;

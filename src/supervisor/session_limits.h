@@ -16,11 +16,11 @@ struct session;
 int cg_sup_limits_check(struct session *ss, struct cg_err *err);
 /* CG_E_INVAL: a limit is so small that no kernel would start. */
 int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err);
-/* "; a limit may be too small...", of those that the host has set; "" where there is none. */
+/* "; a limit may be too small...", with those that the host has set; "": there are none. */
 void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t size);
-/* For the zygote, which enforces them. */
+/* The limits, for the zygote, which enforces them. */
 json_t *cg_sup_limits_spec(const struct session *ss);
-/* Of @ss, and by which mechanism each is enforced. */
+/* The limits of @ss, and by which mechanism each is enforced. */
 json_t *cg_sup_limits_info(const struct session *ss);
 /* @answer: the zygote's. */
 void cg_sup_limits_spawned(struct kernel *k, const json_t *answer);

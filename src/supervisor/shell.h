@@ -27,7 +27,7 @@ struct cell {
 
 TAILQ_HEAD(cell_queue, cell);
 
-/* Which host of the session a number on the kernel wire belongs to, and its number there. */
+/* A number on the kernel wire consists of the slot of a host, and the host's own number. */
 #define CELL_SLOT(id)         ((uint16_t)((id) >> 48))
 #define CELL_NUMBER(id)       ((id) & ((UINT64_C(1) << 48) - 1))
 #define CELL_ID(slot, number) (((uint64_t)(slot) << 48) | (number))

@@ -1,7 +1,7 @@
 /*
  * cellgate-supervisor: spares, sessions that are started in advance with the options of the session
- * that was opened last. A spare has run nothing but one cell of ours, which causes the page faults
- * that every first cell needs. A request for a session with the same options gets a spare, which
+ * that was opened last. A spare has run one cell of the supervisor's, which causes the page faults
+ * of every first cell. A request for a session with the same options gets a spare, which
  * opens at once.
  *
  * A private supervisor's spares belong to its host. Those of a shared one go to any host of this

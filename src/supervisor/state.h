@@ -60,7 +60,7 @@ struct session {
         uv_timer_t unordered_timer, start_timer;
         int open_timers;
 
-        json_t *egress_policy; /* by the settings; NULL: no network at all */
+        json_t *egress_policy; /* made of the settings; NULL: no network at all */
         /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
         json_t *egress_env;
         size_t asks; /* calls and connections waiting for a decision */
@@ -93,7 +93,7 @@ struct cg_kernel_ops {
         void (*start_lost)(struct session *ss);
 };
 
-/* What lower layers ask of sessions; session.c implements it. */
+/* Calls of lower layers to sessions; session.c implements them. */
 struct cg_session_ops {
         /*
          * Makes a session and starts its kernel. Borrows @options. NULL and *err when that fails at

@@ -1,6 +1,6 @@
 /*
- * What all modules of cellgate-supervisor share: its state, its event loop, and the calls from
- * lower layers to upper ones. One thread, one event loop; all state is reachable from struct sup.
+ * Shared by all modules of cellgate-supervisor: its state, its event loop, and the calls from lower
+ * layers to upper ones. One thread, one event loop; all state is reachable from struct sup.
  *
  * The modules by layer; a module calls only those of the same line or of lines above it. It calls
  * others through the tables of functions in struct sup.

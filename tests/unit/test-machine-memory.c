@@ -37,7 +37,7 @@ void cg_oom_left(uint64_t *available, uint64_t *reserve)
         *reserve = 2;
 }
 
-uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
+uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
 {
         (void)available;
         (void)reserve;

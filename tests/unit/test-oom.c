@@ -126,10 +126,10 @@ static void test_next_look(void **state)
         const uint64_t gib = UINT64_C(1) << 30;
 
         (void)state;
-        assert_int_equal(cg_oom_next_look_ms(100 * gib, gib), 2000);
-        assert_int_equal(cg_oom_next_look_ms(9 * gib, gib), 1024);
-        assert_int_equal(cg_oom_next_look_ms(gib, gib), 50);
-        assert_int_equal(cg_oom_next_look_ms(0, gib), 50);
+        assert_int_equal(cg_oom_next_check_ms(100 * gib, gib), 2000);
+        assert_int_equal(cg_oom_next_check_ms(9 * gib, gib), 1024);
+        assert_int_equal(cg_oom_next_check_ms(gib, gib), 50);
+        assert_int_equal(cg_oom_next_check_ms(0, gib), 50);
 }
 
 static void *fork_in_thread(void *arg)
