@@ -100,7 +100,7 @@ static uint64_t chunks(const char *p, size_t len, size_t piece)
 
         while (at < len) {
                 size_t used, n = len - at < piece ? len - at : piece;
-                struct cg_text data;
+                struct cg_slice data;
                 int r = cg_chunked_next(&c, p + at, n, &used, &data, NULL);
 
                 if (r < 0)

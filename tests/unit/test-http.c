@@ -36,7 +36,7 @@ static void refuse(const char *text, unsigned int status)
         assert_true(err.code < 0 && err.msg[0]);
 }
 
-static void assert_text(struct cg_text t, const char *s)
+static void assert_text(struct cg_slice t, const char *s)
 {
         assert_int_equal(t.len, strlen(s));
         assert_memory_equal(t.p, s, t.len);
@@ -340,7 +340,7 @@ static const char *dechunk(const char *text, size_t piece, const char **left)
 
         for (size_t at = 0; at < len;) {
                 size_t used, m = len - at < piece ? len - at : piece;
-                struct cg_text data;
+                struct cg_slice data;
                 int r = cg_chunked_next(&c, text + at, m, &used, &data, NULL);
 
                 if (r < 0)
@@ -405,7 +405,7 @@ static void test_chunk_limits(void **state)
 {
         struct cg_chunked c = { .state = 0 };
         char text[CG_HTTP_TRAILER_MAX + 64];
-        struct cg_text data;
+        struct cg_slice data;
         size_t used;
 
         memset(text, 'a', sizeof(text));

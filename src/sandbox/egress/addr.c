@@ -1,10 +1,11 @@
 /*
- * IP addresses: text, ranges, classes. Pure; linked into cellgate-egress and whatever reads
- * settings.
+ * IP addresses: text, ranges, classes. Pure; linked into cellgate-egress and into the programs that
+ * read settings.
  */
 #include "sandbox/egress/addr.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,40 +96,31 @@ bool cg_addr_equal(const struct cg_addr *a, const struct cg_addr *b)
         return a->family == b->family && memcmp(a->b, b->b, a->family == 4 ? 4 : 16) == 0;
 }
 
-/* "8" to "128", nothing else. */
-static bool parse_prefix(const char *s, unsigned int max, unsigned int *ret)
-{
-        size_t n = strspn(s, "0123456789");
-        unsigned long v;
-
-        if (n == 0 || n > 3 || s[n])
-                return false;
-        v = strtoul(s, NULL, 10);
-        *ret = (unsigned int)v;
-        return v <= max;
-}
-
 int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err)
 {
         const char *slash = strchr(text, '/');
         size_t len = slash ? (size_t)(slash - text) : strlen(text);
         const char *zone = memchr(text, '%', len);
-        struct cg_addr a;
-        unsigned int prefix;
         /*
          * The prefix counts the bits as they were written: a mapped address has 96 more than what
          * is kept of it.
          */
         bool six = memchr(text, ':', len) != NULL;
+        unsigned long max = six ? 128 : 32, prefix = max;
+        struct cg_addr a;
 
         if (zone)
                 len = (size_t)(zone - text);
         if (!cg_addr_parse(text, len, &a))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" is no IP address or CIDR range", text);
-        prefix = six ? 128 : 32;
-        if (slash && !parse_prefix(slash + 1, prefix, &prefix))
-                return cg_fail(err, CG_E_INVAL, "\"%s\": the part after the slash is not 0 to %u", text,
-                               six ? 128u : 32u);
+        if (slash) {
+                size_t n = strspn(slash + 1, "0123456789");
+
+                prefix = n >= 1 && n <= 3 && !slash[1 + n] ? strtoul(slash + 1, NULL, 10) : ULONG_MAX;
+                if (prefix > max)
+                        return cg_fail(err, CG_E_INVAL, "\"%s\": the part after the slash is not 0 to %lu",
+                                       text, max);
+        }
         if (six && a.family == 4) {
                 if (prefix < 96)
                         return cg_fail(err, CG_E_INVAL, "\"%s\" is more than the IPv4-mapped addresses",
@@ -139,18 +131,13 @@ int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err)
         return 0;
 }
 
-static bool same_bits(const uint8_t *a, const uint8_t *b, unsigned int bits)
-{
-        unsigned int whole = bits / 8, rest = bits % 8;
-
-        if (memcmp(a, b, whole) != 0)
-                return false;
-        return rest == 0 || ((a[whole] ^ b[whole]) >> (8 - rest)) == 0;
-}
-
 bool cg_range_has(const struct cg_range *r, const struct cg_addr *a)
 {
-        return r->addr.family == a->family && same_bits(r->addr.b, a->b, r->prefix);
+        unsigned int whole = r->prefix / 8u, rest = r->prefix % 8u;
+
+        if (r->addr.family != a->family || memcmp(r->addr.b, a->b, whole) != 0)
+                return false;
+        return rest == 0 || ((r->addr.b[whole] ^ a->b[whole]) >> (8 - rest)) == 0;
 }
 
 bool cg_addr_embedded4(const struct cg_addr *a, struct cg_addr *ret)

@@ -29,31 +29,6 @@ void cg_chan_fini(struct cg_chan *c)
         cg_buf_fini(&c->out);
 }
 
-static int keep_fds(struct cg_chan *c, struct msghdr *m, struct cg_err *err)
-{
-        bool too_many = (m->msg_flags & MSG_CTRUNC) != 0;
-
-        for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-                bool rights = h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS;
-                size_t n = rights ? (h->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-
-                for (size_t i = 0; i < n; i++) {
-                        int fd;
-
-                        memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-                        if (c->n_fds < CG_CHAN_FDS_MAX) {
-                                c->fds[c->n_fds++] = fd;
-                        } else {
-                                close(fd);
-                                too_many = true;
-                        }
-                }
-        }
-        return too_many ? cg_fail(err, CG_E_LIMIT, "control channel: more than %d descriptors",
-                                  CG_CHAN_FDS_MAX)
-                        : 0;
-}
-
 int cg_chan_read(struct cg_chan *c, struct cg_err *err)
 {
         union {
@@ -65,6 +40,7 @@ int cg_chan_read(struct cg_chan *c, struct cg_err *err)
                             .msg_iovlen = 1,
                             .msg_control = control.space,
                             .msg_controllen = sizeof(control.space) };
+        bool too_many;
         char *p;
         ssize_t n;
 
@@ -82,7 +58,26 @@ int cg_chan_read(struct cg_chan *c, struct cg_err *err)
                 return CG_CLOSED;
         c->in.len += (size_t)n;
         cg_buf_end(&c->in);
-        return keep_fds(c, &m, err);
+        too_many = (m.msg_flags & MSG_CTRUNC) != 0;
+        for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
+                bool rights = h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS;
+                size_t n_fds = rights ? (h->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+                for (size_t i = 0; i < n_fds; i++) {
+                        int fd;
+
+                        memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+                        if (c->n_fds < CG_CHAN_FDS_MAX) {
+                                c->fds[c->n_fds++] = fd;
+                        } else {
+                                close(fd);
+                                too_many = true;
+                        }
+                }
+        }
+        if (too_many)
+                return cg_fail(err, CG_E_LIMIT, "control channel: more than %d descriptors", CG_CHAN_FDS_MAX);
+        return 0;
 }
 
 int cg_chan_next(struct cg_chan *c, json_t **ret, struct cg_err *err)

@@ -44,37 +44,29 @@ static const char *from_env(char *const *env, const char *const *names)
         return NULL;
 }
 
-/* The proxies that the caller itself uses: some machines reach the network through one only. */
-static json_t *parent_from_env(char *const *env)
+int cg_egress_policy(const struct cg_settings *settings, char *const *env, json_t **ret, struct cg_err *err)
 {
         static const char *const http[] = { "HTTP_PROXY", "http_proxy", NULL },
                                  *const https[] = { "HTTPS_PROXY", "https_proxy", NULL },
                                  *const no[] = { "NO_PROXY", "no_proxy", NULL };
-        const char *h = from_env(env, http), *s = from_env(env, https), *n = from_env(env, no);
-
-        if (!h && !s)
-                return NULL;
-        return json_pack("{s:s*, s:s*, s:s*}", "http", h, "https", s, "noProxy", n);
-}
-
-int cg_egress_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err)
-{
+        const char *h = from_env(env, http), *s = from_env(env, https);
         cg_auto_json json_t *o = json_object();
         struct cg_policy *check = NULL;
-        json_t *parent;
         int r;
 
-        if (json_object_set(o, "network", json_object_get(s->root, "network")) < 0)
+        if (json_object_set(o, "network", json_object_get(settings->root, "network")) < 0)
                 return cg_fail(err, CG_E_NOMEM, "network policy");
-        parent = s->network.has_parent ? NULL : parent_from_env(env);
-        if (parent)
-                json_object_set_new(o, "parentProxy", parent);
+        /* The proxies that the caller itself uses: some machines reach the network through one only. */
+        if (!settings->network.has_parent && (h || s))
+                json_object_set_new(
+                        o, "parentProxy",
+                        json_pack("{s:s*, s:s*, s:s*}", "http", h, "https", s, "noProxy", from_env(env, no)));
         /*
          * As srt: a name that is allowed may lead into a private network, where
          * deniedResolvedAddresses does not say otherwise.
          */
         json_object_set_new(o, "privateAddresses", json_true());
-        r = cg_policy_new(&s->network, o, &check, err);
+        r = cg_policy_new(&settings->network, o, &check, err);
         cg_policy_free(check);
         if (r < 0)
                 return cg_err_prefix(err, "network");

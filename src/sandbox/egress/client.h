@@ -20,10 +20,10 @@ struct cg_egress;
 struct cg_settings;
 
 /*
- * The proxy's policy by @s (returns); @env: where the proxies of the caller's own environment come
- * from, which are used where the settings name none. CG_E_INVAL, CG_E_UNSUPPORTED.
+ * The policy of the proxy by @settings (returns). @env: the environment with the proxies of the
+ * caller, which are used where the settings name none. CG_E_INVAL, CG_E_UNSUPPORTED.
  */
-int cg_egress_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err);
+int cg_egress_policy(const struct cg_settings *settings, char *const *env, json_t **ret, struct cg_err *err);
 
 /*
  * What stands for a secret inside begins so: the proxy looks for nothing else. Secrets are handed

@@ -1,7 +1,7 @@
 /*
  * Standard input and output through a sandbox's proxy, for programs that take a command in place of
- * a connection: ssh's ProxyCommand. Runs inside the sandbox, with its rights; what the proxy
- * refuses is said on standard error in its words.
+ * a connection: ssh's ProxyCommand. Runs inside the sandbox, with its rights; a refusal of the proxy
+ * is reported on standard error, in its words.
  */
 #include "sandbox/egress/internal.h"
 
@@ -89,10 +89,17 @@ static bool copy_some(int from, int to)
         return n <= 0 || cg_write_all(to, buf, (size_t)n, NULL) < 0;
 }
 
-static int relay(int fd)
+int cg_connect_main(const char *proxy, const char *host, const char *port)
 {
+        cg_auto_fd int fd = dial(proxy);
         struct pollfd p[] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+        int r;
 
+        if (fd < 0)
+                return fail(proxy, "the sandbox's proxy does not answer");
+        r = handshake(fd, host, port);
+        if (r)
+                return r;
         for (;;) {
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
                         return 1;
@@ -103,15 +110,4 @@ static int relay(int fd)
                 if (p[1].revents && copy_some(fd, STDOUT_FILENO))
                         return 0;
         }
-}
-
-int cg_connect_main(const char *proxy, const char *host, const char *port)
-{
-        cg_auto_fd int fd = dial(proxy);
-        int r;
-
-        if (fd < 0)
-                return fail(proxy, "the sandbox's proxy does not answer");
-        r = handshake(fd, host, port);
-        return r ? r : relay(fd);
 }

@@ -1,4 +1,7 @@
-/* Host names and domain entries. Pure; linked into cellgate-egress and whatever reads settings. */
+/*
+ * Host names and domain entries. Pure; linked into cellgate-egress and into the programs that read
+ * settings.
+ */
 #include "sandbox/egress/domain.h"
 
 #include <stdio.h>
@@ -16,23 +19,10 @@ static bool is_digit(char c)
         return c >= '0' && c <= '9';
 }
 
-static bool is_name_byte(char c)
-{
-        return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-               c == '_';
-}
-
 /* ASCII only, whatever the locale. */
 static char lower(char c)
 {
         return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static int digit_value(char c)
-{
-        if (is_digit(c))
-                return c - '0';
-        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
 }
 
 /*
@@ -41,51 +31,34 @@ static int digit_value(char c)
  */
 static bool parse_number(const char *s, size_t len, uint64_t *ret)
 {
-        int base = 10;
+        unsigned int base = 10;
         uint64_t v = 0;
 
         if (len == 0)
                 return false;
-        if (len >= 2 && s[0] == '0' && s[1] == 'x') {
-                base = 16;
-                s += 2;
-                len -= 2;
-        } else if (len >= 2 && s[0] == '0') {
-                base = 8;
-                s++;
-                len--;
+        if (len >= 2 && s[0] == '0') {
+                size_t prefix = s[1] == 'x' ? 2 : 1;
+
+                base = prefix == 2 ? 16 : 8;
+                s += prefix;
+                len -= prefix;
         }
         for (size_t i = 0; i < len; i++) {
-                int d = digit_value(s[i]);
+                unsigned int d = is_digit(s[i])               ? (unsigned int)(s[i] - '0')
+                                 : s[i] >= 'a' && s[i] <= 'f' ? (unsigned int)(s[i] - 'a' + 10)
+                                                              : 99;
 
                 if (d >= base)
                         return false;
-                /* Large is as wrong as larger; the sum must only not run over. */
+                /* Saturate: anything above UINT32_MAX is rejected anyway. */
                 if (v <= UINT32_MAX)
-                        v = v * (unsigned int)base + (unsigned int)d;
+                        v = v * base + d;
         }
         *ret = v;
         return true;
 }
 
-static bool all_digits(const char *s)
-{
-        return s[strspn(s, "0123456789")] == '\0';
-}
-
-/*
- * A last label of digits, or one that reads as a hexadecimal number, makes the whole an IPv4
- * address or nothing at all.
- */
-static bool ends_in_number(const char *name)
-{
-        const char *last = strrchr(name, '.');
-        uint64_t v;
-
-        last = last ? last + 1 : name;
-        return all_digits(last) || parse_number(last, strlen(last), &v);
-}
-
+/* All forms of inet_aton(): the last of one to four parts fills the bytes that are left. */
 static bool parse_aton(const char *name, struct cg_addr *ret)
 {
         uint64_t parts[4], v = 0;
@@ -105,7 +78,6 @@ static bool parse_aton(const char *name, struct cg_addr *ret)
                         return false;
                 v |= parts[i] << (24 - 8 * i);
         }
-        /* The last part fills what is left. */
         if (parts[n] >= (uint64_t)1 << (32 - 8 * n))
                 return false;
         v |= parts[n];
@@ -115,25 +87,12 @@ static bool parse_aton(const char *name, struct cg_addr *ret)
         return true;
 }
 
-static bool good_labels(const char *name)
+static struct cg_host host_of_addr(const struct cg_addr *a)
 {
-        for (const char *p = name;; p++) {
-                size_t len = strcspn(p, ".");
+        struct cg_host h = { .is_addr = true, .addr = *a };
 
-                if (len == 0 || len > LABEL_MAX)
-                        return false;
-                p += len;
-                if (*p == '\0')
-                        return true;
-        }
-}
-
-static int set_addr(struct cg_host *h, const struct cg_addr *a)
-{
-        h->is_addr = true;
-        h->addr = *a;
-        cg_addr_text(a, h->text);
-        return 0;
+        cg_addr_text(a, h.text);
+        return h;
 }
 
 static int malformed(struct cg_err *err, const char *why)
@@ -146,6 +105,8 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
         struct cg_host h = { .is_addr = false };
         struct cg_addr a;
         bool brackets = len >= 2 && s[0] == '[' && s[len - 1] == ']';
+        const char *label;
+        uint64_t number;
 
         if (brackets) {
                 s++;
@@ -154,8 +115,7 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
         if (len && memchr(s, ':', len)) {
                 if (!cg_addr_parse(s, len, &a))
                         return malformed(err, "it is no IPv6 address (a zone is not allowed)");
-                set_addr(&h, &a);
-                *ret = h;
+                *ret = host_of_addr(&a);
                 return 0;
         }
         if (brackets)
@@ -165,31 +125,44 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
         if (len == 0 || len > CG_HOST_MAX)
                 return malformed(err, len ? "it is too long" : "it is empty");
         for (size_t i = 0; i < len; i++) {
-                if (!is_name_byte(s[i]))
+                char c = lower(s[i]);
+
+                if (!is_digit(c) && (c < 'a' || c > 'z') && c != '.' && c != '-' && c != '_')
                         return malformed(err, "it has a character that no host name has");
-                h.text[i] = lower(s[i]);
+                h.text[i] = c;
         }
-        if (!good_labels(h.text))
-                return malformed(err, "a label is empty or too long");
-        if (ends_in_number(h.text)) {
+        for (label = h.text;; label++) {
+                size_t n = strcspn(label, ".");
+
+                if (n == 0 || n > LABEL_MAX)
+                        return malformed(err, "a label is empty or too long");
+                if (!label[n])
+                        break;
+                label += n;
+        }
+        /*
+         * A last label of digits, or one that reads as a hexadecimal number, makes the whole an
+         * IPv4 address or nothing at all.
+         */
+        if (!label[strspn(label, "0123456789")] || parse_number(label, strlen(label), &number)) {
                 if (!parse_aton(h.text, &a))
                         return malformed(err, "it is no IPv4 address");
-                set_addr(&h, &a);
+                h = host_of_addr(&a);
         }
         *ret = h;
         return 0;
 }
 
-static bool has_suffix(const char *s, const char *suffix)
+bool cg_domain_is_below(const char *name, const char *base)
 {
-        size_t n = strlen(s), m = strlen(suffix);
+        size_t n = strlen(name), m = strlen(base);
 
-        return n >= m && strcmp(s + n - m, suffix) == 0;
+        return n > m + 1 && name[n - m - 1] == '.' && strcmp(name + n - m, base) == 0;
 }
 
 bool cg_host_is_loopback_name(const struct cg_host *h)
 {
-        return strcmp(h->text, "localhost") == 0 || has_suffix(h->text, ".localhost");
+        return strcmp(h->text, "localhost") == 0 || cg_domain_is_below(h->text, "localhost");
 }
 
 void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_port, char *buf, size_t size)
@@ -225,8 +198,8 @@ static bool parse_port(const char *s, size_t len, uint16_t *ret)
 }
 
 /*
- * Cuts ":PORT" and brackets off. False for what has colons elsewhere: an IPv6 address without
- * brackets cannot be told from one with a port.
+ * Cuts ":PORT" and brackets off. False for colons elsewhere: an IPv6 address without brackets could
+ * be one with a port.
  */
 static bool split(const char *entry, const char **host, size_t *len, bool *brackets, uint16_t *port)
 {
@@ -250,44 +223,30 @@ static bool split(const char *entry, const char **host, size_t *len, bool *brack
         return !colon || (!strchr(colon + 1, ':') && parse_port(colon + 1, strlen(colon + 1), port));
 }
 
-/*
- * Hosts are names as clients send them (xn--...): an entry with other bytes would match nothing,
- * not even what it is to deny.
- */
-static bool is_ascii(const char *s)
-{
-        for (; *s; s++) {
-                if ((unsigned char)*s >= 0x7f)
-                        return false;
-        }
-        return true;
-}
-
-/*
- * What srt calls a domain: at least one dot, none at the ends, no wildcard; or "localhost" in lower
- * case.
- */
-static bool good_name(const char *s)
+/* A domain as srt defines it: at least one dot, none at the ends. */
+static bool is_domain(const char *s, const char *forbidden)
 {
         size_t n = strlen(s);
 
-        if (strcmp(s, "localhost") == 0)
-                return true;
-        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strpbrk(s, "/*:");
+        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strpbrk(s, forbidden);
 }
 
-static bool good_wildcard_rest(const char *s)
-{
-        size_t n = strlen(s);
-
-        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strstr(s, "..") && !strpbrk(s, "/:");
-}
-
-/* @d->host is what the entry says without brackets and port. */
+/*
+ * Sets kind and address. @d->host is the entry without brackets and port, as it was written:
+ * "Localhost" is no entry. False: it is none that @deny allows.
+ */
 static bool classify(struct cg_domain *d, bool brackets, bool deny)
 {
         struct cg_host h;
 
+        /*
+         * Clients send names in ASCII (xn--...): an entry with other bytes would match nothing, not
+         * even what it is to deny.
+         */
+        for (const char *s = d->host; *s; s++) {
+                if ((unsigned char)*s >= 0x7f)
+                        return false;
+        }
         if (cg_addr_parse(d->host, strlen(d->host), &d->addr)) {
                 d->kind = CG_DOMAIN_ADDR;
                 return d->addr.family == 4 || brackets;
@@ -299,14 +258,14 @@ static bool classify(struct cg_domain *d, bool brackets, bool deny)
         if (strncmp(d->host, "*.", 2) == 0) {
                 d->kind = CG_DOMAIN_BELOW;
                 memmove(d->host, d->host + 2, strlen(d->host + 2) + 1);
-                return good_wildcard_rest(d->host);
+                return is_domain(d->host, "/:") && !strstr(d->host, "..");
         }
         d->kind = CG_DOMAIN_NAME;
-        if (!good_name(d->host))
+        if (strcmp(d->host, "localhost") != 0 && !is_domain(d->host, "/*:"))
                 return false;
         /*
-         * 127.1 names nothing that a destination is ever called, its address is; too much denied is
-         * the safe side.
+         * No destination is ever named 127.1, but it denies the address: too much denied is the
+         * safe side.
          */
         if ((deny || brackets) && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
                 d->kind = CG_DOMAIN_ADDR;
@@ -320,16 +279,6 @@ static void free_domain(struct cg_domain *d)
         free(d->entry);
         free(d->host);
         *d = (struct cg_domain){ .entry = NULL };
-}
-
-/*
- * Names are compared in lower case; what kind of entry it is was decided by how it was written
- * ("Localhost" is none).
- */
-static void make_lower(char *s)
-{
-        for (; *s; s++)
-                *s = lower(*s);
 }
 
 int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct cg_err *err)
@@ -350,11 +299,12 @@ int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct
                 free_domain(&d);
                 return cg_fail(err, CG_E_NOMEM, "domain entry");
         }
-        if (!is_ascii(d.host) || !classify(&d, brackets, deny)) {
+        if (!classify(&d, brackets, deny)) {
                 free_domain(&d);
                 return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
         }
-        make_lower(d.host);
+        for (char *c = d.host; *c; c++)
+                *c = lower(*c);
         list->v[list->n++] = d;
         return 0;
 }
@@ -367,13 +317,6 @@ void cg_domains_fini(struct cg_domains *d)
         *d = (struct cg_domains){ .n = 0 };
 }
 
-static bool is_below(const char *name, const char *base)
-{
-        size_t n = strlen(name), m = strlen(base);
-
-        return n > m + 1 && name[n - m - 1] == '.' && strcmp(name + n - m, base) == 0;
-}
-
 static bool matches(const struct cg_domain *d, const struct cg_host *h)
 {
         switch (d->kind) {
@@ -382,7 +325,7 @@ static bool matches(const struct cg_domain *d, const struct cg_host *h)
         case CG_DOMAIN_NAME:
                 return !h->is_addr && strcmp(d->host, h->text) == 0;
         case CG_DOMAIN_BELOW:
-                return !h->is_addr && is_below(h->text, d->host);
+                return !h->is_addr && cg_domain_is_below(h->text, d->host);
         case CG_DOMAIN_ADDR:
                 return h->is_addr && cg_addr_equal(&d->addr, &h->addr);
         }

@@ -26,6 +26,8 @@ struct cg_host {
  * clients send them so, and a byte over 127 is refused.
  */
 int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err *err);
+/* "a.b" is below "b". Both are lower case. */
+bool cg_domain_is_below(const char *name, const char *base);
 /* localhost and names under .localhost: loopback by definition (RFC 6761). */
 bool cg_host_is_loopback_name(const struct cg_host *h);
 /*

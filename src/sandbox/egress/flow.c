@@ -103,7 +103,7 @@ static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *use
 {
         *used = 0;
         while (*used < len) {
-                struct cg_text data;
+                struct cg_slice data;
                 size_t n;
                 int r = cg_chunked_next(&f->chunked, p + *used, len - *used, &n, &data, err), e = 0;
 

@@ -17,7 +17,7 @@ static bool is_token_byte(unsigned char c)
                (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-static bool is_token(struct cg_text t)
+static bool is_token(struct cg_slice t)
 {
         for (size_t i = 0; i < t.len; i++) {
                 if (!is_token_byte((unsigned char)t.p[i]))
@@ -26,24 +26,24 @@ static bool is_token(struct cg_text t)
         return t.len > 0;
 }
 
-/* Of a field's value or a reason: anything but control characters, a tab excepted. */
-static bool is_field_text(struct cg_text t)
+/* No control characters; space and tab only with @blanks. Bytes over 127 may be in paths and reasons. */
+static bool is_text(struct cg_slice t, bool blanks)
 {
         for (size_t i = 0; i < t.len; i++) {
                 unsigned char c = (unsigned char)t.p[i];
 
-                if ((c < 0x20 && c != '\t') || c == 0x7f)
+                if (c == 0x7f || (c <= ' ' && !(blanks && (c == ' ' || c == '\t'))))
                         return false;
         }
         return true;
 }
 
-static bool same(struct cg_text t, const char *s)
+static bool same(struct cg_slice t, const char *s)
 {
         return t.len == strlen(s) && strncasecmp(t.p, s, t.len) == 0;
 }
 
-static bool starts_with(struct cg_text t, const char *s)
+static bool starts_with(struct cg_slice t, const char *s)
 {
         size_t n = strlen(s);
 
@@ -55,7 +55,7 @@ static bool is_blank(char c)
         return c == ' ' || c == '\t';
 }
 
-static struct cg_text trim(struct cg_text t)
+static struct cg_slice trim(struct cg_slice t)
 {
         while (t.len && is_blank(t.p[0])) {
                 t.p++;
@@ -67,7 +67,7 @@ static struct cg_text trim(struct cg_text t)
 }
 
 /* Digits alone, at most @max. */
-static bool parse_number(struct cg_text t, uint64_t max, uint64_t *ret)
+static bool parse_number(struct cg_slice t, uint64_t max, uint64_t *ret)
 {
         uint64_t v = 0;
 
@@ -100,55 +100,17 @@ static int bad(struct cg_err *err, const char *what)
 }
 
 /* The next line of a head, without its CRLF. A lone CR or LF never gets further than here. */
-static int next_line(const char **p, const char *end, struct cg_text *ret, struct cg_err *err)
+static int next_line(const char **p, const char *end, struct cg_slice *ret, struct cg_err *err)
 {
         const char *lf = memchr(*p, '\n', (size_t)(end - *p));
 
         if (!lf || lf == *p || lf[-1] != '\r')
                 return bad(err, "a line of the head does not end in CRLF");
-        *ret = (struct cg_text){ *p, (size_t)(lf - 1 - *p) };
+        *ret = (struct cg_slice){ *p, (size_t)(lf - 1 - *p) };
         if (memchr(ret->p, '\r', ret->len))
                 return bad(err, "a bare CR in the head");
         *p = lf + 1;
         return 0;
-}
-
-static int parse_field(struct cg_text line, struct cg_http_field *ret, struct cg_err *err)
-{
-        const char *colon = memchr(line.p, ':', line.len);
-
-        if (is_blank(line.p[0]))
-                return bad(err, "a header field is folded over lines");
-        if (!colon)
-                return bad(err, "a header field has no colon");
-        ret->name = (struct cg_text){ line.p, (size_t)(colon - line.p) };
-        ret->value = trim((struct cg_text){ colon + 1, line.len - ret->name.len - 1 });
-        ret->skip = false;
-        if (!is_token(ret->name))
-                return bad(err, "the name of a header field has a character that no name has");
-        if (!is_field_text(ret->value))
-                return bad(err, "the value of a header field has a control character");
-        return 0;
-}
-
-static int parse_fields(const char *p, const char *end, struct cg_http_head *h, struct cg_err *err)
-{
-        struct cg_text line;
-
-        for (;;) {
-                int r = next_line(&p, end, &line, err);
-
-                if (r < 0)
-                        return r;
-                if (line.len == 0)
-                        return p == end ? 0 : bad(err, "something follows the head's empty line");
-                if (h->n_fields == CG_HTTP_FIELDS_MAX)
-                        return bad(err, "too many header fields");
-                r = parse_field(line, &h->fields[h->n_fields], err);
-                if (r < 0)
-                        return r;
-                h->n_fields++;
-        }
 }
 
 /*
@@ -189,7 +151,7 @@ static int find_framing(struct cg_http_head *h, struct cg_err *err)
 }
 
 /* Hop-by-hop fields, and fields that the proxy writes itself. */
-static bool is_hop_by_hop(struct cg_text name)
+static bool is_hop_by_hop(struct cg_slice name)
 {
         static const char *const names[] = {
                 "connection",
@@ -212,23 +174,14 @@ static bool is_hop_by_hop(struct cg_text name)
         return false;
 }
 
-static void skip_named(struct cg_http_head *h, struct cg_text name)
-{
-        for (size_t i = 0; i < h->n_fields; i++) {
-                if (h->fields[i].name.len == name.len &&
-                    strncasecmp(h->fields[i].name.p, name.p, name.len) == 0)
-                        h->fields[i].skip = true;
-        }
-}
-
-/* The list in a Connection field (or Proxy-Connection, which clients mean the same by). */
-static int read_options(struct cg_http_head *h, struct cg_text list, bool names_fields, size_t *n,
+/* The list in a Connection field, or in Proxy-Connection, which some clients send instead. */
+static int read_options(struct cg_http_head *h, struct cg_slice list, bool names_fields, size_t *n,
                         struct cg_err *err)
 {
         while (list.len) {
                 const char *comma = memchr(list.p, ',', list.len);
                 size_t len = comma ? (size_t)(comma - list.p) : list.len;
-                struct cg_text option = trim((struct cg_text){ list.p, len });
+                struct cg_slice option = trim((struct cg_slice){ list.p, len });
 
                 if (option.len && ++*n > CG_HTTP_OPTIONS_MAX)
                         return bad(err, "too many names in Connection");
@@ -236,8 +189,12 @@ static int read_options(struct cg_http_head *h, struct cg_text list, bool names_
                         h->keep_alive = false;
                 else if (same(option, "keep-alive") && h->minor == 0)
                         h->keep_alive = true;
-                if (names_fields && option.len)
-                        skip_named(h, option);
+                for (size_t i = 0; names_fields && option.len && i < h->n_fields; i++) {
+                        struct cg_http_field *f = &h->fields[i];
+
+                        if (f->name.len == option.len && strncasecmp(f->name.p, option.p, option.len) == 0)
+                                f->skip = true;
+                }
                 len += comma != NULL;
                 list.p += len;
                 list.len -= len;
@@ -245,6 +202,7 @@ static int read_options(struct cg_http_head *h, struct cg_text list, bool names_
         return 0;
 }
 
+/* Marks the fields that do not go on, and finds out whether the connection is kept. */
 static int mark_fields(struct cg_http_head *h, struct cg_err *err)
 {
         size_t n = 0;
@@ -266,8 +224,45 @@ static int mark_fields(struct cg_http_head *h, struct cg_err *err)
         return 0;
 }
 
+/* Parses all that follows the first line: the fields, and what they say of body and connection. */
+static int parse_fields(const char *p, const char *end, struct cg_http_head *h, struct cg_err *err)
+{
+        int r;
+
+        for (;;) {
+                struct cg_http_field *f = &h->fields[h->n_fields];
+                struct cg_slice line;
+                const char *colon;
+
+                r = next_line(&p, end, &line, err);
+                if (r < 0)
+                        return r;
+                if (line.len == 0)
+                        break;
+                if (h->n_fields == CG_HTTP_FIELDS_MAX)
+                        return bad(err, "too many header fields");
+                if (is_blank(line.p[0]))
+                        return bad(err, "a header field is folded over lines");
+                colon = memchr(line.p, ':', line.len);
+                if (!colon)
+                        return bad(err, "a header field has no colon");
+                f->name = (struct cg_slice){ line.p, (size_t)(colon - line.p) };
+                f->value = trim((struct cg_slice){ colon + 1, line.len - f->name.len - 1 });
+                f->skip = false;
+                if (!is_token(f->name))
+                        return bad(err, "the name of a header field has a character that no name has");
+                if (!is_text(f->value, true))
+                        return bad(err, "the value of a header field has a control character");
+                h->n_fields++;
+        }
+        if (p != end)
+                return bad(err, "something follows the head's empty line");
+        r = find_framing(h, err);
+        return r < 0 ? r : mark_fields(h, err);
+}
+
 /* "HTTP/1.1". Positive: a version that exists, but that this is not for. */
-static int parse_version(struct cg_text t, uint8_t *minor)
+static int parse_version(struct cg_slice t, uint8_t *minor)
 {
         if (t.len != 8 || memcmp(t.p, "HTTP/", 5) != 0 || t.p[5] < '0' || t.p[5] > '9' || t.p[6] != '.' ||
             t.p[7] < '0' || t.p[7] > '9')
@@ -281,7 +276,7 @@ static int parse_version(struct cg_text t, uint8_t *minor)
 /* ---- requests */
 
 /* "host:port"; without a port when @port has a value already. */
-static int parse_authority(struct cg_text t, struct cg_host *host, uint16_t *port, struct cg_err *err)
+static int parse_authority(struct cg_slice t, struct cg_host *host, uint16_t *port, struct cg_err *err)
 {
         const char *close = t.len && t.p[0] == '[' ? memchr(t.p, ']', t.len) : NULL;
         const char *from = close ? close : t.p;
@@ -292,7 +287,7 @@ static int parse_authority(struct cg_text t, struct cg_host *host, uint16_t *por
         if (memchr(t.p, '@', t.len))
                 return bad(err, "user and password in a URL are not for a proxy");
         if (colon && (colon[1] == '0' ||
-                      !parse_number((struct cg_text){ colon + 1, t.len - host_len - 1 }, 65535, &v)))
+                      !parse_number((struct cg_slice){ colon + 1, t.len - host_len - 1 }, 65535, &v)))
                 return bad(err, "the port is not 1 to 65535");
         if (v == 0)
                 return bad(err, "the port is missing");
@@ -300,72 +295,52 @@ static int parse_authority(struct cg_text t, struct cg_host *host, uint16_t *por
         return cg_host_parse(t.p, host_len, host, err);
 }
 
-static int parse_absolute(struct cg_text target, struct cg_http_request *r, struct cg_err *err)
-{
-        struct cg_text rest, authority;
-        size_t n = 0;
-
-        if (starts_with(target, "https://"))
-                return bad(err, "https URLs go through a CONNECT tunnel");
-        if (!starts_with(target, "http://"))
-                return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
-        rest = (struct cg_text){ target.p + 7, target.len - 7 };
-        while (n < rest.len && !memchr("/?#\\", rest.p[n], 4))
-                n++;
-        authority = (struct cg_text){ rest.p, n };
-        r->path = (struct cg_text){ rest.p + n, rest.len - n };
-        if (memchr(target.p, '#', target.len) || (r->path.len && r->path.p[0] == '\\'))
-                return bad(err, "the URL has a character that no URL in a request has");
-        r->port = 80;
-        return parse_authority(authority, &r->host, &r->port, err);
-}
-
-/* Visible characters; bytes over 127 as browsers and curl may leave them in a path. */
-static bool is_target(struct cg_text t)
-{
-        for (size_t i = 0; i < t.len; i++) {
-                unsigned char c = (unsigned char)t.p[i];
-
-                if (c <= 0x20 || c == 0x7f)
-                        return false;
-        }
-        return t.len > 0;
-}
-
-static int parse_request_line(struct cg_text line, struct cg_http_request *r, unsigned int *status,
+static int parse_request_line(struct cg_slice line, struct cg_http_request *r, unsigned int *status,
                               struct cg_err *err)
 {
         const char *first = memchr(line.p, ' ', line.len);
         const char *last = memrchr(line.p, ' ', line.len);
-        struct cg_text target;
+        struct cg_slice target;
+        size_t n = 7; /* "http://" */
         int v;
 
         if (!first || first == last)
                 return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
-        r->method = (struct cg_text){ line.p, (size_t)(first - line.p) };
-        target = (struct cg_text){ first + 1, (size_t)(last - first - 1) };
-        v = parse_version((struct cg_text){ last + 1, line.len - (size_t)(last + 1 - line.p) },
+        r->method = (struct cg_slice){ line.p, (size_t)(first - line.p) };
+        target = (struct cg_slice){ first + 1, (size_t)(last - first - 1) };
+        v = parse_version((struct cg_slice){ last + 1, line.len - (size_t)(last + 1 - line.p) },
                           &r->head.minor);
-        if (v < 0 || !is_token(r->method) || r->method.len > CG_HTTP_METHOD_MAX || !is_target(target))
+        if (v < 0 || !is_token(r->method) || r->method.len > CG_HTTP_METHOD_MAX || target.len == 0 ||
+            !is_text(target, false))
                 return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
         if (v > 0) {
                 *status = 505;
                 return bad(err, "this proxy speaks HTTP/1.0 and HTTP/1.1");
         }
-        /*
-         * Methods are case-sensitive: "connect" is some other method, and none that a tunnel is
-         * opened for.
-         */
+        /* Methods are case-sensitive: "connect" opens no tunnel. */
         r->connect = r->method.len == 7 && memcmp(r->method.p, "CONNECT", 7) == 0;
         r->is_head = r->method.len == 4 && memcmp(r->method.p, "HEAD", 4) == 0;
-        return r->connect ? parse_authority(target, &r->host, &r->port, err) : parse_absolute(target, r, err);
+        if (r->connect)
+                return parse_authority(target, &r->host, &r->port, err);
+
+        if (starts_with(target, "https://"))
+                return bad(err, "https URLs go through a CONNECT tunnel");
+        if (!starts_with(target, "http://"))
+                return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
+        while (n < target.len && !memchr("/?#\\", target.p[n], 4))
+                n++;
+        r->path = (struct cg_slice){ target.p + n, target.len - n };
+        if (memchr(target.p, '#', target.len) || (r->path.len && r->path.p[0] == '\\'))
+                return bad(err, "the URL has a character that no URL in a request has");
+        r->port = 80;
+        return parse_authority((struct cg_slice){ target.p + 7, n - 7 }, &r->host, &r->port, err);
 }
 
 int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status,
                           struct cg_err *err)
 {
         const char *at = p;
-        struct cg_text line;
+        struct cg_slice line;
         int r;
 
         *status = 400;
@@ -375,10 +350,6 @@ int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret
                 r = parse_request_line(line, ret, status, err);
         if (r == 0)
                 r = parse_fields(at, p + len, &ret->head, err);
-        if (r == 0)
-                r = find_framing(&ret->head, err);
-        if (r == 0)
-                r = mark_fields(&ret->head, err);
         if (r == 0 && ret->connect && (ret->head.framing == CG_HTTP_CHUNKED || ret->head.length))
                 r = bad(err, "CONNECT with a body");
         return r;
@@ -386,54 +357,44 @@ int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret
 
 /* ---- responses */
 
-static int parse_status_line(struct cg_text line, struct cg_http_response *r, struct cg_err *err)
-{
-        uint64_t status;
-
-        if (line.len < 12 || parse_version((struct cg_text){ line.p, 8 }, &r->head.minor) != 0 ||
-            line.p[8] != ' ' || !parse_number((struct cg_text){ line.p + 9, 3 }, 999, &status) ||
-            status < 100 || (line.len > 12 && line.p[12] != ' '))
-                return bad(err, "the status line is not HTTP/1.1 NNN REASON");
-        r->status = (unsigned int)status;
-        if (line.len > 13)
-                r->reason = (struct cg_text){ line.p + 13, line.len - 13 };
-        return is_field_text(r->reason) ? 0 : bad(err, "the status line has a control character");
-}
-
 int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret,
                            struct cg_err *err)
 {
+        struct cg_http_head *h = &ret->head;
         const char *at = p;
-        struct cg_text line;
+        struct cg_slice line;
+        uint64_t status;
         int r;
 
         memset(ret, 0, sizeof(*ret));
         r = next_line(&at, p + len, &line, err);
-        if (r == 0)
-                r = parse_status_line(line, ret, err);
-        if (r == 0)
-                r = parse_fields(at, p + len, &ret->head, err);
-        if (r == 0)
-                r = find_framing(&ret->head, err);
-        if (r == 0)
-                r = mark_fields(&ret->head, err);
         if (r < 0)
                 return r;
-        if (ret->head.framing == CG_HTTP_NO_BODY)
-                ret->head.framing = CG_HTTP_UNTIL_END;
-        if (to_head || ret->status < 200 || ret->status == 204 || ret->status == 304) {
-                /*
-                 * The length is of a body that does not come, and is worth passing on; chunks
-                 * cannot be announced so.
-                 */
-                for (size_t i = 0; i < ret->head.n_fields; i++) {
-                        if (ret->status >= 200 && ret->status != 204 &&
-                            same(ret->head.fields[i].name, "content-length"))
-                                ret->head.fields[i].skip = false;
-                }
-                ret->head.framing = CG_HTTP_NO_BODY;
-                ret->head.length = 0;
+        if (line.len < 12 || parse_version((struct cg_slice){ line.p, 8 }, &h->minor) != 0 ||
+            line.p[8] != ' ' || !parse_number((struct cg_slice){ line.p + 9, 3 }, 999, &status) ||
+            status < 100 || (line.len > 12 && line.p[12] != ' '))
+                return bad(err, "the status line is not HTTP/1.1 NNN REASON");
+        ret->status = (unsigned int)status;
+        if (line.len > 13)
+                ret->reason = (struct cg_slice){ line.p + 13, line.len - 13 };
+        if (!is_text(ret->reason, true))
+                return bad(err, "the status line has a control character");
+        r = parse_fields(at, p + len, h, err);
+        if (r < 0)
+                return r;
+        if (h->framing == CG_HTTP_NO_BODY)
+                h->framing = CG_HTTP_UNTIL_END;
+        if (!to_head && status >= 200 && status != 204 && status != 304)
+                return 0;
+        /*
+         * No body follows. Its length is worth passing on, which chunks cannot announce.
+         */
+        for (size_t i = 0; i < h->n_fields; i++) {
+                if (status >= 200 && status != 204 && same(h->fields[i].name, "content-length"))
+                        h->fields[i].skip = false;
         }
+        h->framing = CG_HTTP_NO_BODY;
+        h->length = 0;
         return 0;
 }
 
@@ -462,7 +423,7 @@ static char fold(char c)
         return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-static bool same_folded(struct cg_text a, const char *b, size_t len)
+static bool same_folded(struct cg_slice a, const char *b, size_t len)
 {
         for (size_t i = 0; i < a.len && i < len; i++) {
                 if (fold(a.p[i]) != fold(b[i]))
@@ -487,25 +448,16 @@ void cg_http_strip(struct cg_http_head *h, const char *names)
 
 /* ---- writing */
 
-static int add_text(struct cg_buf *out, struct cg_text t, struct cg_err *err)
-{
-        return cg_buf_add(out, t.p, t.len, err);
-}
-
 static int add_fields(struct cg_buf *out, const struct cg_http_head *h, struct cg_err *err)
 {
         int r = 0;
 
         for (size_t i = 0; r == 0 && i < h->n_fields; i++) {
-                if (h->fields[i].skip)
-                        continue;
-                r = add_text(out, h->fields[i].name, err);
-                if (r == 0)
-                        r = cg_buf_adds(out, ": ", err);
-                if (r == 0)
-                        r = add_text(out, h->fields[i].value, err);
-                if (r == 0)
-                        r = cg_buf_adds(out, "\r\n", err);
+                const struct cg_http_field *f = &h->fields[i];
+
+                if (!f->skip)
+                        r = cg_buf_addf(out, err, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p,
+                                        (int)f->value.len, f->value.p);
         }
         return r;
 }
@@ -519,86 +471,46 @@ static int add_framing(struct cg_buf *out, enum cg_http_framing framing, uint64_
         return 0;
 }
 
-/* "GET /path" or "GET http://host/path" */
-static int add_target(struct cg_buf *out, const struct cg_http_request *r, const char *authority,
-                      bool absolute, struct cg_err *err)
-{
-        int e = add_text(out, r->method, err);
-
-        if (e == 0)
-                e = cg_buf_addf(out, err, " %s%s", absolute ? "http://" : "", absolute ? authority : "");
-        if (e == 0 && (r->path.len == 0 || r->path.p[0] != '/'))
-                e = cg_buf_adds(out, "/", err);
-        return e == 0 ? add_text(out, r->path, err) : e;
-}
-
 int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth,
                           struct cg_buf *out, struct cg_err *err)
 {
+        const char *slash = r->path.len == 0 || r->path.p[0] != '/' ? "/" : "";
         char authority[CG_AUTHORITY_MAX];
-        int e;
+        int status;
 
         cg_host_authority(&r->host, r->port, 80, authority, sizeof(authority));
-        e = add_target(out, r, authority, absolute, err);
-        if (e == 0)
-                e = cg_buf_addf(out, err, " HTTP/1.1\r\nHost: %s\r\n", authority);
-        if (e == 0)
-                e = add_fields(out, &r->head, err);
-        if (e == 0)
-                e = add_framing(out, r->head.framing, r->head.length, err);
-        if (e == 0 && auth)
-                e = cg_buf_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
-        return e == 0 ? cg_buf_adds(out, "Connection: close\r\n\r\n", err) : e;
+        status = cg_buf_addf(out, err, "%.*s %s%s%s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.len,
+                             r->method.p, absolute ? "http://" : "", absolute ? authority : "", slash,
+                             (int)r->path.len, r->path.len ? r->path.p : "", authority);
+        if (status == 0)
+                status = add_fields(out, &r->head, err);
+        if (status == 0)
+                status = add_framing(out, r->head.framing, r->head.length, err);
+        if (status == 0 && auth)
+                status = cg_buf_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
+        return status == 0 ? cg_buf_adds(out, "Connection: close\r\n\r\n", err) : status;
 }
 
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err)
 {
         enum cg_http_framing framing = chunked ? CG_HTTP_CHUNKED : r->head.framing;
-        int e = cg_buf_addf(out, err, "HTTP/1.1 %u ", r->status);
+        int status = cg_buf_addf(out, err, "HTTP/1.1 %u %.*s\r\n", r->status, (int)r->reason.len,
+                                 r->reason.len ? r->reason.p : "");
 
-        if (e == 0)
-                e = add_text(out, r->reason, err);
-        if (e == 0)
-                e = cg_buf_adds(out, "\r\n", err);
-        if (e == 0)
-                e = add_fields(out, &r->head, err);
-        if (e == 0 && (chunked || framing == CG_HTTP_LENGTH))
-                e = add_framing(out, framing, r->head.length, err);
+        if (status == 0)
+                status = add_fields(out, &r->head, err);
+        if (status == 0 && (chunked || framing == CG_HTTP_LENGTH))
+                status = add_framing(out, framing, r->head.length, err);
         /* An interim response ends nothing. */
-        if (e == 0 && r->status >= 200)
-                e = cg_buf_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
-        return e == 0 ? cg_buf_adds(out, "\r\n", err) : e;
+        if (status == 0 && r->status >= 200)
+                status = cg_buf_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
+        return status == 0 ? cg_buf_adds(out, "\r\n", err) : status;
 }
 
 /* ---- chunks */
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, DONE };
-
-static int hex(char c)
-{
-        if (c >= '0' && c <= '9')
-                return c - '0';
-        if (c >= 'a' && c <= 'f')
-                return c - 'a' + 10;
-        return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-static int in_size(struct cg_chunked *c, char b, struct cg_err *err)
-{
-        int v = hex(b);
-
-        if (v >= 0) {
-                if (++c->digits > 15)
-                        return bad(err, "a chunk is too large");
-                c->left = c->left * 16 + (uint64_t)v;
-                return 0;
-        }
-        if (c->digits == 0 || (b != '\r' && b != ';'))
-                return bad(err, "the size of a chunk is no hexadecimal number");
-        c->state = b == '\r' ? SIZE_LF : EXTENSION;
-        return 0;
-}
 
 /* One byte outside of a chunk's data. */
 static int step(struct cg_chunked *c, char b, struct cg_err *err)
@@ -609,7 +521,16 @@ static int step(struct cg_chunked *c, char b, struct cg_err *err)
                 return bad(err, "a chunk's line or trailer is too long");
         switch (c->state) {
         case SIZE:
-                return in_size(c, b, err);
+                if ((b >= '0' && b <= '9') || (b >= 'a' && b <= 'f') || (b >= 'A' && b <= 'F')) {
+                        if (++c->digits > 15)
+                                return bad(err, "a chunk is too large");
+                        c->left = c->left * 16 + (uint64_t)(b <= '9' ? b - '0' : (b | 0x20) - 'a' + 10);
+                        return 0;
+                }
+                if (c->digits == 0 || (b != '\r' && b != ';'))
+                        return bad(err, "the size of a chunk is no hexadecimal number");
+                c->state = b == '\r' ? SIZE_LF : EXTENSION;
+                return 0;
         case EXTENSION:
         case TRAILER_LINE:
                 if (b == '\r')
@@ -641,18 +562,18 @@ static int step(struct cg_chunked *c, char b, struct cg_err *err)
         return 0;
 }
 
-int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data,
+int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_slice *data,
                     struct cg_err *err)
 {
         *used = 0;
-        *data = (struct cg_text){ p, 0 };
+        *data = (struct cg_slice){ p, 0 };
         while (*used < len && c->state != DONE) {
                 int r;
 
                 if (c->state == DATA) {
                         size_t n = len - *used < c->left ? len - *used : (size_t)c->left;
 
-                        *data = (struct cg_text){ p + *used, n };
+                        *data = (struct cg_slice){ p + *used, n };
                         *used += n;
                         c->left -= n;
                         if (c->left == 0) {

@@ -10,6 +10,7 @@
 #define CG_SANDBOX_EGRESS_HTTP_H
 
 #include "base/buf.h"
+#include "base/slice.h"
 #include "sandbox/egress/domain.h"
 
 /*
@@ -27,11 +28,6 @@
 #define CG_HTTP_CHUNK_LINE_MAX 1024
 #define CG_HTTP_TRAILER_MAX    (8u << 10)
 
-struct cg_text {
-        const char *p;
-        size_t len;
-};
-
 enum cg_http_framing {
         CG_HTTP_NO_BODY,
         CG_HTTP_LENGTH,
@@ -40,7 +36,7 @@ enum cg_http_framing {
 };
 
 struct cg_http_field {
-        struct cg_text name, value;
+        struct cg_slice name, value;
         bool skip; /* hop by hop, or one that we write ourselves */
 };
 
@@ -55,18 +51,18 @@ struct cg_http_head {
 
 struct cg_http_request {
         struct cg_http_head head;
-        struct cg_text method;
+        struct cg_slice method;
         bool connect;
         bool is_head; /* its response has no body */
         struct cg_host host;
         uint16_t port;
-        struct cg_text path; /* with the query; empty: "/". Not for CONNECT */
+        struct cg_slice path; /* with the query; empty: "/". Not for CONNECT */
 };
 
 struct cg_http_response {
         struct cg_http_head head;
         unsigned int status;
-        struct cg_text reason;
+        struct cg_slice reason;
 };
 
 /*
@@ -126,7 +122,7 @@ struct cg_chunked {
  * with the rest, or with more when nothing is left; CG_CHUNKED_END: the body is whole, what follows
  * @used is not its; CG_E_PROTO.
  */
-int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data,
+int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_slice *data,
                     struct cg_err *err);
 
 #endif

@@ -280,7 +280,7 @@ static int put_body(struct link *l, bool last)
 static int take_chunks(struct link *l, const char *p, size_t len)
 {
         while (len) {
-                struct cg_text data;
+                struct cg_slice data;
                 size_t used;
                 int r = cg_chunked_next(&l->chunked, p, len, &used, &data, NULL);
 

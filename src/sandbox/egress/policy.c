@@ -79,64 +79,40 @@ static int add_range(struct cg_range **list, size_t *n, const struct cg_range *r
         return 0;
 }
 
-static int read_ranges(struct cg_policy *p, const struct cg_strs *ranges, struct cg_err *err)
-{
-        for (size_t i = 0; i < ranges->n; i++) {
-                struct cg_range range;
-                int r = cg_range_parse(ranges->v[i], &range, err);
-
-                if (r == 0)
-                        r = add_range(&p->ranges, &p->n_ranges, &range, err);
-                if (r < 0) {
-                        cg_err_prefix(err, "deniedResolvedAddresses");
-                        return r;
-                }
-        }
-        return 0;
-}
-
-static int read_uint(const json_t *o, const char *key, int64_t def, int64_t min, int64_t max, int64_t *ret,
+static int read_uint(const json_t *o, const char *key, int64_t def, int64_t max, uint32_t *ret,
                      struct cg_err *err)
 {
-        int r = cg_json_int(o, key, def, ret, err);
+        int64_t v;
+        int r = cg_json_int(o, key, def, &v, err);
 
-        if (r == 0 && (*ret < min || *ret > max))
-                return cg_fail(err, CG_E_INVAL, "%s is not %lld to %lld", key, (long long)min,
-                               (long long)max);
-        return r;
-}
-
-static int read_limits(struct cg_policy *p, const json_t *o, struct cg_err *err)
-{
-        const json_t *l = json_object_get(o, "limits");
-        cg_auto_json json_t *none = json_object();
-        int64_t connections, head, idle, connect;
-
-        if (l && !json_is_object(l))
-                return cg_fail(err, CG_E_INVAL, "limits is no object");
-        if (!l)
-                l = none;
-        if (read_uint(l, "connections", CONNECTIONS, 1, CONNECTIONS_MAX, &connections, err) < 0 ||
-            read_uint(l, "headMs", HEAD_MS, 1, MS_MAX, &head, err) < 0 ||
-            read_uint(l, "idleMs", IDLE_MS, 1, MS_MAX, &idle, err) < 0 ||
-            read_uint(l, "connectMs", CONNECT_MS, 1, MS_MAX, &connect, err) < 0)
-                return -1;
-        p->options.limits = (struct cg_policy_limits){
-                .connections = (uint32_t)connections,
-                .head_ms = (uint32_t)head,
-                .idle_ms = (uint32_t)idle,
-                .connect_ms = (uint32_t)connect,
-        };
+        if (r < 0)
+                return r;
+        if (v < 1 || v > max)
+                return cg_fail(err, CG_E_INVAL, "%s is not 1 to %lld", key, (long long)max);
+        *ret = (uint32_t)v;
         return 0;
 }
 
-/* The names go to the relay in one message, one a line. */
-static int read_strip(struct cg_policy *p, const struct cg_strs *names, struct cg_err *err)
+/* The lists of the settings. */
+static int read_lists(struct cg_policy *p, struct cg_err *err)
 {
+        const struct cg_settings_network *net = p->net;
         size_t at = 0;
 
-        for (size_t i = 0; i < names->n; i++) {
-                const char *s = names->v[i];
+        if (add_domains(&p->allowed, &net->allowed, "allowedDomains", false, err) < 0 ||
+            add_domains(&p->denied, &net->denied, "deniedDomains", true, err) < 0 ||
+            add_domains(&p->mitm, &net->mitm_domains, "mitmProxy.domains", false, err) < 0)
+                return -1;
+        for (size_t i = 0; i < net->denied_addresses.n; i++) {
+                struct cg_range range;
+
+                if (cg_range_parse(net->denied_addresses.v[i], &range, err) < 0 ||
+                    add_range(&p->ranges, &p->n_ranges, &range, err) < 0)
+                        return cg_err_prefix(err, "deniedResolvedAddresses");
+        }
+        /* The names go to the relay in one message, one a line. */
+        for (size_t i = 0; i < net->strip_response_headers.n; i++) {
+                const char *s = net->strip_response_headers.v[i];
                 size_t n = strlen(s);
 
                 if (strchr(s, '\n') || at + n + 2 > sizeof(p->options.strip))
@@ -153,19 +129,26 @@ static int read_strip(struct cg_policy *p, const struct cg_strs *names, struct c
 
 static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
+        const json_t *limits = json_object_get(o, "limits");
         struct cg_policy_options *opt = &p->options;
+        struct cg_policy_limits *l = &opt->limits;
         const char *events;
-        int64_t ask_ms;
 
         if (cg_json_bool(o, "privateAddresses", false, &p->private_ok, err) < 0 ||
             cg_json_bool(o, "ask", false, &opt->ask, err) < 0 ||
             cg_json_str(o, "events", "all", &events, err) < 0 ||
-            read_uint(o, "askTimeoutMs", ASK_MS, 1, MS_MAX, &ask_ms, err) < 0)
+            read_uint(o, "askTimeoutMs", ASK_MS, MS_MAX, &opt->ask_timeout_ms, err) < 0)
                 return -1;
         opt->all_events = strcmp(events, "all") == 0;
         if (!opt->all_events && strcmp(events, "denied") != 0)
                 return cg_fail(err, CG_E_INVAL, "events is neither \"all\" nor \"denied\"");
-        opt->ask_timeout_ms = (uint32_t)ask_ms;
+        if (limits && !json_is_object(limits))
+                return cg_fail(err, CG_E_INVAL, "limits is no object");
+        if (read_uint(limits, "connections", CONNECTIONS, CONNECTIONS_MAX, &l->connections, err) < 0 ||
+            read_uint(limits, "headMs", HEAD_MS, MS_MAX, &l->head_ms, err) < 0 ||
+            read_uint(limits, "idleMs", IDLE_MS, MS_MAX, &l->idle_ms, err) < 0 ||
+            read_uint(limits, "connectMs", CONNECT_MS, MS_MAX, &l->connect_ms, err) < 0)
+                return -1;
         return 0;
 }
 
@@ -195,24 +178,12 @@ static size_t percent_decode(char *s, size_t len)
         return n;
 }
 
-static char *basic_auth(const char *p, size_t len)
-{
-        size_t n = cg_base64_size(len);
-        char *out = malloc(6 + n + 1);
-
-        if (!out)
-                return NULL;
-        memcpy(out, "Basic ", 6);
-        cg_base64(out + 6, p, len);
-        out[6 + n] = '\0';
-        return out;
-}
-
 /* "user:password" before the "@" */
 static int set_auth(struct cg_upstream *u, const char *s, size_t len, struct cg_err *err)
 {
         cg_auto_free char *copy = strndup(s, len);
         char *colon;
+        size_t n;
 
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "parent proxy");
@@ -230,8 +201,14 @@ static int set_auth(struct cg_upstream *u, const char *s, size_t len, struct cg_
         if (len > CREDENTIALS_MAX)
                 return cg_fail(err, CG_E_LIMIT, "parent proxy: user and password are over %d bytes",
                                CREDENTIALS_MAX);
-        u->auth = basic_auth(copy, len);
-        return u->auth ? 0 : cg_fail(err, CG_E_NOMEM, "parent proxy");
+        n = cg_base64_size(len);
+        u->auth = malloc(6 + n + 1);
+        if (!u->auth)
+                return cg_fail(err, CG_E_NOMEM, "parent proxy");
+        memcpy(u->auth, "Basic ", 6);
+        cg_base64(u->auth + 6, copy, len);
+        u->auth[6 + n] = '\0';
+        return 0;
 }
 
 /*
@@ -278,50 +255,48 @@ static int read_upstream(struct cg_upstream *u, const char *url, const char *wha
 }
 
 /*
- * One entry of NO_PROXY: "*", a range, an address, or the end of a name. A port is passed over, a
- * bad range as well.
+ * NO_PROXY: "*", ranges, addresses, and ends of names. Ports are ignored, malformed ranges as well.
  */
-static int add_no_proxy(struct no_proxy *np, char *s, struct cg_err *err)
-{
-        struct cg_range range;
-        char **v, *colon;
-
-        if (strcmp(s, "*") == 0)
-                np->all = true;
-        if (strcmp(s, "*") == 0 || !*s)
-                return 0;
-        if (s[0] == '[') {
-                s++;
-                s[strcspn(s, "]")] = '\0';
-        }
-        if (cg_range_parse(s, &range, NULL) == 0)
-                return add_range(&np->ranges, &np->n_ranges, &range, err);
-        if (strchr(s, '/'))
-                return 0;
-        colon = strrchr(s, ':');
-        if (colon && colon[1 + strspn(colon + 1, "0123456789")] == '\0')
-                *colon = '\0';
-        if (strncmp(s, "*.", 2) == 0)
-                s++;
-        for (char *c = s; *c; c++)
-                *c = *c >= 'A' && *c <= 'Z' ? (char)(*c | 0x20) : *c;
-        v = realloc(np->suffixes, (np->n_suffixes + 1) * sizeof(*v));
-        if (!v)
-                return cg_fail(err, CG_E_NOMEM, "noProxy");
-        np->suffixes = v;
-        v[np->n_suffixes] = strdup(s);
-        return v[np->n_suffixes++] ? 0 : cg_fail(err, CG_E_NOMEM, "noProxy");
-}
-
 static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *err)
 {
         cg_auto_free char *copy = strdup(text);
-        char *save = NULL;
+        char *save = NULL, *s;
         int r = copy ? 0 : cg_fail(err, CG_E_NOMEM, "noProxy");
 
-        for (char *s = r == 0 ? strtok_r(copy, ", \t", &save) : NULL; s && r == 0;
-             s = strtok_r(NULL, ", \t", &save))
-                r = add_no_proxy(np, s, err);
+        for (s = copy ? strtok_r(copy, ", \t", &save) : NULL; s && r == 0;
+             s = strtok_r(NULL, ", \t", &save)) {
+                struct cg_range range;
+                char **v, *colon;
+
+                if (strcmp(s, "*") == 0) {
+                        np->all = true;
+                        continue;
+                }
+                if (s[0] == '[') {
+                        s++;
+                        s[strcspn(s, "]")] = '\0';
+                }
+                if (cg_range_parse(s, &range, NULL) == 0) {
+                        r = add_range(&np->ranges, &np->n_ranges, &range, err);
+                        continue;
+                }
+                if (strchr(s, '/'))
+                        continue;
+                colon = strrchr(s, ':');
+                if (colon && colon[1 + strspn(colon + 1, "0123456789")] == '\0')
+                        *colon = '\0';
+                if (strncmp(s, "*.", 2) == 0)
+                        s++;
+                for (char *c = s; *c; c++)
+                        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c | 0x20) : *c;
+                v = realloc(np->suffixes, (np->n_suffixes + 1) * sizeof(*v));
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "noProxy");
+                np->suffixes = v;
+                v[np->n_suffixes] = strdup(s);
+                if (!v[np->n_suffixes++])
+                        return cg_fail(err, CG_E_NOMEM, "noProxy");
+        }
         return r;
 }
 
@@ -344,27 +319,6 @@ static int read_parent(struct cg_policy *p, const json_t *o, struct cg_err *err)
         return r == 0 && no_proxy ? read_no_proxy(&p->no_proxy, no_proxy, err) : r;
 }
 
-static int read_inject(struct inject *to, const json_t *o, struct cg_err *err)
-{
-        const json_t *hosts;
-
-        if (!json_is_object(o))
-                return cg_fail(err, CG_E_INVAL, "an entry is no object");
-        hosts = json_object_get(o, "hosts");
-        to->has_hosts = hosts != NULL;
-        if (cg_json_bool(o, "resized", false, &to->resized, err) < 0)
-                return -1;
-        for (size_t i = 0; i < json_array_size(hosts); i++) {
-                const char *host = json_string_value(json_array_get(hosts, i));
-
-                if (!host)
-                        return cg_fail(err, CG_E_INVAL, "a host is no text");
-                if (cg_domains_add(&to->hosts, host, false, err) < 0)
-                        return -1;
-        }
-        return 0;
-}
-
 static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
         const json_t *a = json_object_get(o, "inject");
@@ -379,9 +333,20 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
         if (!p->injects)
                 return cg_fail(err, CG_E_NOMEM, "inject");
         while (p->n_injects < n) {
-                size_t i = p->n_injects++;
+                const json_t *entry = json_array_get(a, p->n_injects),
+                             *hosts = json_object_get(entry, "hosts");
+                struct inject *to = &p->injects[p->n_injects++];
+                int r = json_is_object(entry) ? cg_json_bool(entry, "resized", false, &to->resized, err)
+                                              : cg_fail(err, CG_E_INVAL, "an entry is no object");
 
-                if (read_inject(&p->injects[i], json_array_get(a, i), err) < 0) {
+                to->has_hosts = hosts != NULL;
+                for (size_t i = 0; i < json_array_size(hosts) && r == 0; i++) {
+                        const char *host = json_string_value(json_array_get(hosts, i));
+
+                        r = host ? cg_domains_add(&to->hosts, host, false, err)
+                                 : cg_fail(err, CG_E_INVAL, "a host is no text");
+                }
+                if (r < 0) {
                         cg_err_prefix(err, "inject");
                         return CG_E_INVAL;
                 }
@@ -410,31 +375,17 @@ void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_
         }
 }
 
-static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
-{
-        const struct cg_settings_network *net = p->net;
-
-        if (add_domains(&p->allowed, &net->allowed, "allowedDomains", false, err) < 0 ||
-            add_domains(&p->denied, &net->denied, "deniedDomains", true, err) < 0 ||
-            add_domains(&p->mitm, &net->mitm_domains, "mitmProxy.domains", false, err) < 0 ||
-            read_ranges(p, &net->denied_addresses, err) < 0 ||
-            read_strip(p, &net->strip_response_headers, err) < 0 || read_options(p, o, err) < 0 ||
-            read_limits(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_injects(p, o, err) < 0)
-                return err && err->code ? err->code : CG_E_INVAL;
-        return 0;
-}
-
 /* Takes @p. */
 static int make_policy(struct cg_policy *p, const json_t *own, struct cg_policy **ret, struct cg_err *err)
 {
         struct cg_err mine = { .code = 0 };
-        int r = read_policy(p, own, &mine);
 
-        if (r < 0) {
+        if (read_lists(p, &mine) < 0 || read_options(p, own, &mine) < 0 || read_parent(p, own, &mine) < 0 ||
+            read_injects(p, own, &mine) < 0) {
                 cg_policy_free(p);
                 if (err)
                         *err = mine;
-                return r;
+                return mine.code ? mine.code : CG_E_INVAL;
         }
         *ret = p;
         return 0;
@@ -505,39 +456,26 @@ const struct cg_policy_options *cg_policy_options(const struct cg_policy *p)
 
 /* ---- by name */
 
-static const char *denial_reason(const struct cg_policy *p, const char *entry)
-{
-        for (size_t i = 0; i < p->net->n_reasons; i++) {
-                if (strcmp(p->net->reasons[i].entry, entry) == 0)
-                        return p->net->reasons[i].text;
-        }
-        return "host is on the deny list";
-}
-
-/*
- * An address that carries another (NAT64, 6to4) is denied with it, in whatever spelling it is asked
- * for.
- */
-static const struct cg_domain *find_denied(const struct cg_policy *p, const struct cg_host *h, uint16_t port)
+void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                      struct cg_decision *ret)
 {
         const struct cg_domain *d = cg_domains_find(&p->denied, h, port);
         struct cg_addr v4;
 
-        if (!d && h->is_addr && cg_addr_embedded4(&h->addr, &v4))
-                return cg_domains_find_addr(&p->denied, &v4, port);
-        return d;
-}
-
-void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
-                      struct cg_decision *ret)
-{
-        const struct cg_domain *d = find_denied(p, h, port);
-
         *ret = (struct cg_decision){ .verdict = CG_VERDICT_DENY, .why = "host is not on the allow list" };
+        /* An address that carries another (NAT64, 6to4) is denied with it, in every spelling. */
+        if (!d && h->is_addr && cg_addr_embedded4(&h->addr, &v4))
+                d = cg_domains_find_addr(&p->denied, &v4, port);
         if (d) {
                 ret->list = "deniedDomains";
                 ret->rule = d->entry;
-                ret->why = denial_reason(p, d->entry);
+                ret->why = "host is on the deny list";
+                for (size_t i = 0; i < p->net->n_reasons; i++) {
+                        if (strcmp(p->net->reasons[i].entry, d->entry) == 0) {
+                                ret->why = p->net->reasons[i].text;
+                                break;
+                        }
+                }
                 return;
         }
         d = cg_domains_find(&p->allowed, h, port);
@@ -563,27 +501,10 @@ static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *
         return false;
 }
 
-static bool is_own(const struct cg_addr *own, size_t n, const struct cg_addr *a,
-                   const struct cg_addr *carried)
-{
-        for (size_t i = 0; i < n; i++) {
-                if (cg_addr_equal(&own[i], a) || (carried && cg_addr_equal(&own[i], carried)))
-                        return true;
-        }
-        return false;
-}
-
-/* Not one that merely carries such an address: those lead to a gateway. */
-static bool is_loopback_itself(const struct cg_addr *a)
-{
-        static const uint8_t loopback6[16] = { [15] = 1 };
-
-        return a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0;
-}
-
 const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
                           const struct cg_addr *a, const struct cg_addr *own, size_t n_own)
 {
+        static const uint8_t loopback6[16] = { [15] = 1 };
         struct cg_addr v4;
         /*
          * What an address carries only adds denials: it earns no exception, and makes nothing
@@ -602,12 +523,18 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
                 return NULL;
         class = cg_addr_class(a);
         if (cg_host_is_loopback_name(h))
-                return is_loopback_itself(a) ? NULL : non_loopback;
+                /* Not one that merely carries a loopback address: those lead to a gateway. */
+                return (a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0) ? NULL
+                                                                                            : non_loopback;
         if (class != CG_ADDR_PUBLIC && (class != CG_ADDR_PRIVATE || !p->private_ok))
                 return cg_addr_class_name(class);
         if (in_ranges(p->ranges, p->n_ranges, a, carried))
                 return listed;
-        return is_own(own, n_own, a, carried) ? own_address : NULL;
+        for (size_t i = 0; i < n_own; i++) {
+                if (cg_addr_equal(&own[i], a) || (carried && cg_addr_equal(&own[i], carried)))
+                        return own_address;
+        }
+        return NULL;
 }
 
 int cg_policy_vet_rank(const char *why)
@@ -623,23 +550,6 @@ int cg_policy_vet_rank(const char *why)
 
 /* ---- routes */
 
-static bool ends_with(const char *s, const char *suffix)
-{
-        size_t n = strlen(s), m = strlen(suffix);
-
-        return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
-/* "example.com" and ".example.com" both mean the name itself and all below it. */
-static bool suffix_covers(const char *suffix, const char *name)
-{
-        if (suffix[0] == '.')
-                suffix++;
-        if (strcmp(name, suffix) == 0)
-                return true;
-        return ends_with(name, suffix) && name[strlen(name) - strlen(suffix) - 1] == '.';
-}
-
 static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
 {
         if (np->all || strcmp(h->text, "localhost") == 0)
@@ -648,7 +558,10 @@ static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
                            in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
                 return true;
         for (size_t i = 0; i < np->n_suffixes; i++) {
-                if (suffix_covers(np->suffixes[i], h->text))
+                /* "example.com" and ".example.com" both mean the name itself and all below it. */
+                const char *suffix = np->suffixes[i] + (np->suffixes[i][0] == '.');
+
+                if (strcmp(h->text, suffix) == 0 || cg_domain_is_below(h->text, suffix))
                         return true;
         }
         return false;

@@ -49,37 +49,6 @@ int cg_socks_password(const uint8_t *p, size_t len, size_t *used, struct cg_err 
         return 0;
 }
 
-/* Length of the address with its type's own prefix; 0: a type that does not exist. */
-static size_t address_len(const uint8_t *p)
-{
-        switch (p[3]) {
-        case TYPE_IPV4:
-                return 4;
-        case TYPE_NAME:
-                return 1u + p[4];
-        case TYPE_IPV6:
-                return 16;
-        default:
-                return 0;
-        }
-}
-
-static int parse_address(const uint8_t *p, size_t n, struct cg_host *ret, struct cg_err *err)
-{
-        struct sockaddr_storage sa = { .ss_family = AF_UNSPEC };
-        struct cg_addr a = { .family = p[3] == TYPE_IPV4 ? 4 : 6 };
-        char text[CG_ADDR_TEXT];
-
-        if (p[3] == TYPE_NAME)
-                return cg_host_parse((const char *)p + 5, n - 1, ret, err);
-        memcpy(a.b, p + 4, n);
-        /* Through a socket address and text, so that a mapped address becomes the IPv4 address. */
-        cg_addr_to_sockaddr(&a, 0, &sa);
-        cg_addr_from_sockaddr((const struct sockaddr *)&sa, &a);
-        cg_addr_text(&a, text);
-        return cg_host_parse(text, strlen(text), ret, err);
-}
-
 int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret,
                      struct cg_err *err)
 {
@@ -90,7 +59,7 @@ int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks
         if (len < 5)
                 return CG_SOCKS_MORE;
         memset(ret, 0, sizeof(*ret));
-        n = address_len(p);
+        n = p[3] == TYPE_IPV4 ? 4 : p[3] == TYPE_NAME ? 1u + p[4] : p[3] == TYPE_IPV6 ? 16 : 0;
         if (n == 0) {
                 *used = len;
                 ret->code = CG_SOCKS_NO_ADDRESS_TYPE;
@@ -107,8 +76,21 @@ int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks
         } else if (ret->port == 0) {
                 ret->code = CG_SOCKS_NOT_ALLOWED;
                 cg_fail(err, CG_E_INVAL, "port 0");
-        } else if (parse_address(p, n, &ret->host, err) < 0) {
-                ret->code = CG_SOCKS_NOT_ALLOWED;
+        } else if (p[3] == TYPE_NAME) {
+                if (cg_host_parse((const char *)p + 5, n - 1, &ret->host, err) < 0)
+                        ret->code = CG_SOCKS_NOT_ALLOWED;
+        } else {
+                struct sockaddr_storage sa = { .ss_family = AF_UNSPEC };
+                struct cg_addr a = { .family = p[3] == TYPE_IPV4 ? 4 : 6 };
+                char text[CG_ADDR_TEXT];
+
+                memcpy(a.b, p + 4, n);
+                /* By way of a socket address, so that a mapped address becomes the IPv4 address. */
+                cg_addr_to_sockaddr(&a, 0, &sa);
+                cg_addr_from_sockaddr((const struct sockaddr *)&sa, &a);
+                cg_addr_text(&a, text);
+                if (cg_host_parse(text, strlen(text), &ret->host, err) < 0)
+                        ret->code = CG_SOCKS_NOT_ALLOWED;
         }
         return 0;
 }
