@@ -1,7 +1,7 @@
 /*
  * Standard input and output through a sandbox's proxy, for programs that take a command in place of
- * a connection: ssh's ProxyCommand. Runs inside the sandbox, with its rights; a refusal of the proxy
- * is reported on standard error, in its words.
+ * a connection: ssh's ProxyCommand. Runs inside the sandbox, with its rights; a refusal of the
+ * proxy is reported on standard error, in its words.
  */
 #include "sandbox/egress/internal.h"
 

@@ -1,8 +1,8 @@
 /*
  * The decider of cellgate-egress: may a connection be made, and if so, here it is. Speaks with the
  * host (control channel) and with the relay; reads nothing that a sandbox has written but host
- * names, which it parses itself. Here: what the two say, what the policy says of a name, time, the
- * loop. The rest by file: decider_int.h.
+ * names, which it parses itself. Here: the messages of the two, the verdict by name, timers, the
+ * loop. The other files: decider_int.h.
  */
 #include "sandbox/egress/decider_int.h"
 
@@ -21,28 +21,14 @@
 #define RELAY_MS 10000 /* until another part is ready */
 #define BURST    64
 
-static void tell_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
+static void send_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
 {
-        cg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
-                                     err->code, "message", err->msg, strnlen(err->msg, sizeof(err->msg))));
+        cg_decider_send_host(d,
+                             json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
+                                       err->code, "message", err->msg, strnlen(err->msg, sizeof(err->msg))));
 }
 
 /* ---- the relay */
-
-static void decide(struct job *j)
-{
-        struct cg_decision dec;
-
-        cg_policy_decide(j->box->policy, &j->host, j->port, &dec);
-        snprintf(j->list, sizeof(j->list), "%s", dec.list ? dec.list : "");
-        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ? dec.rule : "");
-        if (dec.verdict == CG_VERDICT_ALLOW)
-                cg_decider_dial(j);
-        else if (dec.verdict == CG_VERDICT_ASK)
-                cg_decider_question_ask(j);
-        else
-                cg_decider_job_answer(j, CG_EGRESS_DENIED, dec.why);
-}
 
 static void refuse(struct decider *d, const struct cg_egress_msg *m, const char *why)
 {
@@ -52,7 +38,7 @@ static void refuse(struct decider *d, const struct cg_egress_msg *m, const char 
         struct cg_err err;
 
         snprintf(a.text, sizeof(a.text), "%s", why);
-        if (cg_decider_tell_relay(d, &a, NULL, 0, &err) < 0)
+        if (cg_decider_send_relay(d, &a, NULL, 0, &err) < 0)
                 cg_decider_end(d, 1);
 }
 
@@ -60,16 +46,14 @@ static void on_ask(struct decider *d, const struct cg_egress_msg *m)
 {
         struct box *b = cg_decider_box_find(d, m->box);
         struct cg_host host = { .is_addr = false };
+        struct cg_decision dec;
         struct job *j;
 
         if (!b || m->kind >= CG_EGRESS_KINDS || (m->kind < CG_EGRESS_RAW_HTTP && m->port == 0)) {
                 refuse(d, m, "sandbox policy unavailable");
                 return;
         }
-        /*
-         * Twice as many as there can be connections: lookups go on for those that have been given
-         * up.
-         */
+        /* Twice as many as there can be connections: lookups of cancelled ones go on. */
         if (b->n_jobs >= 2 * (size_t)cg_policy_options(b->policy)->limits.connections) {
                 refuse(d, m, "too many lookups are under way already");
                 return;
@@ -90,31 +74,28 @@ static void on_ask(struct decider *d, const struct cg_egress_msg *m)
         j->host = host;
         j->port = m->port;
         j->fd = -1;
-        j->next = d->jobs;
-        d->jobs = j;
+        LIST_INSERT_HEAD(&d->jobs, j, entry);
         b->n_jobs++;
         if (!uv_is_active((uv_handle_t *)&d->tick))
                 uv_timer_start(&d->tick, d->tick.timer_cb, TICK_MS, TICK_MS);
-        if (j->kind >= CG_EGRESS_RAW_HTTP)
+        if (j->kind >= CG_EGRESS_RAW_HTTP) {
                 cg_decider_dial_raw(j);
-        else
-                decide(j);
-}
-
-static void on_cancel(struct decider *d, const struct cg_egress_msg *m)
-{
-        for (struct job *j = d->jobs; j; j = j->next) {
-                if (j->box && j->box->number == m->box && j->id == m->id && j->state != CANCELLED) {
-                        struct question *q = j->question;
-
-                        cg_decider_job_drop(j);
-                        cg_decider_question_leave(d, q, true);
-                        return;
-                }
+                return;
         }
+        cg_policy_decide(b->policy, &j->host, j->port, &dec);
+        snprintf(j->list, sizeof(j->list), "%s", dec.list ? dec.list : "");
+        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ? dec.rule : "");
+        if (dec.verdict == CG_VERDICT_ALLOW)
+                cg_decider_dial(j);
+        else if (dec.verdict == CG_VERDICT_ASK)
+                cg_decider_question_ask(j);
+        else
+                cg_decider_job_answer(j, CG_EGRESS_DENIED, dec.why);
 }
 
-/* Refused before there was a host to ask about. The text is the relay's own, not the sandbox's. */
+/*
+ * The relay refused a request that names no host. The text is the relay's own, not the sandbox's.
+ */
 static void on_note(struct decider *d, const struct cg_egress_msg *m)
 {
         struct box *b = cg_decider_box_find(d, m->box);
@@ -125,41 +106,26 @@ static void on_note(struct decider *d, const struct cg_egress_msg *m)
         snprintf(text, sizeof(text), "%s", m->text);
         for (char *c = text; *c; c++)
                 *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
-        cg_decider_tell(d,
-                        json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
-                                  "decision", "sandbox", b->sandbox, "operation", "network-outbound",
-                                  "protocol", m->kind < CG_EGRESS_KINDS ? cg_egress_protocols[m->kind] : "?",
-                                  "host", "port", 0, "allowed", 0, "list", "rule", "why", text, "how",
-                                  "send a request that a proxy takes"));
+        cg_decider_send_host(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
+                                          "decision", "sandbox", b->sandbox, "operation", "network-outbound",
+                                          "protocol",
+                                          m->kind < CG_EGRESS_KINDS ? cg_egress_protocols[m->kind] : "?",
+                                          "host", "port", 0, "allowed", 0, "list", "rule", "why", text, "how",
+                                          "send a request that a proxy takes"));
 }
 
-static void on_relay_message(struct decider *d, const struct cg_egress_msg *m)
+static void on_cancel(struct decider *d, const struct cg_egress_msg *m)
 {
-        switch (m->type) {
-        case CG_EGRESS_ASK:
-                on_ask(d, m);
-                return;
-        case CG_EGRESS_CANCEL:
-                on_cancel(d, m);
-                return;
-        case CG_EGRESS_NOTE:
-                on_note(d, m);
-                return;
-        default:
-                cg_decider_end(d, 1);
-        }
-}
+        struct job *j;
 
-static void send_waiting_answers(struct decider *d)
-{
-        struct job *j = d->jobs;
+        LIST_FOREACH(j, &d->jobs, entry) {
+                if (j->box && j->box->number == m->box && j->id == m->id && j->state != CANCELLED) {
+                        struct question *q = j->question;
 
-        while (j) {
-                struct job *next = j->next;
-
-                if (j->state == ANSWERING && !cg_decider_job_send_answer(j))
+                        cg_decider_job_drop(j);
+                        cg_decider_question_leave(d, q, true);
                         return;
-                j = next;
+                }
         }
 }
 
@@ -170,19 +136,37 @@ static void on_relay(uv_poll_t *h, int status, int events)
         struct cg_egress_msg m;
         int r = status < 0 ? CG_CLOSED : 0;
 
-        if (r == 0 && (events & UV_WRITABLE))
-                send_waiting_answers(d);
+        if (r == 0 && (events & UV_WRITABLE)) {
+                for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
+                        next = LIST_NEXT(j, entry);
+                        if (j->state == ANSWERING && !cg_decider_job_send_answer(j))
+                                break;
+                }
+        }
         for (int i = 0; i < BURST && r == 0 && !cg_decider_host_is_slow(d) && !d->ended; i++) {
                 int fds[1];
                 size_t n = 0;
 
                 r = cg_egress_msg_recv(d->relay, &m, fds, &n, &err);
-                if (r == 0)
-                        on_relay_message(d, &m);
+                if (r != 0)
+                        break;
+                switch (m.type) {
+                case CG_EGRESS_ASK:
+                        on_ask(d, &m);
+                        break;
+                case CG_EGRESS_CANCEL:
+                        on_cancel(d, &m);
+                        break;
+                case CG_EGRESS_NOTE:
+                        on_note(d, &m);
+                        break;
+                default:
+                        cg_decider_end(d, 1);
+                }
         }
         if (r == CG_CLOSED || r < 0) {
                 cg_fail(&err, CG_E_CLOSED, "the relay has ended");
-                tell_error(d, 0, &err);
+                send_error(d, 0, &err);
                 cg_decider_end(d, 1);
         }
         cg_decider_watch(d);
@@ -210,7 +194,7 @@ static int on_open(struct decider *d, const json_t *m, json_int_t sandbox, struc
         for (int64_t i = 0; i < n + secrets; i++)
                 close(fds[i]);
         if (r == 0)
-                cg_decider_tell(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
+                cg_decider_send_host(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
         return r;
 }
 
@@ -238,7 +222,7 @@ static int on_control_message(struct decider *d, const json_t *m, struct cg_err 
                 r = cg_fail(err, CG_E_PROTO, "unknown control message");
         }
         if (r < 0)
-                tell_error(d, sandbox, err);
+                send_error(d, sandbox, err);
         /* An invalid request is answered with an error; an unknown message ends the proxy. */
         return r == CG_E_PROTO ? r : 0;
 }
@@ -267,7 +251,7 @@ static void on_control(uv_poll_t *h, int status, int events)
                 return;
         }
         if (r < 0) {
-                tell_error(d, 0, &err);
+                send_error(d, 0, &err);
                 cg_decider_end(d, 1);
                 return;
         }
@@ -283,7 +267,7 @@ static void on_tick(uv_timer_t *t)
 
         cg_decider_questions_expire(d, now);
         cg_decider_dial_expire(d, now); /* only now: an answer above may have ended some */
-        if (!d->jobs)
+        if (LIST_EMPTY(&d->jobs))
                 uv_timer_stop(&d->tick);
         cg_decider_watch(d);
 }
@@ -299,34 +283,11 @@ static void on_injector(uv_poll_t *h, int status, int events)
         (void)status;
         (void)events;
         cg_fail(&err, CG_E_CLOSED, "the injector has ended");
-        tell_error(d, 0, &err);
+        send_error(d, 0, &err);
         cg_decider_end(d, 1);
 }
 
-static int start_loop(struct decider *d, int control, int relay, int injector)
-{
-        int r = uv_loop_init(&d->loop);
-
-        d->loop.data = d;
-        d->relay = relay;
-        d->injector = injector;
-        cg_chan_init(&d->chan, control);
-        if (r == 0)
-                r = uv_poll_init(&d->loop, &d->control_poll, control);
-        if (r == 0)
-                r = uv_poll_init(&d->loop, &d->relay_poll, relay);
-        if (r == 0)
-                r = uv_poll_init(&d->loop, &d->injector_poll, injector);
-        if (r == 0)
-                r = uv_timer_init(&d->loop, &d->tick);
-        d->control_poll.data = d->relay_poll.data = d->injector_poll.data = d->tick.data = d;
-        d->tick.timer_cb = on_tick;
-        d->on_control = on_control;
-        d->on_relay = on_relay;
-        return r;
-}
-
-/* Nobody may connect before they are what they should be. */
+/* Waits until the process of @sock is locked down: before that nothing may connect. */
 static int wait_for_part(int sock, const char *name, struct cg_err *err)
 {
         struct cg_egress_msg m;
@@ -340,19 +301,31 @@ static int wait_for_part(int sock, const char *name, struct cg_err *err)
 
 int cg_decider_run(int control, int relay, int injector)
 {
-        struct decider d = { .control_events = -1, .relay_events = -1 };
+        struct decider d = {
+                .control_events = -1,
+                .relay_events = -1,
+                .relay = relay,
+                .injector = injector,
+                .on_control = on_control,
+                .on_relay = on_relay,
+        };
         struct cg_err err = { .code = 0 };
         char layers[128];
-        int r = start_loop(&d, control, relay, injector);
 
-        if (r < 0)
+        cg_chan_init(&d.chan, control);
+        if (uv_loop_init(&d.loop) < 0 || uv_poll_init(&d.loop, &d.control_poll, control) < 0 ||
+            uv_poll_init(&d.loop, &d.relay_poll, relay) < 0 ||
+            uv_poll_init(&d.loop, &d.injector_poll, injector) < 0 || uv_timer_init(&d.loop, &d.tick) < 0)
                 return 1;
+        d.loop.data = &d;
+        d.control_poll.data = d.relay_poll.data = d.injector_poll.data = d.tick.data = &d;
+        d.tick.timer_cb = on_tick;
         if (cg_egress_lock_decider(layers, sizeof(layers), &err) < 0 ||
             wait_for_part(relay, "relay", &err) < 0 || wait_for_part(injector, "injector", &err) < 0) {
-                tell_error(&d, 0, &err);
+                send_error(&d, 0, &err);
                 return 1;
         }
-        cg_decider_tell(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
+        cg_decider_send_host(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
         cg_decider_watch(&d);
         uv_poll_start(&d.injector_poll, UV_READABLE | UV_DISCONNECT, on_injector);
         if (!d.ended)

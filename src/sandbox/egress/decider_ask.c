@@ -12,104 +12,45 @@
 #define QUESTIONS_MAX 32   /* of one sandbox at once: more than a person reads */
 
 struct grant {
-        struct grant *next;
+        SLIST_ENTRY(grant) entry;
         char host[CG_HOST_MAX + 1];
         uint16_t port;
         bool allow;
         char why[CG_POLICY_REASON_MAX + 1];
 };
 
-/* ---- answers that are remembered */
-
 void cg_decider_grants_forget(struct box *b)
 {
-        while (b->grants) {
-                struct grant *g = b->grants;
+        struct grant *g;
 
-                b->grants = g->next;
+        while ((g = SLIST_FIRST(&b->grants))) {
+                SLIST_REMOVE_HEAD(&b->grants, entry);
                 free(g);
         }
         b->n_grants = 0;
 }
 
-static const struct grant *find_grant(const struct box *b, const struct cg_host *h, uint16_t port)
+/* Reports to the host that no answer is needed any more. */
+static void send_cancelled(struct decider *d, const struct question *q)
 {
-        for (const struct grant *g = b->grants; g; g = g->next) {
-                if (g->port == port && strcmp(g->host, h->text) == 0)
-                        return g;
-        }
-        return NULL;
+        cg_decider_send_host(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox",
+                                          q->box->sandbox, "id", (json_int_t)q->id));
 }
 
-static void remember(struct box *b, const struct question *q, bool allow, const char *why)
+void cg_decider_question_leave(struct decider *d, struct question *q, bool notify)
 {
-        struct grant *g = b->n_grants < GRANTS_MAX ? calloc(1, sizeof(*g)) : NULL;
+        const struct job *j;
 
-        if (!g)
-                return;
-        memcpy(g->host, q->host.text, sizeof(g->host));
-        g->port = q->port;
-        g->allow = allow;
-        snprintf(g->why, sizeof(g->why), "%s", why);
-        g->next = b->grants;
-        b->grants = g;
-        b->n_grants++;
-}
-
-/* ---- questions */
-
-static void drop_question(struct decider *d, struct question *q)
-{
-        struct question **p = &d->questions;
-
-        while (*p && *p != q)
-                p = &(*p)->next;
-        if (*p)
-                *p = q->next;
-        free(q);
-}
-
-/* Nobody waits for the host's answer any more. */
-static void tell_cancelled(struct decider *d, const struct question *q)
-{
-        cg_decider_tell(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox", q->box->sandbox,
-                                     "id", (json_int_t)q->id));
-}
-
-static bool is_wanted(const struct decider *d, const struct question *q)
-{
-        for (const struct job *j = d->jobs; j; j = j->next) {
+        LIST_FOREACH(j, &d->jobs, entry) {
                 if (j->question == q)
-                        return true;
+                        return;
         }
-        return false;
-}
-
-void cg_decider_question_leave(struct decider *d, struct question *q, bool tell)
-{
-        if (!q || is_wanted(d, q))
+        if (!q)
                 return;
-        if (tell)
-                tell_cancelled(d, q);
-        drop_question(d, q);
-}
-
-static struct question *find_question(struct decider *d, const struct job *j)
-{
-        struct question *q = d->questions;
-
-        while (q && (q->box != j->box || q->port != j->port || strcmp(q->host.text, j->host.text) != 0))
-                q = q->next;
-        return q;
-}
-
-static size_t count_questions(const struct decider *d, const struct box *b)
-{
-        size_t n = 0;
-
-        for (const struct question *q = d->questions; q; q = q->next)
-                n += q->box == b;
-        return n;
+        if (notify)
+                send_cancelled(d, q);
+        LIST_REMOVE(q, entry);
+        free(q);
 }
 
 static struct question *new_question(struct job *j)
@@ -126,22 +67,26 @@ static struct question *new_question(struct job *j)
         q->host = j->host;
         q->port = j->port;
         q->deadline_ms = cg_now_ms() + timeout_ms;
-        q->next = d->questions;
-        d->questions = q;
+        LIST_INSERT_HEAD(&d->questions, q, entry);
         class = j->host.is_addr ? json_string(cg_addr_class_name(cg_addr_class(&j->host.addr))) : json_null();
-        cg_decider_tell(d,
-                        json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type", "egress_request",
-                                  "sandbox", j->box->sandbox, "id", (json_int_t)q->id, "host", j->host.text,
-                                  "port", (int)j->port, "protocol", cg_egress_protocols[j->kind], "address",
-                                  class, "timeoutMs", (json_int_t)timeout_ms));
+        cg_decider_send_host(d, json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type",
+                                          "egress_request", "sandbox", j->box->sandbox, "id",
+                                          (json_int_t)q->id, "host", j->host.text, "port", (int)j->port,
+                                          "protocol", cg_egress_protocols[j->kind], "address", class,
+                                          "timeoutMs", (json_int_t)timeout_ms));
         return q;
 }
 
 void cg_decider_question_ask(struct job *j)
 {
-        const struct grant *g = find_grant(j->box, &j->host, j->port);
+        struct decider *d = j->d;
+        const struct grant *g;
+        struct question *q;
+        size_t n_open = 0;
 
-        if (g) {
+        SLIST_FOREACH(g, &j->box->grants, entry) {
+                if (g->port != j->port || strcmp(g->host, j->host.text) != 0)
+                        continue;
                 snprintf(j->list, sizeof(j->list), "answers");
                 if (g->allow)
                         cg_decider_dial(j);
@@ -150,69 +95,76 @@ void cg_decider_question_ask(struct job *j)
                 return;
         }
         j->state = ASKING;
-        j->question = find_question(j->d, j);
-        if (!j->question && count_questions(j->d, j->box) < QUESTIONS_MAX)
-                j->question = new_question(j);
+        LIST_FOREACH(q, &d->questions, entry) {
+                if (q->box == j->box && q->port == j->port && strcmp(q->host.text, j->host.text) == 0)
+                        break;
+                n_open += q->box == j->box;
+        }
+        j->question = q || n_open >= QUESTIONS_MAX ? q : new_question(j);
         if (!j->question)
                 cg_decider_job_answer(j, CG_EGRESS_DENIED, "too many questions are open already");
 }
 
-/* Every job that waits for this answer, and the question, are done with. */
+/* Answers every job that waits for @q, and removes it. */
 static void answer_question(struct decider *d, struct question *q, bool allow, const char *why)
 {
-        struct job *j = d->jobs;
-
-        while (j) {
-                struct job *next = j->next;
-
-                if (j->question == q) {
-                        j->question = NULL;
-                        snprintf(j->list, sizeof(j->list), "answers");
-                        if (allow)
-                                cg_decider_dial(j);
-                        else
-                                cg_decider_job_answer(j, CG_EGRESS_DENIED, why);
-                }
-                j = next;
+        for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
+                next = LIST_NEXT(j, entry);
+                if (j->question != q)
+                        continue;
+                j->question = NULL;
+                snprintf(j->list, sizeof(j->list), "answers");
+                if (allow)
+                        cg_decider_dial(j);
+                else
+                        cg_decider_job_answer(j, CG_EGRESS_DENIED, why);
         }
-        drop_question(d, q);
+        LIST_REMOVE(q, entry);
+        free(q);
 }
 
 int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err)
 {
-        struct question *q = d->questions;
         const char *decision, *reason;
+        bool allow, keep, valid;
+        struct question *q;
+        struct grant *g;
         int64_t id;
-        bool allow, keep;
 
         if (cg_json_int(m, "id", 0, &id, err) < 0 || cg_json_str(m, "decision", "", &decision, err) < 0 ||
             cg_json_str(m, "reason", "user denied", &reason, err) < 0)
                 return CG_E_PARSE;
-        while (q && q->id != id)
-                q = q->next;
+        LIST_FOREACH(q, &d->questions, entry) {
+                if (q->id == id)
+                        break;
+        }
         if (!q)
-                return 0; /* too late: it was refused meanwhile, or nobody wants it any more */
+                return 0; /* too late: it was refused meanwhile, or its jobs are gone */
         allow = strcmp(decision, "once") == 0 || strcmp(decision, "session") == 0;
         keep = strcmp(decision, "session") == 0 || strcmp(decision, "never") == 0;
-        if (!allow && !keep && strcmp(decision, "no") != 0)
+        valid = allow || keep || strcmp(decision, "no") == 0;
+        if (!valid)
                 cg_fail(err, CG_E_INVAL, "answer: the decision is none of once, session, no, never: refused");
-        if (keep)
-                remember(q->box, q, allow, reason);
+        g = keep && q->box->n_grants < GRANTS_MAX ? calloc(1, sizeof(*g)) : NULL;
+        if (g) {
+                memcpy(g->host, q->host.text, sizeof(g->host));
+                g->port = q->port;
+                g->allow = allow;
+                snprintf(g->why, sizeof(g->why), "%s", reason);
+                SLIST_INSERT_HEAD(&q->box->grants, g, entry);
+                q->box->n_grants++;
+        }
         answer_question(d, q, allow, reason);
-        return allow || keep || strcmp(decision, "no") == 0 ? 0 : CG_E_INVAL;
+        return valid ? 0 : CG_E_INVAL;
 }
 
 void cg_decider_questions_expire(struct decider *d, int64_t now_ms)
 {
-        struct question *q = d->questions;
-
-        while (q) {
-                struct question *next = q->next;
-
+        for (struct question *q = LIST_FIRST(&d->questions), *next; q; q = next) {
+                next = LIST_NEXT(q, entry);
                 if (now_ms >= q->deadline_ms || !cg_policy_options(q->box->policy)->ask) {
-                        tell_cancelled(d, q);
+                        send_cancelled(d, q);
                         answer_question(d, q, false, "nobody has answered in time whether to allow it");
                 }
-                q = next;
         }
 }

@@ -9,19 +9,23 @@
 
 struct box *cg_decider_box_find(struct decider *d, uint32_t number)
 {
-        struct box *b = d->boxes;
+        struct box *b;
 
-        while (b && b->number != number)
-                b = b->next;
+        LIST_FOREACH(b, &d->boxes, entry) {
+                if (b->number == number)
+                        break;
+        }
         return b;
 }
 
 struct box *cg_decider_box_find_sandbox(struct decider *d, json_int_t sandbox)
 {
-        struct box *b = d->boxes;
+        struct box *b;
 
-        while (b && b->sandbox != sandbox)
-                b = b->next;
+        LIST_FOREACH(b, &d->boxes, entry) {
+                if (b->sandbox == sandbox)
+                        break;
+        }
         return b;
 }
 
@@ -55,7 +59,7 @@ int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, i
         struct box *b;
         int r;
 
-        for (b = d->boxes; b; b = b->next)
+        LIST_FOREACH(b, &d->boxes, entry)
                 n_boxes++;
         if (n_boxes >= CG_EGRESS_BOXES_MAX)
                 return cg_fail(err, CG_E_LIMIT, "at most %d sandboxes", CG_EGRESS_BOXES_MAX);
@@ -71,16 +75,15 @@ int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, i
                 fill_options(&m, b);
         /* The secrets go on unread. They are there before a request can be. */
         if (r == 0 && secrets >= 0)
-                r = cg_decider_tell_injector(d, &m, &secrets, 1, err);
+                r = cg_decider_send_injector(d, &m, &secrets, 1, err);
         b->has_secrets = r == 0 && secrets >= 0;
         if (r == 0)
-                r = cg_decider_tell_relay(d, &m, fds, n, err);
+                r = cg_decider_send_relay(d, &m, fds, n, err);
         if (r < 0) {
                 free_box(b);
                 return r;
         }
-        b->next = d->boxes;
-        d->boxes = b;
+        LIST_INSERT_HEAD(&d->boxes, b, entry);
         return 0;
 }
 
@@ -101,18 +104,16 @@ int cg_decider_box_change(struct decider *d, json_int_t sandbox, json_t *policy,
         /* Answers given under other rules do not count any more. */
         cg_decider_grants_forget(b);
         fill_options(&m, b);
-        return cg_decider_tell_relay(d, &m, NULL, 0, err);
+        return cg_decider_send_relay(d, &m, NULL, 0, err);
 }
 
 void cg_decider_box_close(struct decider *d, struct box *b)
 {
         struct cg_egress_msg m = { .type = CG_EGRESS_BOX_CLOSE, .box = b->number };
-        struct job *j = d->jobs;
         struct cg_err err;
 
-        while (j) {
-                struct job *next = j->next;
-
+        for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
+                next = LIST_NEXT(j, entry);
                 if (j->box == b) {
                         struct question *q = j->question;
 
@@ -121,16 +122,10 @@ void cg_decider_box_close(struct decider *d, struct box *b)
                         cg_decider_job_drop(j);
                         cg_decider_question_leave(d, q, false);
                 }
-                j = next;
         }
-        for (struct box **p = &d->boxes; *p; p = &(*p)->next) {
-                if (*p == b) {
-                        *p = b->next;
-                        break;
-                }
-        }
-        if (cg_decider_tell_relay(d, &m, NULL, 0, &err) < 0 ||
-            (b->has_secrets && cg_decider_tell_injector(d, &m, NULL, 0, &err) < 0))
+        LIST_REMOVE(b, entry);
+        if (cg_decider_send_relay(d, &m, NULL, 0, &err) < 0 ||
+            (b->has_secrets && cg_decider_send_injector(d, &m, NULL, 0, &err) < 0))
                 cg_decider_end(d, 1);
         free_box(b);
 }

@@ -53,7 +53,7 @@ static int inject(struct job *j)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                 return errno;
         memcpy(m.creds, creds.bits, sizeof(m.creds));
-        r = cg_decider_tell_injector(j->d, &m, (const int[]){ pair[1], j->fd }, 2, &err);
+        r = cg_decider_send_injector(j->d, &m, (const int[]){ pair[1], j->fd }, 2, &err);
         close(pair[1]);
         if (r < 0) {
                 close(pair[0]);
@@ -120,30 +120,13 @@ static void on_connect(uv_poll_t *h, int status, int events)
         cg_decider_watch(h->loop->data);
 }
 
-static int wait_for_connection(struct job *j)
-{
-        int r;
-
-        j->poll = calloc(1, sizeof(*j->poll));
-        if (!j->poll)
-                return ENOMEM;
-        r = uv_poll_init(&j->d->loop, j->poll, j->fd);
-        if (r < 0) {
-                free(j->poll);
-                j->poll = NULL;
-                return -r;
-        }
-        j->poll->data = j;
-        r = uv_poll_start(j->poll, UV_WRITABLE, on_connect);
-        return r < 0 ? -r : 0;
-}
-
 /* 0: connected or on the way; else errno. */
 static int attempt(struct job *j)
 {
         struct sockaddr_storage sa;
         socklen_t len = cg_addr_to_sockaddr(&j->addrs[j->at], j->to_port, &sa);
         struct pollfd now;
+        int r;
 
         j->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (j->fd < 0)
@@ -156,7 +139,18 @@ static int attempt(struct job *j)
                 attempt_done(j);
                 return 0;
         }
-        return wait_for_connection(j);
+        j->poll = calloc(1, sizeof(*j->poll));
+        if (!j->poll)
+                return ENOMEM;
+        r = uv_poll_init(&j->d->loop, j->poll, j->fd);
+        if (r < 0) {
+                free(j->poll);
+                j->poll = NULL;
+                return -r;
+        }
+        j->poll->data = j;
+        r = uv_poll_start(j->poll, UV_WRITABLE, on_connect);
+        return r < 0 ? -r : 0;
 }
 
 static void job_connect(struct job *j)
@@ -176,35 +170,7 @@ static void job_connect(struct job *j)
         unreachable(j);
 }
 
-static void connect_unix(struct job *j, const char *path)
-{
-        struct cg_err err;
-
-        if (cg_connect_unix_now(path, &j->fd, &err) < 0) {
-                j->last_error = err.sys_errno;
-                unreachable(j);
-                return;
-        }
-        connected(j);
-}
-
 /* ---- looking up */
-
-static size_t own_addresses(struct cg_addr *ret, size_t room)
-{
-        struct ifaddrs *list;
-        size_t n = 0;
-
-        /* Without them the fixed classes still hold. */
-        if (getifaddrs(&list) < 0)
-                return 0;
-        for (struct ifaddrs *i = list; i && n < room; i = i->ifa_next) {
-                if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &ret[n]))
-                        n++;
-        }
-        freeifaddrs(list);
-        return n;
-}
 
 /* "resolved to a loopback address / a private address": every class once, in a fixed order. */
 static void describe(const char *const *whys, size_t n, char *buf, size_t size)
@@ -232,12 +198,20 @@ static bool vet(struct job *j)
 {
         struct cg_addr own[OWN_MAX];
         const char *whys[ADDRS_MAX];
-        size_t n_own, kept = 0, n_whys = 0;
+        size_t n_own = 0, kept = 0, n_whys = 0;
+        struct ifaddrs *list;
         char why[400];
 
         if (j->to_proxy || j->host.is_addr)
                 return true;
-        n_own = own_addresses(own, OWN_MAX);
+        /* Without this machine's own addresses the fixed classes still hold. */
+        if (getifaddrs(&list) == 0) {
+                for (struct ifaddrs *i = list; i && n_own < OWN_MAX; i = i->ifa_next) {
+                        if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own[n_own]))
+                                n_own++;
+                }
+                freeifaddrs(list);
+        }
         for (size_t i = 0; i < j->n_addrs; i++) {
                 const char *w = cg_policy_vet(j->box->policy, &j->host, j->port, &j->addrs[i], own, n_own);
 
@@ -254,16 +228,6 @@ static bool vet(struct job *j)
         return false;
 }
 
-static void on_addresses(struct job *j, const struct addrinfo *list)
-{
-        for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next) {
-                if (a->ai_addr && cg_addr_from_sockaddr(a->ai_addr, &j->addrs[j->n_addrs]))
-                        j->n_addrs++;
-        }
-        if (vet(j))
-                job_connect(j);
-}
-
 static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 {
         struct job *j = req->data;
@@ -277,24 +241,15 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
                 snprintf(why, sizeof(why), "the name could not be resolved: %s", uv_strerror(status));
                 cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, why);
         } else {
-                on_addresses(j, list);
+                for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next) {
+                        if (a->ai_addr && cg_addr_from_sockaddr(a->ai_addr, &j->addrs[j->n_addrs]))
+                                j->n_addrs++;
+                }
+                if (vet(j))
+                        job_connect(j);
         }
         uv_freeaddrinfo(list);
         cg_decider_watch(d);
-}
-
-static void look_up(struct job *j, const char *name)
-{
-        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
-        int r;
-
-        j->state = LOOKING_UP;
-        j->lookup.data = j;
-        r = uv_getaddrinfo(&j->d->loop, &j->lookup, on_lookup, name, NULL, &hints);
-        if (r < 0)
-                cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, uv_strerror(r));
-        else
-                j->looking_up = true;
 }
 
 /* localhost is loopback by definition, whatever a resolver says. */
@@ -310,6 +265,8 @@ static void set_loopback(struct job *j)
 
 static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
 {
+        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+
         j->to_port = port;
         if (h->is_addr) {
                 j->addrs[0] = h->addr;
@@ -317,7 +274,15 @@ static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
         } else if (cg_host_is_loopback_name(h)) {
                 set_loopback(j);
         } else {
-                look_up(j, h->text);
+                int r;
+
+                j->state = LOOKING_UP;
+                j->lookup.data = j;
+                r = uv_getaddrinfo(&j->d->loop, &j->lookup, on_lookup, h->text, NULL, &hints);
+                if (r < 0)
+                        cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, uv_strerror(r));
+                else
+                        j->looking_up = true;
                 return;
         }
         if (vet(j))
@@ -329,6 +294,7 @@ void cg_decider_dial(struct job *j)
         const struct cg_policy *p = j->box->policy;
         const struct cg_upstream *up;
         struct cg_host h;
+        struct cg_err err;
         const char *path;
 
         j->deadline_ms = cg_now_ms() + cg_policy_options(p)->limits.connect_ms;
@@ -344,7 +310,12 @@ void cg_decider_dial(struct job *j)
                 return;
         case CG_ROUTE_MITM:
                 j->to_proxy = true;
-                connect_unix(j, path);
+                if (cg_connect_unix_now(path, &j->fd, &err) < 0) {
+                        j->last_error = err.sys_errno;
+                        unreachable(j);
+                } else {
+                        connected(j);
+                }
                 return;
         case CG_ROUTE_PARENT:
                 j->to_proxy = true;
@@ -375,11 +346,8 @@ void cg_decider_dial_raw(struct job *j)
 
 void cg_decider_dial_expire(struct decider *d, int64_t now_ms)
 {
-        struct job *j = d->jobs;
-
-        while (j) {
-                struct job *next = j->next;
-
+        for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
+                next = LIST_NEXT(j, entry);
                 if (j->state == CONNECTING && (now_ms >= j->attempt_end_ms || now_ms >= j->deadline_ms)) {
                         next_address(j, ETIMEDOUT);
                 } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms &&
@@ -392,10 +360,9 @@ void cg_decider_dial_expire(struct decider *d, int64_t now_ms)
 
                         snprintf(m.text, sizeof(m.text), "the name was not resolved in time");
                         cg_decider_job_report(j, CG_EGRESS_UNREACHABLE, m.text);
-                        if (cg_decider_tell_relay(d, &m, NULL, 0, NULL) < 0)
+                        if (cg_decider_send_relay(d, &m, NULL, 0, NULL) < 0)
                                 cg_decider_end(d, 1);
                         cg_decider_job_drop(j);
                 }
-                j = next;
         }
 }

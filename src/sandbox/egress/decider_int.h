@@ -20,6 +20,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 #include "sandbox/egress/chan.h"
 #include "sandbox/egress/internal.h"
@@ -30,19 +31,19 @@ struct grant;
 struct decider;
 
 struct box {
-        struct box *next;
+        LIST_ENTRY(box) entry;
         uint32_t number;
         json_int_t sandbox; /* the host's name for it */
         struct cg_policy *policy;
         bool has_secrets; /* the injector knows it */
-        struct grant *grants;
+        SLIST_HEAD(, grant) grants;
         size_t n_grants;
         size_t n_jobs;
 };
 
 /* Something the host has been asked; jobs that want the same wait for the same answer. */
 struct question {
-        struct question *next;
+        LIST_ENTRY(question) entry;
         uint32_t id;
         struct box *box;
         struct cg_host host;
@@ -53,7 +54,7 @@ struct question {
 enum state { ASKING, LOOKING_UP, CONNECTING, ANSWERING, CANCELLED };
 
 struct job {
-        struct job *next;
+        LIST_ENTRY(job) entry;
         struct decider *d;
         struct box *box;
         enum state state;
@@ -84,10 +85,10 @@ struct decider {
         uv_timer_t tick;
         struct cg_chan chan;
         int relay, injector;
-        struct box *boxes;
+        LIST_HEAD(, box) boxes;
         uint32_t next_box, next_question;
-        struct question *questions;
-        struct job *jobs;
+        LIST_HEAD(, question) questions;
+        LIST_HEAD(, job) jobs;
         bool ended;
         int status;
 };
@@ -95,10 +96,10 @@ struct decider {
 /* decider_loop.c */
 void cg_decider_end(struct decider *d, int status);
 /* To the host; takes @message. The decider ends when the host cannot be reached. */
-void cg_decider_tell(struct decider *d, json_t *message);
-int cg_decider_tell_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+void cg_decider_send_host(struct decider *d, json_t *message);
+int cg_decider_send_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
                           struct cg_err *err);
-int cg_decider_tell_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+int cg_decider_send_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
                              struct cg_err *err);
 bool cg_decider_host_is_slow(const struct decider *d);
 /* Updates what the two channels wait for, after anything that may have changed it. */
@@ -118,10 +119,10 @@ void cg_decider_grants_forget(struct box *b);
 /* The host is asked, unless it has answered before. @j may be gone after it. */
 void cg_decider_question_ask(struct job *j);
 /*
- * A job does not wait for @q (NULL: none) any more; where it was the last one, that is the end of
- * @q, which the host may be told.
+ * A job does not wait for @q (NULL: none) any more. The last one ends @q; @notify reports that to
+ * the host.
  */
-void cg_decider_question_leave(struct decider *d, struct question *q, bool tell);
+void cg_decider_question_leave(struct decider *d, struct question *q, bool notify);
 /* The host's message. */
 int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);
 /* Refuses questions whose time is over, or whose sandbox may not ask any more. */

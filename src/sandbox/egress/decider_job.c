@@ -26,12 +26,7 @@ void cg_decider_job_stop_connecting(struct job *j, bool keep_fd)
 
 void cg_decider_job_free(struct job *j)
 {
-        struct job **p = &j->d->jobs;
-
-        while (*p && *p != j)
-                p = &(*p)->next;
-        if (*p)
-                *p = j->next;
+        LIST_REMOVE(j, entry);
         cg_decider_job_stop_connecting(j, false);
         if (j->box)
                 j->box->n_jobs--;
@@ -56,23 +51,6 @@ const char *const cg_egress_protocols[CG_EGRESS_KINDS] = {
         [CG_EGRESS_RAW_HTTP] = "http-proxy",
         [CG_EGRESS_RAW_SOCKS] = "socks-proxy",
 };
-
-static void how_to_allow(const struct job *j, enum cg_egress_result result, char *buf, size_t size)
-{
-        char to[CG_AUTHORITY_MAX];
-
-        buf[0] = '\0';
-        cg_host_authority(&j->host, j->port, 0, to, sizeof(to));
-        if (result == CG_EGRESS_DENIED && strcmp(j->list, "deniedDomains") == 0)
-                snprintf(buf, size, "remove \"%s\" from network.deniedDomains", j->rule);
-        else if (result == CG_EGRESS_DENIED)
-                snprintf(buf, size, "add \"%s\" to network.allowedDomains", to);
-        else if (result == CG_EGRESS_DENIED_ADDRESS)
-                snprintf(buf, size,
-                         "add the address that it resolves to, with :%u, to network.allowedDomains", j->port);
-        else if (result == CG_EGRESS_DENIED_TUNNEL)
-                snprintf(buf, size, "remove network.refuseOpaqueTunnels");
-}
 
 /* Text that may have been cut in the middle of a character. */
 static json_t *text_or_null(const char *s)
@@ -110,7 +88,7 @@ void cg_decider_job_report(struct job *j, enum cg_egress_result result, const ch
         } else if (result == CG_EGRESS_UNREACHABLE) {
                 json_object_set_new(m, "error", text_or_null(why));
         }
-        cg_decider_tell(j->d, m);
+        cg_decider_send_host(j->d, m);
 }
 
 /* ---- answers */
@@ -132,6 +110,7 @@ bool cg_decider_job_send_answer(struct job *j)
 void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const char *why)
 {
         struct cg_egress_msg *m = &j->answer;
+        char to[CG_AUTHORITY_MAX];
 
         cg_decider_job_stop_connecting(j,
                                        result == CG_EGRESS_CONNECTED || result == CG_EGRESS_CONNECTED_PROXY);
@@ -142,8 +121,19 @@ void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const ch
         m->id = j->id;
         m->result = (uint8_t)result;
         snprintf(m->text, sizeof(m->text), "%s", why);
+        /* How to allow it; the credentials for a proxy are there already. */
         if (result != CG_EGRESS_CONNECTED_PROXY)
-                how_to_allow(j, result, m->extra, sizeof(m->extra));
+                m->extra[0] = '\0';
+        cg_host_authority(&j->host, j->port, 0, to, sizeof(to));
+        if (result == CG_EGRESS_DENIED && strcmp(j->list, "deniedDomains") == 0)
+                snprintf(m->extra, sizeof(m->extra), "remove \"%s\" from network.deniedDomains", j->rule);
+        else if (result == CG_EGRESS_DENIED)
+                snprintf(m->extra, sizeof(m->extra), "add \"%s\" to network.allowedDomains", to);
+        else if (result == CG_EGRESS_DENIED_ADDRESS)
+                snprintf(m->extra, sizeof(m->extra),
+                         "add the address that it resolves to, with :%u, to network.allowedDomains", j->port);
+        else if (result == CG_EGRESS_DENIED_TUNNEL)
+                snprintf(m->extra, sizeof(m->extra), "remove network.refuseOpaqueTunnels");
         cg_decider_job_report(j, result, why);
         cg_decider_job_send_answer(j);
 }

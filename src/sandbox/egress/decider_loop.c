@@ -17,7 +17,7 @@ void cg_decider_end(struct decider *d, int status)
         uv_stop(&d->loop);
 }
 
-void cg_decider_tell(struct decider *d, json_t *message)
+void cg_decider_send_host(struct decider *d, json_t *message)
 {
         struct cg_err err;
 
@@ -30,7 +30,7 @@ void cg_decider_tell(struct decider *d, json_t *message)
 }
 
 /* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
-static int tell_part(int sock, const char *name, const struct cg_egress_msg *m, const int *fds, size_t n,
+static int send_part(int sock, const char *name, const struct cg_egress_msg *m, const int *fds, size_t n,
                      struct cg_err *err)
 {
         int r;
@@ -43,16 +43,16 @@ static int tell_part(int sock, const char *name, const struct cg_egress_msg *m, 
         return r;
 }
 
-int cg_decider_tell_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+int cg_decider_send_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
                           struct cg_err *err)
 {
-        return tell_part(d->relay, "relay", m, fds, n, err);
+        return send_part(d->relay, "relay", m, fds, n, err);
 }
 
-int cg_decider_tell_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
+int cg_decider_send_injector(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
                              struct cg_err *err)
 {
-        return tell_part(d->injector, "injector", m, fds, n, err);
+        return send_part(d->injector, "injector", m, fds, n, err);
 }
 
 bool cg_decider_host_is_slow(const struct decider *d)
@@ -60,23 +60,19 @@ bool cg_decider_host_is_slow(const struct decider *d)
         return d->chan.out.len > CONTROL_HIGH;
 }
 
-static bool answers_wait(const struct decider *d)
-{
-        for (const struct job *j = d->jobs; j; j = j->next) {
-                if (j->state == ANSWERING)
-                        return true;
-        }
-        return false;
-}
-
 void cg_decider_watch(struct decider *d)
 {
         int control = UV_READABLE | (d->chan.out.len ? UV_WRITABLE : 0);
-        int relay = (cg_decider_host_is_slow(d) ? 0 : UV_READABLE) | (answers_wait(d) ? UV_WRITABLE : 0);
+        int relay = cg_decider_host_is_slow(d) ? 0 : UV_READABLE;
+        const struct job *j;
 
+        LIST_FOREACH(j, &d->jobs, entry) {
+                if (j->state == ANSWERING)
+                        relay |= UV_WRITABLE;
+        }
         if (control != d->control_events)
                 uv_poll_start(&d->control_poll, control, d->on_control);
-        /* With no event at all it still tells of an end. */
+        /* With no event at all it still reports an end. */
         if (relay != d->relay_events)
                 uv_poll_start(&d->relay_poll, relay ? relay : UV_DISCONNECT, d->on_relay);
         d->control_events = control;

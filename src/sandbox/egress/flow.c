@@ -39,7 +39,7 @@ void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c)
 
 /* ---- writing */
 
-/* 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
+/* Writes the buffer and the pipe. 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
 static int flush(struct cg_flow *f, struct cg_err *err)
 {
         while (f->out.len) {
@@ -55,11 +55,6 @@ static int flush(struct cg_flow *f, struct cg_err *err)
         }
         /* Connections are many and mostly idle. */
         cg_buf_fini(&f->out);
-        return 0;
-}
-
-static int flush_pipe(struct cg_flow *f, struct cg_err *err)
-{
         while (f->piped) {
                 ssize_t n = splice(f->pipe[0], NULL, f->to, NULL, f->piped,
                                    SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
@@ -75,9 +70,51 @@ static int flush_pipe(struct cg_flow *f, struct cg_err *err)
         return 0;
 }
 
-/* Writes at once what can be, keeps the rest. */
-static int emit(struct cg_flow *f, const char *p, size_t len, struct cg_err *err)
+/*
+ * Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets
+ * through.
+ */
+static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
+        *used = 0;
+        while (*used < len) {
+                struct cg_slice data;
+                size_t n;
+                int status, r = cg_chunked_next(&f->chunked, p + *used, len - *used, &n, &data, err);
+
+                if (r < 0)
+                        return r;
+                *used += n;
+                status = f->plain ? cg_buf_add(&f->out, data.p, data.len, err)
+                                  : cg_http_add_chunk(&f->out, data.p, data.len, err);
+                if (r == CG_CHUNKED_END) {
+                        f->source_done = true;
+                        return status == 0 && !f->plain ? cg_buf_adds(&f->out, CG_HTTP_LAST_CHUNK, err)
+                                                        : status;
+                }
+                if (status < 0)
+                        return status;
+        }
+        return 0;
+}
+
+/* Passes on what was read, as far as it belongs to this flow: *used. */
+static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
+{
+        if (f->mode == CG_FLOW_CHUNKED)
+                return take_chunks(f, p, len, used, err);
+        if (f->mode == CG_FLOW_COUNTED) {
+                len = f->left < len ? (size_t)f->left : len;
+                f->left -= len;
+                f->source_done = f->left == 0;
+        }
+        *used = len;
+        if (f->wrap) {
+                int r = cg_http_add_chunk(&f->out, p, len, err);
+
+                return r == 0 && f->source_done ? cg_buf_adds(&f->out, CG_HTTP_LAST_CHUNK, err) : r;
+        }
+        /* Writes at once what can be, keeps the rest. */
         while (f->out.len == 0 && len) {
                 ssize_t n = send(f->to, p, len, MSG_NOSIGNAL);
 
@@ -91,75 +128,6 @@ static int emit(struct cg_flow *f, const char *p, size_t len, struct cg_err *err
                 len -= (size_t)n;
         }
         return len ? cg_buf_add(&f->out, p, len, err) : 0;
-}
-
-/* ---- what was read */
-
-/*
- * Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets
- * through.
- */
-static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
-{
-        *used = 0;
-        while (*used < len) {
-                struct cg_slice data;
-                size_t n;
-                int r = cg_chunked_next(&f->chunked, p + *used, len - *used, &n, &data, err), e = 0;
-
-                if (r < 0)
-                        return r;
-                *used += n;
-                if (data.len && !f->plain)
-                        e = cg_buf_addf(&f->out, err, "%zx\r\n", data.len);
-                if (data.len && e == 0)
-                        e = cg_buf_add(&f->out, data.p, data.len, err);
-                if (data.len && e == 0 && !f->plain)
-                        e = cg_buf_adds(&f->out, "\r\n", err);
-                if (r == CG_CHUNKED_END) {
-                        f->source_done = true;
-                        return e == 0 && !f->plain ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : e;
-                }
-                if (e < 0)
-                        return e;
-        }
-        return 0;
-}
-
-/* Counted bytes in, chunks out. */
-static int take_wrapped(struct cg_flow *f, const char *p, size_t len, struct cg_err *err)
-{
-        int r = len ? cg_buf_addf(&f->out, err, "%zx\r\n", len) : 0;
-
-        if (r == 0 && len)
-                r = cg_buf_add(&f->out, p, len, err);
-        if (r == 0 && len)
-                r = cg_buf_adds(&f->out, "\r\n", err);
-        return r == 0 && f->source_done ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : r;
-}
-
-static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
-{
-        if (f->mode == CG_FLOW_CHUNKED)
-                return take_chunks(f, p, len, used, err);
-        *used = f->mode == CG_FLOW_COUNTED && f->left < len ? (size_t)f->left : len;
-        if (f->mode == CG_FLOW_COUNTED) {
-                f->left -= *used;
-                f->source_done = f->left == 0;
-        }
-        return f->wrap ? take_wrapped(f, p, *used, err) : emit(f, p, *used, err);
-}
-
-static int take_before(struct cg_flow *f, struct cg_err *err)
-{
-        size_t used, n = f->before->len < CG_FLOW_CHUNK ? f->before->len : CG_FLOW_CHUNK;
-        int r = take(f, f->before->data, n, &used, err);
-
-        if (r == 0)
-                cg_buf_consume(f->before, used);
-        if (r == 0 && !f->before->len)
-                cg_buf_fini(f->before);
-        return r;
 }
 
 /* ---- reading */
@@ -237,16 +205,6 @@ static int splice_some(struct cg_flow *f, size_t *moved, struct cg_err *err)
         return 0;
 }
 
-static int finish(struct cg_flow *f, struct cg_flow_common *c)
-{
-        f->done = true;
-        close_pipe(f, c);
-        /* The receiver may have gone: it will be seen. */
-        if (f->mode == CG_FLOW_ALL)
-                shutdown(f->to, SHUT_WR);
-        return 0;
-}
-
 int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, struct cg_err *err)
 {
         size_t turn = 0;
@@ -256,21 +214,31 @@ int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, str
                 size_t moved = 0;
                 int r = flush(f, err);
 
-                if (r == 0)
-                        r = flush_pipe(f, err);
                 if (r == CG_TIMEOUT) {
                         f->want_write = true;
                         return 0;
                 }
                 if (r < 0)
                         return r;
-                if (f->source_done || (f->mode == CG_FLOW_COUNTED && f->left == 0))
-                        return finish(f, c);
+                if (f->source_done || (f->mode == CG_FLOW_COUNTED && f->left == 0)) {
+                        f->done = true;
+                        close_pipe(f, c);
+                        /* Fails if the receiver is gone: reading from it reports that. */
+                        if (f->mode == CG_FLOW_ALL)
+                                shutdown(f->to, SHUT_WR);
+                        return 0;
+                }
                 if (turn > CG_FLOW_TURN)
                         return CG_TIMEOUT;
                 if (f->before->len) {
+                        size_t used, n = f->before->len < CG_FLOW_CHUNK ? f->before->len : CG_FLOW_CHUNK;
+
                         moved = f->before->len;
-                        r = take_before(f, err);
+                        r = take(f, f->before->data, n, &used, err);
+                        if (r == 0)
+                                cg_buf_consume(f->before, used);
+                        if (r == 0 && !f->before->len)
+                                cg_buf_fini(f->before);
                 } else if (has_pipe(f, c)) {
                         r = splice_some(f, &moved, err);
                 } else {

@@ -26,7 +26,10 @@ static bool is_token(struct cg_slice t)
         return t.len > 0;
 }
 
-/* No control characters; space and tab only with @blanks. Bytes over 127 may be in paths and reasons. */
+/*
+ * No control characters; space and tab only with @blanks. Bytes over 127 may be in paths and
+ * reasons.
+ */
 static bool is_text(struct cg_slice t, bool blanks)
 {
         for (size_t i = 0; i < t.len; i++) {
@@ -509,6 +512,18 @@ int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool 
 }
 
 /* ---- chunks */
+
+int cg_http_add_chunk(struct cg_buf *out, const char *p, size_t len, struct cg_err *err)
+{
+        int r;
+
+        if (!len)
+                return 0;
+        r = cg_buf_addf(out, err, "%zx\r\n", len);
+        if (r == 0)
+                r = cg_buf_add(out, p, len, err);
+        return r == 0 ? cg_buf_adds(out, "\r\n", err) : r;
+}
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, DONE };
 

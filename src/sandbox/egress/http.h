@@ -108,6 +108,10 @@ unsigned int cg_http_check_host(const struct cg_http_request *r);
  */
 void cg_http_strip(struct cg_http_head *h, const char *names);
 
+/* Appends one chunk; no bytes: nothing. CG_HTTP_LAST_CHUNK ends the body. */
+int cg_http_add_chunk(struct cg_buf *out, const char *p, size_t len, struct cg_err *err);
+#define CG_HTTP_LAST_CHUNK "0\r\n\r\n"
+
 /* A chunked body, piece by piece. Start with all zero. */
 struct cg_chunked {
         int state;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
@@ -44,7 +45,7 @@ struct secret {
 };
 
 struct box {
-        struct box *next;
+        LIST_ENTRY(box) entry;
         uint32_t number;
         char *mem; /* CG_EGRESS_SECRETS_BYTES, locked where that is allowed */
         struct secret *v;
@@ -54,11 +55,10 @@ struct box {
 struct injector;
 struct link;
 
-/* A socket and its place in the loop. Freed by the loop, later than the link. */
 enum state { HEAD, COUNTED, CHUNKED, DONE };
 
 struct link {
-        struct link *next, **at;
+        LIST_ENTRY(link) entry;
         struct injector *in;
         const struct box *box;
         uint8_t creds[CG_POLICY_CREDS_MAX / 8];
@@ -67,7 +67,7 @@ struct link {
         size_t scanned; /* HEAD */
         uint64_t left;  /* COUNTED */
         struct cg_chunked chunked;
-        /* read, not looked at to its end: the head, or the beginning of a fake */
+        /* read, not replaced yet: the head, or the beginning of a fake */
         struct cg_buf hold;
         struct cg_buf out;  /* to the server */
         struct cg_buf none; /* nothing of the response was read before */
@@ -78,37 +78,12 @@ struct injector {
         uv_loop_t loop;
         uv_poll_t chan_poll;
         int chan, status;
-        struct box *boxes;
-        struct link *links;
+        LIST_HEAD(, box) boxes;
+        LIST_HEAD(, link) links;
         struct cg_flow_common common;
 };
 
 /* ---- secrets */
-
-static bool fits_a_field(const char *p, size_t len)
-{
-        for (size_t i = 0; i < len; i++) {
-                unsigned char c = (unsigned char)p[i];
-
-                if ((c < 0x20 && c != '\t') || c == 0x7f)
-                        return false;
-        }
-        return true;
-}
-
-static int read_all(int fd, char *to, size_t room, size_t *len)
-{
-        for (*len = 0; *len < room;) {
-                ssize_t n = read(fd, to + *len, room - *len);
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return (int)n;
-                *len += (size_t)n;
-        }
-        return 0;
-}
 
 static int index_secrets(struct box *b, size_t len)
 {
@@ -129,7 +104,13 @@ static int index_secrets(struct box *b, size_t len)
                                       .fake_len = head.fake_len,
                                       .real_len = head.real_len };
                 s->real = s->fake + s->fake_len;
-                s->in_fields = fits_a_field(s->real, s->real_len);
+                s->in_fields = true;
+                for (size_t i = 0; i < s->real_len; i++) {
+                        unsigned char c = (unsigned char)s->real[i];
+
+                        if ((c < 0x20 && c != '\t') || c == 0x7f)
+                                s->in_fields = false;
+                }
                 if (memcmp(s->fake, CG_EGRESS_FAKE, FAKE_LEN) != 0)
                         return -1;
                 at += s->fake_len + s->real_len;
@@ -151,7 +132,8 @@ static void free_box(struct box *b)
 static int open_box(struct injector *in, uint32_t number, int fd)
 {
         struct box *b = calloc(1, sizeof(*b));
-        size_t len;
+        size_t len = 0;
+        ssize_t n = 0;
         void *mem;
 
         if (!b)
@@ -160,32 +142,22 @@ static int open_box(struct injector *in, uint32_t number, int fd)
         b->v = calloc(CG_EGRESS_SECRETS_MAX, sizeof(*b->v));
         mem = mmap(NULL, CG_EGRESS_SECRETS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         b->mem = mem == MAP_FAILED ? NULL : mem;
-        if (!b->v || !b->mem || read_all(fd, b->mem, CG_EGRESS_SECRETS_BYTES, &len) < 0 ||
-            index_secrets(b, len) < 0) {
+        while (b->v && b->mem && len < CG_EGRESS_SECRETS_BYTES) {
+                n = read(fd, b->mem + len, CG_EGRESS_SECRETS_BYTES - len);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        break;
+                len += (size_t)n;
+        }
+        if (!b->v || !b->mem || n < 0 || index_secrets(b, len) < 0) {
                 free_box(b);
                 return -1;
         }
         /* Not to be swapped. Where the user may lock no more, as good as any other program's. */
         (void)mlock(b->mem, len);
-        b->next = in->boxes;
-        in->boxes = b;
+        LIST_INSERT_HEAD(&in->boxes, b, entry);
         return 0;
-}
-
-static struct box *find_box(const struct injector *in, uint32_t number)
-{
-        struct box *b = in->boxes;
-
-        while (b && b->number != number)
-                b = b->next;
-        return b;
-}
-
-/* ---- looking for fakes */
-
-static bool may_have(const struct link *l, const struct secret *s, bool field)
-{
-        return (l->creds[s->cred / 8] & 1u << (s->cred % 8)) && (!field || s->in_fields);
 }
 
 /* The secret whose fake begins at @p; *part: there may be one, were there more bytes. */
@@ -196,7 +168,8 @@ static const struct secret *at_fake(const struct link *l, const char *p, size_t 
                 const struct secret *s = &l->box->v[i];
                 size_t n = len < s->fake_len ? len : s->fake_len;
 
-                if (!may_have(l, s, field) || memcmp(p, s->fake, n) != 0)
+                if (!(l->creds[s->cred / 8] & 1u << (s->cred % 8)) || (field && !s->in_fields) ||
+                    memcmp(p, s->fake, n) != 0)
                         continue;
                 if (n == s->fake_len)
                         return s;
@@ -250,26 +223,22 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
 
 /* ---- requests */
 
-/* Body bytes that were read, in @hold, as far as they can be judged. */
+/* Moves the body bytes in @hold to @out, but for the beginning of a fake at their end. */
 static int put_body(struct link *l, bool last)
 {
         cg_auto_buf struct cg_buf data;
         ssize_t used;
-        int r = 0;
+        int r;
 
         cg_buf_init(&data, SIZE_MAX / 2);
         used = replace(l, l->hold.data, l->hold.len, false, last, &data);
         if (used < 0)
                 return -1;
         cg_buf_consume(&l->hold, (size_t)used);
-        if (l->state == CHUNKED && data.len)
-                r = cg_buf_addf(&l->out, NULL, "%zx\r\n", data.len);
-        if (r == 0 && data.len)
-                r = cg_buf_add(&l->out, data.data, data.len, NULL);
-        if (r == 0 && l->state == CHUNKED && data.len)
-                r = cg_buf_adds(&l->out, "\r\n", NULL);
+        r = l->state == CHUNKED ? cg_http_add_chunk(&l->out, data.data, data.len, NULL)
+                                : cg_buf_add(&l->out, data.data, data.len, NULL);
         if (r == 0 && l->state == CHUNKED && last)
-                r = cg_buf_adds(&l->out, "0\r\n\r\n", NULL);
+                r = cg_buf_adds(&l->out, CG_HTTP_LAST_CHUNK, NULL);
         if (last)
                 l->state = DONE;
         if (data.data)
@@ -277,8 +246,16 @@ static int put_body(struct link *l, bool last)
         return r;
 }
 
-static int take_chunks(struct link *l, const char *p, size_t len)
+static int take_body(struct link *l, const char *p, size_t len)
 {
+        if (l->state == COUNTED) {
+                if (len > l->left)
+                        len = (size_t)l->left;
+                l->left -= len;
+                return cg_buf_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
+        }
+        if (l->state != CHUNKED)
+                return 0; /* bytes after the request are ignored */
         while (len) {
                 struct cg_slice data;
                 size_t used;
@@ -294,58 +271,39 @@ static int take_chunks(struct link *l, const char *p, size_t len)
         return put_body(l, false);
 }
 
-static int take_body(struct link *l, const char *p, size_t len)
-{
-        switch (l->state) {
-        case COUNTED:
-                if (len > l->left)
-                        len = (size_t)l->left;
-                l->left -= len;
-                return cg_buf_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
-        case CHUNKED:
-                return take_chunks(l, p, len);
-        default:
-                return 0; /* what follows a request on this connection is nothing */
-        }
-}
-
-/*
- * What the relay said last of all about the body: no field of a client's can look the same, those
- * are left out by it.
- */
-static void find_framing(struct link *l, const char *head, size_t len)
-{
-        static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
-        const char *p = memmem(head, len, length, sizeof(length) - 1);
-
-        l->state = DONE;
-        if (p)
-                l->left = strtoull(p + sizeof(length) - 1, NULL, 10); /* ends at CR */
-        if (l->left)
-                l->state = COUNTED;
-        else if (memmem(head, len, chunked, sizeof(chunked) - 1))
-                l->state = CHUNKED;
-}
-
 static int take_head(struct link *l, const char *p, size_t len)
 {
+        static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
         struct cg_buf rest = { .max = SIZE_MAX / 2 };
+        const char *head, *found;
         size_t n, line;
         int r;
 
         if (cg_buf_add(&l->hold, p, len, NULL) < 0)
                 return -1;
-        n = cg_http_head_len(l->hold.data, l->hold.len, &l->scanned);
+        head = l->hold.data;
+        n = cg_http_head_len(head, l->hold.len, &l->scanned);
         if (!n)
                 return l->hold.len > HEAD_MAX ? -1 : 0;
-        /* The request line stays as it is: a URL is written to logs all over the world. */
-        line = (size_t)((const char *)memchr(l->hold.data, '\n', n) - l->hold.data) + 1;
-        find_framing(l, l->hold.data, n);
-        r = cg_buf_add(&l->out, l->hold.data, line, NULL);
-        if (r == 0 && replace(l, l->hold.data + line, n - line, true, true, &l->out) < 0)
+        /*
+         * The framing that the relay has written. No field of a client's can look the same: the
+         * relay leaves those out.
+         */
+        l->state = DONE;
+        found = memmem(head, n, length, sizeof(length) - 1);
+        if (found)
+                l->left = strtoull(found + sizeof(length) - 1, NULL, 10); /* ends at CR */
+        if (l->left)
+                l->state = COUNTED;
+        else if (memmem(head, n, chunked, sizeof(chunked) - 1))
+                l->state = CHUNKED;
+        /* The request line stays as it is: servers and proxies write URLs to their logs. */
+        line = (size_t)((const char *)memchr(head, '\n', n) - head) + 1;
+        r = cg_buf_add(&l->out, head, line, NULL);
+        if (r == 0 && replace(l, head + line, n - line, true, true, &l->out) < 0)
                 r = -1;
         if (r == 0)
-                r = cg_buf_add(&rest, l->hold.data + n, l->hold.len - n, NULL);
+                r = cg_buf_add(&rest, head + n, l->hold.len - n, NULL);
         l->hold.len = 0;
         if (r == 0 && rest.len)
                 r = take_body(l, rest.data, rest.len);
@@ -369,9 +327,7 @@ static void end_link(struct link *l)
         l->server = cg_endpoint_close(l->server);
         wipe(&l->hold);
         wipe(&l->out);
-        *l->at = l->next;
-        if (l->next)
-                l->next->at = l->at;
+        LIST_REMOVE(l, entry);
         free(l);
 }
 
@@ -464,6 +420,7 @@ static void on_end(uv_poll_t *h, int status, int events)
 static void new_link(struct injector *in, const struct cg_egress_msg *m, int relay, int server)
 {
         struct link *l = calloc(1, sizeof(*l));
+        const struct box *b;
 
         if (!l) {
                 close(relay);
@@ -471,17 +428,17 @@ static void new_link(struct injector *in, const struct cg_egress_msg *m, int rel
                 return;
         }
         l->in = in;
-        l->box = find_box(in, m->box);
+        LIST_FOREACH(b, &in->boxes, entry) {
+                if (b->number == m->box)
+                        break;
+        }
+        l->box = b;
         memcpy(l->creds, m->creds, sizeof(l->creds));
         cg_buf_init(&l->hold, HEAD_MAX + CG_EGRESS_SECRET_MAX + 2 * CG_FLOW_CHUNK);
         cg_buf_init(&l->out, HEAD_MAX + CG_EGRESS_SECRET_MAX + 4 * CG_FLOW_CHUNK);
         cg_buf_init(&l->none, CG_FLOW_CHUNK);
         cg_flow_init(&l->back, server, relay, CG_FLOW_ALL, &l->none);
-        l->next = in->links;
-        l->at = &in->links;
-        if (in->links)
-                in->links->at = &l->next;
-        in->links = l;
+        LIST_INSERT_HEAD(&in->links, l, entry);
         l->relay = cg_endpoint_new(&l->in->loop, relay, l, on_end);
         l->server = cg_endpoint_new(&l->in->loop, server, l, on_end);
         if (!l->relay || !l->server || !l->box)
@@ -490,29 +447,12 @@ static void new_link(struct injector *in, const struct cg_egress_msg *m, int rel
                 run(l);
 }
 
-static void close_box(struct injector *in, uint32_t number)
-{
-        struct box **p = &in->boxes, *b;
-
-        while (*p && (*p)->number != number)
-                p = &(*p)->next;
-        b = *p;
-        if (!b)
-                return;
-        for (struct link *l = in->links, *next; l; l = next) {
-                next = l->next;
-                if (l->box == b)
-                        end_link(l);
-        }
-        *p = b->next;
-        free_box(b);
-}
-
 /* ---- the decider */
 
 /* A malformed message is fatal: a fake that was left in place is hard to debug. */
 static int on_message(struct injector *in, const struct cg_egress_msg *m, int *fds, size_t n)
 {
+        struct box *b;
         int r = -1;
 
         if (m->type == CG_EGRESS_INJECT && n == 2) {
@@ -522,8 +462,20 @@ static int on_message(struct injector *in, const struct cg_egress_msg *m, int *f
         if (m->type == CG_EGRESS_BOX_OPEN && n == 1)
                 r = open_box(in, m->box, fds[0]);
         if (m->type == CG_EGRESS_BOX_CLOSE) {
-                close_box(in, m->box);
                 r = 0;
+                LIST_FOREACH(b, &in->boxes, entry) {
+                        if (b->number == m->box)
+                                break;
+                }
+                for (struct link *l = LIST_FIRST(&in->links), *next; b && l; l = next) {
+                        next = LIST_NEXT(l, entry);
+                        if (l->box == b)
+                                end_link(l);
+                }
+                if (b) {
+                        LIST_REMOVE(b, entry);
+                        free_box(b);
+                }
         }
         for (size_t i = 0; i < n; i++)
                 close(fds[i]);

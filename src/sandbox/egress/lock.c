@@ -44,24 +44,10 @@
 #define LOW32        0xffffffffu
 #define WANTED_FILES 65536
 
-/* ---- everything at once */
-
-/* An ordinary user has none; root in a container may lack the one that the full way takes. */
-static int drop_caps(struct cg_err *err)
+static int drop_rights(struct cg_err *err)
 {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-
-        if (syscall(SYS_capget, &header, caps) < 0)
-                return cg_fail_errno(err, "egress: reading capabilities");
-        if (caps[0].effective & (1u << CAP_SETPCAP))
-                return cg_enter_drop_caps(false, 0, err);
-        memset(caps, 0, sizeof(caps));
-        return syscall(SYS_capset, &header, caps) < 0 ? cg_fail_errno(err, "egress: capabilities") : 0;
-}
-
-static int drop_rights(struct cg_err *err)
-{
         struct rlimit l;
 
         /* A connection is two descriptors, with pipes six. */
@@ -75,8 +61,19 @@ static int drop_rights(struct cg_err *err)
         /* Nobody of the same user reads this memory: it holds what goes through. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "egress: not dumpable");
-        if (drop_caps(err) < 0)
-                return -1;
+        /*
+         * An ordinary user has none; root in a container may lack the one that the full way takes.
+         */
+        if (syscall(SYS_capget, &header, caps) < 0)
+                return cg_fail_errno(err, "egress: reading capabilities");
+        if (caps[0].effective & (1u << CAP_SETPCAP)) {
+                if (cg_enter_drop_caps(false, 0, err) < 0)
+                        return -1;
+        } else {
+                memset(caps, 0, sizeof(caps));
+                if (syscall(SYS_capset, &header, caps) < 0)
+                        return cg_fail_errno(err, "egress: capabilities");
+        }
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "egress: no_new_privs");
         return 0;
@@ -96,47 +93,34 @@ struct ruleset_attr {
 #define FS_ABI1     ((1ULL << 13) - 1)
 #define FS_READ     (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_EXECUTE)
 
-static uint64_t fs_of_abi(int abi)
-{
-        uint64_t fs = FS_ABI1;
-
-        if (abi >= 2)
-                fs |= 1ULL << 13; /* refer */
-        if (abi >= 3)
-                fs |= 1ULL << 14; /* truncate */
-        if (abi >= 5)
-                fs |= 1ULL << 15; /* ioctl on devices */
-        return fs;
-}
-
-static void allow_reading(int ruleset, const char *path)
-{
-        struct landlock_path_beneath_attr rule = { .allowed_access = FS_READ };
-        cg_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
-
-        /* A missing path needs no rule; a path that cannot have one stays closed. */
-        rule.parent_fd = fd;
-        if (fd >= 0)
-                syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
-}
-
 /* 0; CG_TIMEOUT where the kernel has no Landlock: the filter alone has to do. */
 static int restrict_self(const char *const *readable, uint64_t net, struct cg_err *err)
 {
-        struct ruleset_attr attr = { 0 };
+        struct ruleset_attr attr = { .handled_access_fs = FS_ABI1 };
         cg_auto_fd int ruleset = -1;
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
         if (abi < 1 || !FILTERED)
                 return CG_TIMEOUT;
-        attr.handled_access_fs = fs_of_abi(abi);
+        if (abi >= 2)
+                attr.handled_access_fs |= 1ULL << 13; /* refer */
+        if (abi >= 3)
+                attr.handled_access_fs |= 1ULL << 14; /* truncate */
+        if (abi >= 5)
+                attr.handled_access_fs |= 1ULL << 15; /* ioctl on devices */
         attr.handled_access_net = abi >= 4 ? net : 0;
         attr.scoped = abi >= 6 ? SCOPE_ALL : 0;
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "egress: Landlock ruleset");
-        for (; *readable; readable++)
-                allow_reading(ruleset, *readable);
+        /* A missing path needs no rule; a path that cannot have one stays closed. */
+        for (; *readable; readable++) {
+                cg_auto_fd int fd = open(*readable, O_PATH | O_CLOEXEC);
+                struct landlock_path_beneath_attr rule = { .allowed_access = FS_READ, .parent_fd = fd };
+
+                if (fd >= 0)
+                        syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+        }
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
                 return cg_fail_errno(err, "egress: Landlock");
         return 0;
@@ -269,11 +253,11 @@ struct rules {
 
 static void allow_if(struct rules *r, int nr, unsigned int n, const struct scmp_arg_cmp *args)
 {
-        int e = r->error ? 0 : seccomp_rule_add_array(r->ctx, SCMP_ACT_ALLOW, nr, n, args);
+        int status = r->error ? 0 : seccomp_rule_add_array(r->ctx, SCMP_ACT_ALLOW, nr, n, args);
 
-        /* A number below zero: a call that this architecture does not have */
-        if (e < 0 && e != -EDOM && nr >= 0)
-                r->error = e;
+        /* A number below zero: a call that this architecture does not have. */
+        if (status < 0 && status != -EDOM && nr >= 0)
+                r->error = status;
 }
 
 static void allow_list(struct rules *r, const int *list, size_t n)

@@ -1,12 +1,12 @@
 /*
- * cellgate-egress: the filtering proxy of sandboxes. Started by whoever makes sandboxes, with exec:
- * descriptor 3 is the control channel (docs/egress.md), descriptor 2 the log; both a lifeline: when
- * the channel closes, everything ends. Forks, while it is nothing yet, into the three processes of
- * internal.h.
+ * cellgate-egress: the filtering proxy of sandboxes. Programs that create sandboxes start it by
+ * exec: descriptor 3 is the control channel (docs/egress.md), descriptor 2 the log. When the
+ * channel closes, everything ends. Forks at its start into the three processes of internal.h.
  *
- *      cellgate-egress cellgate-egress --doors ...                       the outer side of a
- *      sandbox's doors (doors.c) cellgate-egress --connect PROXY:PORT HOST PORT    inside a
- *      sandbox: standard input and output through its proxy
+ *      cellgate-egress
+ *      cellgate-egress --doors ...                          the outer side of doors (doors.c)
+ *      cellgate-egress --connect PROXY:PORT HOST PORT       inside a sandbox: standard input and
+ *                                                           output through its proxy
  */
 #include <errno.h>
 #include <signal.h>
@@ -37,17 +37,6 @@ struct part {
         int (*run)(int sock);
 };
 
-static _Noreturn void run_part(const struct part *part, int sock, pid_t decider)
-{
-        prctl(PR_SET_NAME, part->name, 0, 0, 0);
-        /* A second net: the first is the end of the socket. */
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        /* Nothing but its own socket: neither the control channel nor that of another part. */
-        if (getppid() != decider || dup2(sock, FD_CONTROL) < 0 || close_range(FD_CONTROL + 1, ~0U, 0) < 0)
-                _exit(1);
-        _exit(part->run(FD_CONTROL));
-}
-
 /* Our side's socket, or -1. */
 static int start_part(const struct part *part, pid_t self)
 {
@@ -59,8 +48,18 @@ static int start_part(const struct part *part, pid_t self)
         pid = fork();
         if (pid < 0)
                 return -1;
-        if (pid == 0)
-                run_part(part, pair[1], self);
+        if (pid == 0) {
+                prctl(PR_SET_NAME, part->name, 0, 0, 0);
+                /* A second net: the first is the end of the socket. */
+                prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+                /*
+                 * Nothing but its own socket: neither the control channel nor that of another part.
+                 */
+                if (getppid() != self || dup2(pair[1], FD_CONTROL) < 0 ||
+                    close_range(FD_CONTROL + 1, ~0U, 0) < 0)
+                        _exit(1);
+                _exit(part->run(FD_CONTROL));
+        }
         close(pair[1]);
         return pair[0];
 }

@@ -1,4 +1,4 @@
-/* Masks. */
+/* Masked credentials: see mask.h. */
 #include "sandbox/egress/mask.h"
 
 #include <errno.h>
@@ -162,30 +162,9 @@ static int by_start(const void *a, const void *b)
         return sa->start < sb->start ? -1 : sa->start > sb->start ? 1 : 0;
 }
 
-/* Every other place of @mask's value in @text whose bytes are not @taken. */
-static int find_value(const struct cg_mask *mask, const char *text, struct spans *found, char *taken,
-                      struct cg_err *err)
-{
-        size_t n = strlen(mask->real), at = 0;
-        const char *p;
-        int r = 0;
-
-        while (r == 0 && at < found->len && (p = memmem(text + at, found->len - at, mask->real, n))) {
-                size_t start = (size_t)(p - text);
-
-                at = start + 1;
-                if (memchr(taken + start, 1, n))
-                        continue;
-                memset(taken + start, 1, n);
-                at = start + n;
-                r = span_add(found, start, start + n, mask->fake, err);
-        }
-        return r;
-}
-
 /*
- * Longer values first: a shorter one that is a part of it would leave the rest of the longer one
- * readable.
+ * Every other place of the values in @text. Longer values first: a shorter one that is a part of it
+ * would leave the rest of the longer one readable.
  */
 static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
                            struct spans *found, struct cg_err *err)
@@ -200,26 +179,25 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
                 memset(taken + found->v[i].start, 1, found->v[i].end - found->v[i].start);
         memcpy(sorted, m->v, m->n * sizeof(*sorted));
         qsort(sorted, m->n, sizeof(*sorted), by_length);
-        for (size_t i = 0; i < m->n && r == 0; i++) {
-                if (sorted[i].cred == cred)
-                        r = find_value(&sorted[i], text, found, taken, err);
+        for (size_t i = 0; i < m->n; i++) {
+                const char *real = sorted[i].real, *p;
+                size_t n = strlen(real), at = 0;
+
+                if (sorted[i].cred != cred)
+                        continue;
+                while (r == 0 && at < found->len && (p = memmem(text + at, found->len - at, real, n))) {
+                        size_t start = (size_t)(p - text);
+
+                        at = start + 1;
+                        if (memchr(taken + start, 1, n))
+                                continue;
+                        memset(taken + start, 1, n);
+                        at = start + n;
+                        r = span_add(found, start, start + n, sorted[i].fake, err);
+                }
         }
         qsort(found->v, found->n, sizeof(*found->v), by_start);
         return r;
-}
-
-static int put_fakes(const struct spans *found, const char *text, struct cg_buf *out, struct cg_err *err)
-{
-        size_t at = 0;
-        int r = 0;
-
-        for (size_t i = 0; i < found->n && r == 0; i++) {
-                r = cg_buf_add(out, text + at, found->v[i].start - at, err);
-                if (r == 0)
-                        r = cg_buf_adds(out, found->v[i].fake, err);
-                at = found->v[i].end;
-        }
-        return r == 0 ? cg_buf_add(out, text + at, found->len - at, err) : r;
 }
 
 /*
@@ -231,67 +209,59 @@ static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cr
 {
         struct spans found = { .len = len };
         int n = find_matches(m, cred, text, &found, err), r = 0;
+        size_t at = 0;
 
         if (n > 0 && cred->mask_duplicates)
                 r = find_duplicates(m, cred, text, &found, err);
+        for (size_t i = 0; n > 0 && i < found.n && r == 0; i++) {
+                r = cg_buf_add(out, text + at, found.v[i].start - at, err);
+                if (r == 0)
+                        r = cg_buf_adds(out, found.v[i].fake, err);
+                at = found.v[i].end;
+        }
         if (n > 0 && r == 0)
-                r = put_fakes(&found, text, out, err);
+                r = cg_buf_add(out, text + at, len - at, err);
         free(found.v);
         return r < 0 ? r : n;
 }
 
-/* 1: nothing matched, and the setting says to leave it; *deny: it says to deny. */
-static int no_match(struct cg_masks *m, const struct cg_settings_cred *cred, bool *deny, struct cg_err *err)
+/*
+ * The masked text in @out. 0; negative; 1 when nothing matched and the settings say to leave it, or
+ * (*deny) to deny it.
+ */
+static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
+                     struct cg_buf *out, bool *deny, struct cg_err *err)
 {
-        switch (cred->no_match) {
-        case CG_CRED_NO_MATCH_ERROR:
+        const char *fake;
+        size_t n = len;
+        int r;
+
+        *deny = false;
+        if (!cred->extract) {
+                /* The line end of a file is not the token's: clients leave it out. */
+                while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+                        n--;
+                if (!n)
+                        return cg_buf_add(out, text, len, err);
+                fake = fake_for(m, cred, text, n, err);
+                r = fake ? cg_buf_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
+                return r == 0 ? cg_buf_add(out, text + n, len - n, err) : r;
+        }
+        r = replace_matches(m, cred, text, len, out, err);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        if (cred->no_match == CG_CRED_NO_MATCH_ERROR)
                 return cg_fail(err, CG_E_INVAL,
                                "credentials: the pattern of %s matches nothing in it (onExtractNoMatch is "
                                "\"error\")",
                                cred->what);
-        case CG_CRED_NO_MATCH_DENY:
-                *deny = true;
-                return 1;
-        default:
+        *deny = cred->no_match == CG_CRED_NO_MATCH_DENY;
+        if (!*deny)
                 cg_buf_addf(&m->warnings, NULL,
                             "Warning: the pattern of credential %s matches nothing in it; it is left as it "
                             "is\n",
                             cred->what);
-                return 1;
-        }
-}
-
-/*
- * The line end that a file has behind its token is not the token's: who sends the token leaves it
- * out.
- */
-static int mask_whole(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
-                      struct cg_buf *out, struct cg_err *err)
-{
-        const char *fake;
-        size_t n = len;
-        int e;
-
-        while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
-                n--;
-        if (!n)
-                return cg_buf_add(out, text, len, err);
-        fake = fake_for(m, cred, text, n, err);
-        e = fake ? cg_buf_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
-        return e == 0 ? cg_buf_add(out, text + n, len - n, err) : e;
-}
-
-/* The masked text in @out. 0; 1 when there is none (see no_match()); negative. */
-static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
-                     struct cg_buf *out, bool *deny, struct cg_err *err)
-{
-        int n;
-
-        *deny = false;
-        if (!cred->extract)
-                return mask_whole(m, cred, text, len, out, err);
-        n = replace_matches(m, cred, text, len, out, err);
-        return n == 0 ? no_match(m, cred, deny, err) : n < 0 ? n : 0;
+        return 1;
 }
 
 static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, struct cg_environ *env,
@@ -321,76 +291,62 @@ static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const s
         return r;
 }
 
-/* A FIFO that an earlier command has put there would be waited for. */
-static int read_regular(const char *path, char **ret, size_t *len, struct cg_err *err)
-{
-        cg_auto_fd int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        struct stat st;
-
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return cg_fail_errno(err, "cannot open %s", path);
-        if (!S_ISREG(st.st_mode))
-                return cg_fail(err, CG_E_INVAL,
-                               "%s is no file but something else (a FIFO or a device, say): remove it", path);
-        return cg_read_fd(fd, path, CG_MASK_FILE_MAX, ret, len, err);
-}
-
-static int mask_found(struct cg_masks *m, const struct cg_settings_cred *cred, const struct cg_place *place,
-                      struct cg_rules *rules, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf out;
-        cg_auto_free char *text = NULL;
-        size_t len;
-        bool deny;
-        int r;
-
-        cg_buf_init(&out, CG_MASK_FILE_MAX * 2);
-        if (place->folder)
-                return cg_fail(err, CG_E_INVAL,
-                               "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
-        r = read_regular(place->path, &text, &len, err);
-        if (r < 0)
-                return cg_err_prefix(err, "credentials");
-        r = mask_text(m, cred, text, strlen(text), &out, &deny, err);
-        /* behind a NUL nothing was looked at: nothing of it is shown */
-        if (r == 0 && strlen(text) != len)
-                cg_buf_addf(&m->warnings, NULL,
-                            "Warning: credential %s is not text; what stands behind its first NUL is left "
-                            "out\n",
-                            cred->what);
-        explicit_bzero(text, len);
-        if (r < 0)
-                return r;
-        if (r > 0)
-                return deny ? add_file_rule(rules, CG_RULE_DENY_READ, place, NULL, err) : 0;
-        return add_file_rule(rules, CG_RULE_MASK, place, &out, err);
-}
-
 static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, const struct cg_path_base *base,
                      struct cg_rules *rules, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf out = { .max = CG_MASK_FILE_MAX * 2 };
+        cg_auto_free char *text = NULL;
+        cg_auto_fd int fd = -1;
         char path[PATH_MAX];
         struct cg_place place;
+        struct stat st;
+        size_t len;
+        bool deny;
         int r = cg_path_absolute(base, cred->what, path, err);
 
         if (r == 0)
                 r = cg_place_find(path, &place, err);
         if (r < 0)
                 return r;
-        if (!place.missing)
-                r = mask_found(m, cred, &place, rules, err);
+        if (place.missing)
+                goto out;
+        if (place.folder) {
+                r = cg_fail(err, CG_E_INVAL, "credentials: %s is a folder: mode \"mask\" is for single files",
+                            cred->what);
+                goto out;
+        }
+        /* A FIFO that an earlier command has put there would be waited for. */
+        fd = open(place.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                r = cg_fail_errno(err, "cannot open %s", place.path);
+        else if (!S_ISREG(st.st_mode))
+                r = cg_fail(err, CG_E_INVAL,
+                            "%s is no file but something else (a FIFO or a device, say): remove it",
+                            place.path);
+        else
+                r = cg_read_fd(fd, place.path, CG_MASK_FILE_MAX, &text, &len, err);
+        if (r < 0) {
+                cg_err_prefix(err, "credentials");
+                goto out;
+        }
+        r = mask_text(m, cred, text, strlen(text), &out, &deny, err);
+        /* Bytes after a NUL were not searched: they are not shown. */
+        if (r == 0 && strlen(text) != len)
+                cg_buf_addf(&m->warnings, NULL,
+                            "Warning: credential %s is not text; bytes after its first NUL are left "
+                            "out\n",
+                            cred->what);
+        explicit_bzero(text, len);
+        if (r == 0)
+                r = add_file_rule(rules, CG_RULE_MASK, &place, &out, err);
+        else if (r > 0)
+                r = deny ? add_file_rule(rules, CG_RULE_DENY_READ, &place, NULL, err) : 0;
+out:
         cg_place_fini(&place);
         return r;
 }
 
 /* ---- for the proxy */
-
-static size_t number_of(const struct cg_settings *s, const struct cg_settings_cred *cred)
-{
-        if (cred >= s->creds.vars && cred < s->creds.vars + s->creds.n_vars)
-                return (size_t)(cred - s->creds.vars);
-        return s->creds.n_vars + (size_t)(cred - s->creds.files);
-}
 
 int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, int *ret, struct cg_err *err)
 {
@@ -404,7 +360,10 @@ int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, 
                 return cg_fail_errno(err, "memory for secrets");
         for (size_t i = 0; i < masks->n; i++) {
                 const struct cg_mask *m = &masks->v[i];
-                struct cg_egress_secret head = { .cred = (uint32_t)number_of(s, m->cred),
+                bool var = m->cred >= s->creds.vars && m->cred < s->creds.vars + s->creds.n_vars;
+                size_t number = var ? (size_t)(m->cred - s->creds.vars)
+                                    : s->creds.n_vars + (size_t)(m->cred - s->creds.files);
+                struct cg_egress_secret head = { .cred = (uint32_t)number,
                                                  .fake_len = (uint32_t)strlen(m->fake),
                                                  .real_len = (uint32_t)strlen(m->real) };
 
@@ -446,39 +405,13 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
         return list;
 }
 
-/* Checks that a secret can be put back and is not too large. */
-static int check_masks(struct cg_masks *m, const struct cg_settings *s, struct cg_err *err)
-{
-        size_t bytes = 0;
-
-        for (size_t i = 0; i < m->n; i++) {
-                size_t n = strlen(m->v[i].fake);
-
-                if (n > CG_EGRESS_SECRET_MAX)
-                        cg_buf_addf(
-                                &m->warnings, NULL,
-                                "Warning: credential %s is over %u bytes: it is masked, but not put back on "
-                                "the way out\n",
-                                m->v[i].cred->what, CG_EGRESS_SECRET_MAX);
-                else
-                        bytes += sizeof(struct cg_egress_secret) + 2 * n;
-        }
-        if (m->n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
-                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked",
-                               CG_POLICY_CREDS_MAX);
-        if (m->n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES)
-                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all",
-                               CG_EGRESS_SECRETS_MAX, CG_EGRESS_SECRETS_BYTES);
-        return 0;
-}
-
 int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env,
                   struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err)
 {
-        struct cg_masks m = { 0 };
+        struct cg_masks m = { .warnings = { .max = 1u << 20 } };
+        size_t bytes = 0;
         int r = 0;
 
-        cg_buf_init(&m.warnings, 1u << 20);
         for (size_t i = 0; i < s->creds.n_vars && r == 0; i++) {
                 if (s->creds.vars[i].mode == CG_CRED_MASK)
                         r = mask_var(&m, &s->creds.vars[i], env, err);
@@ -487,8 +420,25 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 if (s->creds.files[i].mode == CG_CRED_MASK)
                         r = mask_file(&m, &s->creds.files[i], base, rules, err);
         }
-        if (r == 0)
-                r = check_masks(&m, s, err);
+        /* A secret can be put back if it is not too large, and there are not too many. */
+        for (size_t i = 0; i < m.n && r == 0; i++) {
+                size_t n = strlen(m.v[i].fake);
+
+                if (n > CG_EGRESS_SECRET_MAX)
+                        cg_buf_addf(
+                                &m.warnings, NULL,
+                                "Warning: credential %s is over %u bytes: it is masked, but not put back on "
+                                "the way out\n",
+                                m.v[i].cred->what, CG_EGRESS_SECRET_MAX);
+                else
+                        bytes += sizeof(struct cg_egress_secret) + 2 * n;
+        }
+        if (r == 0 && m.n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
+                r = cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked",
+                            CG_POLICY_CREDS_MAX);
+        if (r == 0 && (m.n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES))
+                r = cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all",
+                            CG_EGRESS_SECRETS_MAX, CG_EGRESS_SECRETS_BYTES);
         if (r < 0) {
                 cg_masks_fini(&m);
                 return r;

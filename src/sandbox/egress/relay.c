@@ -40,7 +40,7 @@ static int next_client(struct listener *l)
                 return fd;
         errno = got < 0 ? err.sys_errno : ECONNABORTED;
         if (got == 0) {
-                uv_poll_stop(&l->poll); /* its sandbox has ended */
+                uv_poll_stop(&l->poll); /* the sandbox has ended */
                 errno = EAGAIN;
         }
         return -1;
@@ -72,23 +72,9 @@ static void on_listener(uv_poll_t *h, int status, int events)
         }
 }
 
-static bool is_listening(int fd)
-{
-        int yes = 0;
-        socklen_t len = sizeof(yes);
-
-        return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes;
-}
-
 static void on_listener_closed(uv_handle_t *h)
 {
         free(h->data);
-}
-
-static void close_listener(struct listener *l)
-{
-        uv_close((uv_handle_t *)&l->poll, on_listener_closed);
-        close(l->fd);
 }
 
 /* ---- boxes */
@@ -101,12 +87,13 @@ static void open_box(struct relay *r, const struct cg_egress_msg *m, const int *
                 b->r = r;
                 b->number = m->box;
                 b->options = *m;
-                b->next = r->boxes;
-                r->boxes = b;
+                LIST_INSERT_HEAD(&r->boxes, b, entry);
         }
         for (size_t i = 0; i < n; i++) {
                 struct listener *l = b && b->n_listeners < CG_EGRESS_LISTENERS_MAX ? calloc(1, sizeof(*l))
                                                                                    : NULL;
+                socklen_t len = sizeof(int);
+                int listening = 0;
 
                 if (!l || uv_poll_init(&r->loop, &l->poll, fds[i]) < 0) {
                         close(fds[i]);
@@ -116,7 +103,7 @@ static void open_box(struct relay *r, const struct cg_egress_msg *m, const int *
                 l->poll.data = l;
                 l->box = b;
                 l->fd = fds[i];
-                l->handed = !is_listening(l->fd);
+                l->handed = getsockopt(l->fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 || !listening;
                 b->listeners[b->n_listeners++] = l;
                 uv_poll_start(&l->poll, UV_READABLE, on_listener);
         }
@@ -124,43 +111,31 @@ static void open_box(struct relay *r, const struct cg_egress_msg *m, const int *
 
 static void close_box(struct relay *r, struct box *b)
 {
-        struct conn *c = r->conns;
-
-        for (size_t i = 0; i < b->n_listeners; i++)
-                close_listener(b->listeners[i]);
+        for (size_t i = 0; i < b->n_listeners; i++) {
+                uv_close((uv_handle_t *)&b->listeners[i]->poll, on_listener_closed);
+                close(b->listeners[i]->fd);
+        }
         b->n_listeners = 0;
-        while (c) {
-                struct conn *next = c->next;
-
+        for (struct conn *c = LIST_FIRST(&r->conns), *next; c; c = next) {
+                next = LIST_NEXT(c, entry);
                 if (c->box == b)
                         cg_conn_abort(c);
-                c = next;
         }
-        for (struct box **p = &r->boxes; *p; p = &(*p)->next) {
-                if (*p == b) {
-                        *p = b->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(b, entry);
         free(b);
-}
-
-static struct box *find_box(struct relay *r, uint32_t number)
-{
-        struct box *b = r->boxes;
-
-        while (b && b->number != number)
-                b = b->next;
-        return b;
 }
 
 /* ---- the decider */
 
 static void on_message(struct relay *r, const struct cg_egress_msg *m, int *fds, size_t n)
 {
-        struct box *b = m->type == CG_EGRESS_BOX_OPEN ? NULL : find_box(r, m->box);
         struct conn *c;
+        struct box *b;
 
+        LIST_FOREACH(b, &r->boxes, entry) {
+                if (b->number == m->box)
+                        break;
+        }
         switch (m->type) {
         case CG_EGRESS_BOX_OPEN:
                 open_box(r, m, fds, n);
@@ -193,38 +168,35 @@ static void on_message(struct relay *r, const struct cg_egress_msg *m, int *fds,
                 close(fds[i]);
 }
 
-static void ask_again(struct relay *r)
-{
-        for (struct conn *c = r->conns; c && r->n_to_ask; c = c->next) {
-                if (c->to_ask)
-                        cg_conn_ask(c);
-                if (c->to_ask)
-                        return;
-        }
-}
-
 static void on_chan(uv_poll_t *h, int status, int events)
 {
         struct relay *r = h->data;
         struct cg_err err;
         struct cg_egress_msg m;
-        int e = status < 0 ? CG_CLOSED : 0;
+        int received = status < 0 ? CG_CLOSED : 0;
 
-        if (e == 0 && (events & UV_WRITABLE)) {
+        if (received == 0 && (events & UV_WRITABLE)) {
+                struct conn *c;
+
                 cg_relay_send_unsent(r);
-                ask_again(r);
+                LIST_FOREACH(c, &r->conns, entry) {
+                        if (c->to_ask)
+                                cg_conn_ask(c);
+                        if (c->to_ask || !r->n_to_ask)
+                                break;
+                }
         }
-        for (int i = 0; i < BURST && e == 0; i++) {
+        for (int i = 0; i < BURST && received == 0; i++) {
                 int fds[CG_EGRESS_LISTENERS_MAX];
                 size_t n = CG_EGRESS_LISTENERS_MAX;
 
-                e = cg_egress_msg_recv(r->chan, &m, fds, &n, &err);
-                if (e == 0)
+                received = cg_egress_msg_recv(r->chan, &m, fds, &n, &err);
+                if (received == 0)
                         on_message(r, &m, fds, n);
         }
-        /* Nobody decides any more: nothing goes on. */
-        if (e == CG_CLOSED || e < 0) {
-                r->status = e < 0;
+        /* Without the decider nothing goes on. */
+        if (received == CG_CLOSED || received < 0) {
+                r->status = received < 0;
                 uv_stop(&r->loop);
                 return;
         }
@@ -237,86 +209,65 @@ static void on_tick(uv_timer_t *t)
 {
         struct relay *r = t->data;
         int64_t now = cg_now_ms();
-        struct conn *c = r->conns;
+        struct box *b;
 
-        while (c) {
-                struct conn *next = c->next;
-
+        for (struct conn *c = LIST_FIRST(&r->conns), *next; c; c = next) {
+                next = LIST_NEXT(c, entry);
                 if (c->deadline_ms && now >= c->deadline_ms)
                         cg_conn_on_deadline(c);
-                c = next;
         }
-        for (struct box *b = r->boxes; b; b = b->next)
+        LIST_FOREACH(b, &r->boxes, entry)
                 cg_relay_resume(b);
-        if (!r->conns)
+        if (LIST_EMPTY(&r->conns))
                 uv_timer_stop(t);
 }
 
 static void on_gather(uv_timer_t *t)
 {
         struct relay *r = t->data;
-        struct conn *c = r->conns;
 
-        while (c) {
-                struct conn *next = c->next;
-
+        for (struct conn *c = LIST_FIRST(&r->conns), *next; c; c = next) {
+                next = LIST_NEXT(c, entry);
                 if (c->state == TUNNEL && c->gather == GATHERING) {
                         c->gather = GATHERED;
                         cg_conn_run(c);
                 }
-                c = next;
         }
 }
 
 /* ---- the beginning */
-
-/* Half of the descriptors are for sockets. */
-static int pipes_for_all(void)
-{
-        struct rlimit l;
-
-        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur == RLIM_INFINITY || l.rlim_cur > 4096)
-                return 1024;
-        return (int)l.rlim_cur / 4;
-}
-
-static int start_loop(struct relay *r, int chan)
-{
-        int e = uv_loop_init(&r->loop);
-
-        r->chan = chan;
-        r->unsent_tail = &r->unsent;
-        if (e == 0)
-                e = uv_poll_init(&r->loop, &r->chan_poll, chan);
-        if (e == 0)
-                e = uv_timer_init(&r->loop, &r->tick);
-        if (e == 0)
-                e = uv_timer_init(&r->loop, &r->gather);
-        r->tick.timer_cb = on_tick;
-        r->gather.timer_cb = on_gather;
-        r->on_chan = on_chan;
-        r->on_listener = on_listener;
-        r->run = cg_conn_run;
-        r->chan_poll.data = r->tick.data = r->gather.data = r;
-        return e;
-}
 
 int cg_relay_run(int chan)
 {
         static const struct cg_egress_msg ready = { .type = CG_EGRESS_READY };
         struct relay *r = calloc(1, sizeof(*r));
         struct cg_err err = { .msg = "" };
+        struct rlimit l;
         int status = 1;
 
         if (r)
                 r->common.scratch = malloc(CG_FLOW_CHUNK);
-        if (!r || !r->common.scratch || start_loop(r, chan) < 0)
+        if (!r || !r->common.scratch || uv_loop_init(&r->loop) < 0 ||
+            uv_poll_init(&r->loop, &r->chan_poll, chan) < 0 || uv_timer_init(&r->loop, &r->tick) < 0 ||
+            uv_timer_init(&r->loop, &r->gather) < 0)
                 goto out;
+        STAILQ_INIT(&r->unsent);
+        r->chan = chan;
+        r->tick.timer_cb = on_tick;
+        r->gather.timer_cb = on_gather;
+        r->on_chan = on_chan;
+        r->on_listener = on_listener;
+        r->run = cg_conn_run;
+        r->chan_poll.data = r->tick.data = r->gather.data = r;
         if (cg_egress_lock_relay(&err) < 0 || cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
                 dprintf(STDERR_FILENO, "cellgate-egress: relay: %s\n", err.msg);
                 goto out;
         }
-        r->common.max_pipes = pipes_for_all();
+        /* Half of the descriptors are for pipes, two each. */
+        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur == RLIM_INFINITY || l.rlim_cur > 4096)
+                r->common.max_pipes = 1024;
+        else
+                r->common.max_pipes = (int)l.rlim_cur / 4;
         cg_relay_watch(r);
         uv_run(&r->loop, UV_RUN_DEFAULT);
         status = r->status;

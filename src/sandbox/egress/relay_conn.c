@@ -45,16 +45,6 @@ struct cg_endpoint *cg_conn_new_end(struct conn *c, int fd)
 
 /* ---- connections */
 
-static void forget_id(struct conn *c)
-{
-        struct conn **p = &c->r->by_id[c->id % HASH];
-
-        while (*p && *p != c)
-                p = &(*p)->hash_next;
-        if (*p)
-                *p = c->hash_next;
-}
-
 void cg_conn_stop_flows(struct conn *c)
 {
         if (!c->flowing)
@@ -76,7 +66,7 @@ void cg_conn_end(struct conn *c)
         struct box *b = c->box;
 
         if (c->state == ASKED && !c->to_ask)
-                cg_relay_tell(c, CG_EGRESS_CANCEL, "");
+                cg_relay_send(c, CG_EGRESS_CANCEL, "");
         cg_conn_set_to_ask(c, false);
         cg_conn_stop_flows(c);
         c->client = cg_endpoint_close(c->client);
@@ -85,10 +75,8 @@ void cg_conn_end(struct conn *c)
         cg_buf_fini(&c->up_in);
         cg_buf_fini(&c->reply);
         cg_buf_fini(&c->head);
-        forget_id(c);
-        *c->at = c->next;
-        if (c->next)
-                c->next->at = c->at;
+        LIST_REMOVE(c, hash);
+        LIST_REMOVE(c, entry);
         free(c);
         b->n_conns--;
         cg_relay_resume(b);
@@ -101,15 +89,6 @@ void cg_conn_abort(struct conn *c)
         if (c->client)
                 setsockopt(c->client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         cg_conn_end(c);
-}
-
-static void new_id(struct conn *c)
-{
-        struct relay *r = c->r;
-
-        c->id = ++r->next_id;
-        c->hash_next = r->by_id[c->id % HASH];
-        r->by_id[c->id % HASH] = c;
 }
 
 void cg_conn_add(struct box *b, int fd)
@@ -127,15 +106,12 @@ void cg_conn_add(struct box *b, int fd)
         cg_buf_init(&c->up_in, CG_HTTP_RESPONSE_MAX + CG_FLOW_CHUNK);
         cg_buf_init(&c->reply, REPLY_MAX);
         cg_buf_init(&c->head, CG_HTTP_REQUEST_MAX);
-        c->next = r->conns;
-        c->at = &r->conns;
-        if (r->conns)
-                r->conns->at = &c->next;
-        r->conns = c;
+        c->id = ++r->next_id;
+        LIST_INSERT_HEAD(&r->conns, c, entry);
+        LIST_INSERT_HEAD(&r->by_id[c->id % HASH], c, hash);
         if (!uv_is_active((uv_handle_t *)&r->tick))
                 uv_timer_start(&r->tick, r->tick.timer_cb, TICK_MS, TICK_MS);
         b->n_conns++;
-        new_id(c);
         c->client = cg_conn_new_end(c, fd);
         c->deadline_ms = cg_now_ms() + b->options.head_ms;
         if (!c->client)
@@ -146,16 +122,20 @@ void cg_conn_add(struct box *b, int fd)
 
 struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id)
 {
-        struct conn *c = r->by_id[id % HASH];
+        struct conn *c;
 
-        while (c && (c->id != id || c->box->number != box))
-                c = c->hash_next;
-        return c && c->state == ASKED && !c->to_ask ? c : NULL;
+        LIST_FOREACH(c, &r->by_id[id % HASH], hash) {
+                if (c->id == id && c->box->number == box)
+                        return c->state == ASKED && !c->to_ask ? c : NULL;
+        }
+        return NULL;
 }
 
 bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
 {
-        for (const struct conn *x = r->by_id[id % HASH]; x; x = x->hash_next) {
+        const struct conn *x;
+
+        LIST_FOREACH(x, &r->by_id[id % HASH], hash) {
                 if (x == c && x->id == id)
                         return true;
         }

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 #include "base/buf.h"
 #include "sandbox/egress/endpoint.h"
@@ -43,7 +44,7 @@ struct conn;
 struct listener;
 
 struct box {
-        struct box *next;
+        LIST_ENTRY(box) entry;
         struct relay *r;
         uint32_t number;
         struct cg_egress_msg options; /* the decider's message */
@@ -61,8 +62,7 @@ struct listener {
 };
 
 struct conn {
-        struct conn *next, **at; /* all */
-        struct conn *hash_next;
+        LIST_ENTRY(conn) entry, hash;
         struct relay *r;
         struct box *box;
         uint32_t id;
@@ -89,7 +89,7 @@ struct conn {
 
 /* A message to the decider for which there was no room. */
 struct unsent {
-        struct unsent *next;
+        STAILQ_ENTRY(unsent) entry;
         enum cg_egress_type type;
         uint32_t box, id;
         enum cg_egress_kind kind;
@@ -104,12 +104,11 @@ struct relay {
         void (*run)(struct conn *c); /* all steps that can be taken now; @c may be gone after it */
         uv_timer_t tick, gather;
         int chan;
-        struct box *boxes;
-        struct conn *conns;
-        struct conn *by_id[HASH];
+        LIST_HEAD(, box) boxes;
+        LIST_HEAD(, conn) conns, by_id[HASH];
         uint32_t next_id;
         size_t n_to_ask;
-        struct unsent *unsent, **unsent_tail;
+        STAILQ_HEAD(, unsent) unsent;
         size_t n_unsent;
         struct cg_flow_common common;
         int status;
@@ -121,7 +120,7 @@ bool cg_relay_has_room(const struct box *b);
 /* Resumes listeners that were paused, where there is room. */
 void cg_relay_resume(struct box *b);
 /* Sends a message about @c to the decider, or queues it. */
-void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text);
+void cg_relay_send(struct conn *c, enum cg_egress_type type, const char *text);
 /* Sends what is queued, as far as there is room. */
 void cg_relay_send_unsent(struct relay *r);
 /* Updates what the channel to the decider waits for. */
@@ -176,13 +175,13 @@ bool cg_conn_step_asked(struct conn *c);
 
 /* relay_tunnel.c; @auth: for the proxy, or "" */
 void cg_conn_start_tunnel(struct conn *c);
-bool cg_conn_start_parent(struct conn *c, const char *auth);
+void cg_conn_start_parent(struct conn *c, const char *auth);
 bool cg_conn_step_tunnel(struct conn *c);
 bool cg_conn_step_parent(struct conn *c);
 
 /* relay_exchange.c */
 /* @resized: a body may change its length on its way to the server, so it cannot be announced. */
-bool cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized);
+void cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized);
 bool cg_conn_step_exchange(struct conn *c);
 
 /* relay_refuse.c */

@@ -39,22 +39,21 @@ static void give_up(struct relay *r)
 void cg_relay_send_unsent(struct relay *r)
 {
         struct unsent *u;
+        struct box *b;
         int status = 0;
 
-        while ((u = r->unsent) && (status = send_now(r, u)) == 0) {
-                r->unsent = u->next;
+        while ((u = STAILQ_FIRST(&r->unsent)) && (status = send_now(r, u)) == 0) {
+                STAILQ_REMOVE_HEAD(&r->unsent, entry);
                 r->n_unsent--;
                 free(u);
         }
-        if (!r->unsent)
-                r->unsent_tail = &r->unsent;
         if (status < 0)
                 give_up(r);
-        for (struct box *b = r->boxes; b; b = b->next)
+        LIST_FOREACH(b, &r->boxes, entry)
                 cg_relay_resume(b);
 }
 
-void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text)
+void cg_relay_send(struct conn *c, enum cg_egress_type type, const char *text)
 {
         struct relay *r = c->r;
         size_t size = strlen(text) + 1;
@@ -70,10 +69,9 @@ void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text)
         u->id = c->id;
         u->kind = c->kind;
         memcpy(u->text, text, size);
-        status = r->unsent ? CG_TIMEOUT : send_now(r, u);
+        status = STAILQ_EMPTY(&r->unsent) ? send_now(r, u) : CG_TIMEOUT;
         if (status == CG_TIMEOUT) {
-                *r->unsent_tail = u;
-                r->unsent_tail = &u->next;
+                STAILQ_INSERT_TAIL(&r->unsent, u, entry);
                 r->n_unsent++;
                 cg_relay_watch(r);
                 return;
@@ -85,7 +83,7 @@ void cg_relay_tell(struct conn *c, enum cg_egress_type type, const char *text)
 
 void cg_relay_watch(struct relay *r)
 {
-        int events = UV_READABLE | (r->n_to_ask || r->unsent ? UV_WRITABLE : 0);
+        int events = UV_READABLE | (r->n_to_ask || !STAILQ_EMPTY(&r->unsent) ? UV_WRITABLE : 0);
 
         if (events != r->chan_events)
                 uv_poll_start(&r->chan_poll, events, r->on_chan);

@@ -22,7 +22,7 @@ void cg_conn_ask(struct conn *c)
 
         memcpy(m.host, c->host.text, sizeof(m.host));
         /* After queued messages: cancelled questions make room for new ones. */
-        r = c->r->unsent ? CG_TIMEOUT : cg_egress_msg_send(c->r->chan, &m, NULL, 0, NULL);
+        r = !STAILQ_EMPTY(&c->r->unsent) ? CG_TIMEOUT : cg_egress_msg_send(c->r->chan, &m, NULL, 0, NULL);
         cg_conn_set_to_ask(c, r == CG_TIMEOUT);
         if (r < 0)
                 uv_stop(&c->r->loop);
@@ -95,27 +95,6 @@ static bool socks_more(struct conn *c, int r)
         return r == 0 ? true : wait_or_end(c, r);
 }
 
-/* The greeting: c->scanned is 0 until it has been read. */
-static bool socks_greeting(struct conn *c)
-{
-        enum cg_socks_method method;
-        uint8_t reply[2] = { 5 };
-        size_t used;
-        int r = cg_socks_greeting((const uint8_t *)c->in.data, c->in.len, &used, &method, NULL);
-
-        if (r != 0)
-                return socks_more(c, r);
-        cg_buf_consume(&c->in, used);
-        reply[1] = (uint8_t)method;
-        cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
-        c->scanned = 1;
-        if (method == CG_SOCKS_NO_METHOD)
-                cg_conn_linger(c);
-        else if (method == CG_SOCKS_PASSWORD)
-                c->state = SOCKS_PASSWORD;
-        return true;
-}
-
 bool cg_conn_step_socks_password(struct conn *c)
 {
         static const uint8_t welcome[2] = { 1, 0 };
@@ -131,16 +110,33 @@ bool cg_conn_step_socks_password(struct conn *c)
         return true;
 }
 
+/* The greeting, until c->scanned is set; then the request. */
 bool cg_conn_step_socks_request(struct conn *c)
 {
+        const uint8_t *p = (const uint8_t *)c->in.data;
         struct cg_socks_request q;
         struct cg_err err;
         size_t used;
         int r;
 
-        if (!c->scanned)
-                return socks_greeting(c);
-        r = cg_socks_request((const uint8_t *)c->in.data, c->in.len, &used, &q, &err);
+        if (!c->scanned) {
+                enum cg_socks_method method;
+                uint8_t reply[2] = { 5 };
+
+                r = cg_socks_greeting(p, c->in.len, &used, &method, NULL);
+                if (r != 0)
+                        return socks_more(c, r);
+                cg_buf_consume(&c->in, used);
+                reply[1] = (uint8_t)method;
+                cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
+                c->scanned = 1;
+                if (method == CG_SOCKS_NO_METHOD)
+                        cg_conn_linger(c);
+                else if (method == CG_SOCKS_PASSWORD)
+                        c->state = SOCKS_PASSWORD;
+                return true;
+        }
+        r = cg_socks_request(p, c->in.len, &used, &q, &err);
         if (r != 0)
                 return socks_more(c, r);
         cg_buf_consume(&c->in, used);
@@ -158,23 +154,31 @@ bool cg_conn_step_socks_request(struct conn *c)
 
 /* ---- HTTP */
 
-/* Before a request line there may be empty lines: some clients send one after a body. */
-static void skip_empty_lines(struct conn *c)
-{
-        while (c->in.len >= 2 && c->in.data[0] == '\r' && c->in.data[1] == '\n') {
-                cg_buf_consume(&c->in, 2);
-                c->scanned = 0;
-        }
-}
-
-static bool take_request(struct conn *c, size_t len)
+bool cg_conn_step_head(struct conn *c)
 {
         struct cg_http_request q;
         struct cg_err err = { .msg = "" };
         unsigned int status, host;
+        size_t len;
+        int r;
 
+        /* Before a request line there may be empty lines: some clients send one after a body. */
+        while (c->in.len >= 2 && c->in.data[0] == '\r' && c->in.data[1] == '\n') {
+                cg_buf_consume(&c->in, 2);
+                c->scanned = 0;
+        }
+        len = c->in.len ? cg_http_head_len(c->in.data, c->in.len, &c->scanned) : 0;
+        if (!len && c->in.len < CG_HTTP_REQUEST_MAX) {
+                r = cg_conn_read(c, AHEAD_MAX);
+                return r == 0 ? true : wait_or_end(c, r);
+        }
         c->is_head = false;
         c->kind = CG_EGRESS_HTTP;
+        if (!len || len > CG_HTTP_REQUEST_MAX) {
+                cg_conn_refuse_request(c, 431, "the head of a request is at most 16 kB");
+                return true;
+        }
+        c->scanned = 0;
         if (cg_http_request_parse(c->in.data, len, &q, &status, &err) < 0) {
                 cg_conn_refuse_request(c, status, err.msg);
                 return true;
@@ -201,43 +205,17 @@ static bool take_request(struct conn *c, size_t len)
         return true;
 }
 
-bool cg_conn_step_head(struct conn *c)
-{
-        size_t len;
-        int r;
-
-        skip_empty_lines(c);
-        len = c->in.len ? cg_http_head_len(c->in.data, c->in.len, &c->scanned) : 0;
-        if (len > CG_HTTP_REQUEST_MAX || (!len && c->in.len >= CG_HTTP_REQUEST_MAX)) {
-                c->is_head = false;
-                c->kind = CG_EGRESS_HTTP;
-                cg_conn_refuse_request(c, 431, "the head of a request is at most 16 kB");
-                return true;
-        }
-        if (len) {
-                c->scanned = 0;
-                return take_request(c, len);
-        }
-        r = cg_conn_read(c, AHEAD_MAX);
-        return r == 0 ? true : wait_or_end(c, r);
-}
-
 /* ---- answers */
 
-static bool is_tunnel(const struct conn *c)
-{
-        return c->kind != CG_EGRESS_HTTP;
-}
-
 /*
- * A client that has gone does not want to know any more; one that has only finished its HTTP
- * request does.
+ * Reads ahead. The end of a tunnel's client cancels the question; an HTTP client may have only
+ * finished its request.
  */
 bool cg_conn_step_asked(struct conn *c)
 {
         int r = cg_conn_read(c, AHEAD_MAX);
 
-        if (r < 0 || (r == CG_CLOSED && is_tunnel(c))) {
+        if (r < 0 || (r == CG_CLOSED && c->kind != CG_EGRESS_HTTP)) {
                 cg_conn_end(c);
                 return false;
         }

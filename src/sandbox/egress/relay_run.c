@@ -1,4 +1,4 @@
-/* Which step of a connection is next, what it waits for, and what its deadline means. */
+/* Runs the steps of a connection, updates the events that it waits for, handles its deadline. */
 #include "sandbox/egress/relay_int.h"
 
 #include <errno.h>
@@ -64,13 +64,6 @@ static void watch(struct conn *c)
         cg_endpoint_watch(c->up, up);
 }
 
-static bool is_gone(const struct conn *c)
-{
-        struct pollfd p = { .fd = c->client->fd };
-
-        return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
-}
-
 static bool step(struct conn *c)
 {
         switch (c->state) {
@@ -99,9 +92,11 @@ static bool step(struct conn *c)
 void cg_conn_run(struct conn *c)
 {
         struct relay *r = c->r;
+        struct pollfd p = { .fd = c->client->fd };
         uint32_t id = c->id;
 
-        if (c->half_closed && c->state == EXCHANGE && is_gone(c)) {
+        if (c->half_closed && c->state == EXCHANGE && poll(&p, 1, 0) == 1 &&
+            (p.revents & (POLLHUP | POLLERR))) {
                 cg_conn_end(c);
                 return;
         }

@@ -1,6 +1,6 @@
 /*
- * Tunnels of the relay: bytes in both directions that nobody looks at; and the way to one through
- * another proxy.
+ * Tunnels of the relay: bytes in both directions, unread; directly to the host, or through another
+ * proxy.
  */
 #include "sandbox/egress/relay_int.h"
 
@@ -25,13 +25,6 @@ void cg_conn_start_tunnel(struct conn *c)
         c->gather = UNDECIDED;
 }
 
-/* The head of an HTTP response and nothing of what follows it. */
-static bool is_head_alone(const struct cg_buf *b)
-{
-        return b->len > 16 && b->len < CG_HTTP_REQUEST_MAX && memcmp(b->data, "HTTP/1.", 7) == 0 &&
-               memcmp(b->data + b->len - 4, "\r\n\r\n", 4) == 0;
-}
-
 /*
  * Many servers write the head of a response and its body in two pieces, the second of them a moment
  * later. Simple clients read once and take what that gives for the whole; behind most proxies it
@@ -40,6 +33,8 @@ static bool is_head_alone(const struct cg_buf *b)
  */
 static int gathers(struct conn *c)
 {
+        const struct cg_buf *b = &c->up_in;
+        bool alone; /* the head of an HTTP response and nothing after it */
         int r;
 
         if (c->gather == GATHERED)
@@ -47,9 +42,11 @@ static int gathers(struct conn *c)
         r = cg_conn_read_up(c);
         if (r == CG_E_SYS)
                 return -1;
-        if (r == CG_TIMEOUT && !c->up_in.len)
+        if (r == CG_TIMEOUT && !b->len)
                 return 1; /* nothing yet */
-        if (r < 0 || r == CG_CLOSED || !is_head_alone(&c->up_in)) {
+        alone = b->len > 16 && b->len < CG_HTTP_REQUEST_MAX && memcmp(b->data, "HTTP/1.", 7) == 0 &&
+                memcmp(b->data + b->len - 4, "\r\n\r\n", 4) == 0;
+        if (r < 0 || r == CG_CLOSED || !alone) {
                 c->gather = GATHERED;
                 return 0;
         }
@@ -83,16 +80,14 @@ bool cg_conn_step_tunnel(struct conn *c)
         c->back.want_read |= back == CG_TIMEOUT;
         if (moved || !c->deadline_ms)
                 cg_conn_active(c);
-        if (c->out.done && c->back.done) {
+        if (c->out.done && c->back.done)
                 cg_conn_end(c);
-                return false;
-        }
         return false;
 }
 
 /* ---- another proxy on the way */
 
-bool cg_conn_start_parent(struct conn *c, const char *auth)
+void cg_conn_start_parent(struct conn *c, const char *auth)
 {
         char to[CG_AUTHORITY_MAX];
 
@@ -108,7 +103,6 @@ bool cg_conn_start_parent(struct conn *c, const char *auth)
         c->state = PARENT;
         c->scanned = 0;
         c->deadline_ms = cg_now_ms() + c->box->options.head_ms;
-        return true;
 }
 
 bool cg_conn_step_parent(struct conn *c)
