@@ -20,36 +20,6 @@
 /* In the landlock tier, which has no mounts: a folder of the host for this command alone. */
 #define HOST_TMP "/tmp/cellgate-%u-%08x%08x"
 
-/* The folder for temporary files: from the caller's environment, or private to the sandbox. */
-static const char *tmpdir_of(char *const *env, bool *own)
-{
-        static const char *const names[] = { "CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR=" };
-
-        *own = false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                for (char *const *p = env; *p; p++) {
-                        if (strncmp(*p, names[i], strlen(names[i])) == 0 && (*p)[strlen(names[i])])
-                                return *p + strlen(names[i]);
-                }
-        }
-        *own = true;
-        return NULL;
-}
-
-/* A mount that hides the parent folder of @path must have room for it. */
-static void make_room(struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_mounts; i++) {
-                struct cg_plan_mount *m = &sb->mounts[i];
-
-                if (m->kind != CG_PLAN_HIDE || !cg_path_within(path, m->path))
-                        continue;
-                m->kind = CG_PLAN_EMPTY;
-                m->mode = "0755";
-                m->size = CG_PLAN_EMPTY_SIZE;
-        }
-}
-
 /* On the host there is only an empty mount point for it, while the sandbox runs. */
 static int add_tmp(struct cg_command *c, struct cg_err *err)
 {
@@ -72,48 +42,47 @@ static int add_tmp(struct cg_command *c, struct cg_err *err)
                 if (r < 0)
                         return r;
         }
-        make_room(c->sb, c->tmp);
+        /* A mount that hides its parent folder must have room for it. */
+        for (size_t i = 0; i < c->sb->n_mounts; i++) {
+                struct cg_plan_mount *m = &c->sb->mounts[i];
+
+                if (m->kind != CG_PLAN_HIDE || !cg_path_within(c->tmp, m->path))
+                        continue;
+                m->kind = CG_PLAN_EMPTY;
+                m->mode = "0755";
+                m->size = CG_PLAN_EMPTY_SIZE;
+        }
         return cg_plan_insert(c->sb, &tmp, err);
 }
 
-static void set_limits(struct cg_command *c)
-{
-        struct cg_sandbox_limits l = c->settings->own.limits;
-
-        l.processes = l.processes ? l.processes : CG_PLAN_NO_LIMIT;
-        l.open_files = l.open_files ? l.open_files : CG_PLAN_NO_LIMIT;
-        cg_sandbox_set_limits(c->sb, &l);
-}
-
-static unsigned int plan_flags(const struct cg_settings *s)
-{
-        return (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
-               (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) |
-               (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
-}
-
-static int name_tmp(struct cg_command *c, bool on_host, struct cg_err *err)
-{
-        unsigned int r[2];
-
-        if (!on_host) {
-                snprintf(c->tmp, sizeof(c->tmp), PRIVATE_TMP, (unsigned int)geteuid());
-                return 0;
-        }
-        if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
-                return cg_fail_errno(err, "sandbox: name of the folder for temporary files");
-        snprintf(c->tmp, sizeof(c->tmp), HOST_TMP, (unsigned int)geteuid(), r[0], r[1]);
-        return 0;
-}
-
+/*
+ * The environment, and the folder for temporary files in it: from the caller's environment, or
+ * (*own_tmp) private to the sandbox.
+ */
 static int make_env(struct cg_command *c, const struct cg_command_options *o, enum cg_tier tier,
                     bool *own_tmp, struct cg_err *err)
 {
-        struct cg_environ_options eo = { .tmpdir = tmpdir_of(o->env, own_tmp) };
+        static const char *const names[] = { "CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR=" };
+        bool on_host = tier == CG_TIER_LANDLOCK;
+        struct cg_environ_options eo = { .tmpdir = NULL };
+        unsigned int r[2];
 
-        if (name_tmp(c, tier == CG_TIER_LANDLOCK, err) < 0)
-                return -1;
-        c->tmp_on_host = tier == CG_TIER_LANDLOCK && *own_tmp && !c->settings->filesystem.disabled;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names) && !eo.tmpdir; i++) {
+                size_t n = strlen(names[i]);
+
+                for (char *const *p = o->env; *p && !eo.tmpdir; p++) {
+                        if (strncmp(*p, names[i], n) == 0 && (*p)[n])
+                                eo.tmpdir = *p + n;
+                }
+        }
+        *own_tmp = !eo.tmpdir;
+        if (on_host && getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
+                return cg_fail_errno(err, "sandbox: name of the folder for temporary files");
+        if (on_host)
+                snprintf(c->tmp, sizeof(c->tmp), HOST_TMP, (unsigned int)geteuid(), r[0], r[1]);
+        else
+                snprintf(c->tmp, sizeof(c->tmp), PRIVATE_TMP, (unsigned int)geteuid());
+        c->tmp_on_host = on_host && *own_tmp && !c->settings->filesystem.disabled;
         if (*own_tmp && !c->settings->filesystem.disabled)
                 eo.tmpdir = c->tmp;
         if (c->proxy) {
@@ -138,71 +107,65 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
         return policy;
 }
 
-static int add_proxy(struct cg_command *c, struct cg_err *err)
+static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
 {
-        int r = cg_egress_policy(c->settings, c->host_env, &c->policy, err);
-
-        if (r == 0)
-                c->policy = cg_command_policy(c, c->policy);
-        if (r == 0)
-                r = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
-        return r == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : r;
-}
-
-static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret,
-                       struct cg_err *err)
-{
-        const char *text = o->tier ? o->tier : c->settings->own.tier;
-        int r = cg_tier_parse(text ? text : "full", ret, err);
+        const struct cg_settings *s = c->settings;
+        struct cg_path_base base = { .cwd = o->cwd, .home = o->home, .settings = o->settings };
+        struct cg_sandbox_limits limits = s->own.limits;
+        unsigned int flags = (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
+                             (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) |
+                             (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
+        const char *text = o->tier ? o->tier : s->own.tier;
+        struct cg_tier_choice tier;
+        bool own_tmp = false;
+        int r = cg_tier_parse(text ? text : "full", &tier, err);
 
         if (r < 0)
                 return r;
-        c->fell_back = ret->tier == CG_TIER_AUTO;
-        r = cg_tier_decide(ret, err);
-        c->fell_back &= ret->tier == CG_TIER_LANDLOCK;
-        return r;
-}
-
-static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
-{
-        struct cg_path_base base = { .cwd = o->cwd, .home = o->home, .settings = o->settings };
-        struct cg_tier_choice tier;
-        bool own_tmp = false;
-        int r = decide_tier(c, o, &tier, err);
-
-        if (r == 0 && c->settings->own.limits.output_bytes)
+        c->fell_back = tier.tier == CG_TIER_AUTO;
+        r = cg_tier_decide(&tier, err);
+        c->fell_back &= tier.tier == CG_TIER_LANDLOCK;
+        if (r == 0 && s->own.limits.output_bytes)
                 r = cg_fail(err, CG_E_UNSUPPORTED,
                             "cellgate.limits.outputMb works for kernels only: a command writes to its own "
                             "standard output, which nobody reads on the way");
         if (r == 0)
-                r = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
+                r = cg_sandbox_new_command(flags, &c->sb, err);
         if (r == 0)
                 r = make_env(c, o, tier.tier, &own_tmp, err);
         base.by_name = tier.tier == CG_TIER_FULL;
         if (r == 0)
-                r = cg_rules_make(c->settings, &base, &c->rules, err);
+                r = cg_rules_make(s, &base, &c->rules, err);
         if (r == 0)
-                r = cg_masks_make(c->settings, &base, &c->env, &c->rules, &c->masks, err);
+                r = cg_masks_make(s, &base, &c->env, &c->rules, &c->masks, err);
         if (r == 0)
                 r = cg_view_add(c->sb, &c->rules, err);
         if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
                 r = add_tmp(c, err);
-        if (r == 0 && c->settings->own.hide_credentials)
+        if (r == 0 && s->own.hide_credentials)
                 r = cg_sandbox_add_default_hides(c->sb, o->home, err);
-        if (r == 0 && c->proxy)
-                r = add_proxy(c, err);
+        if (r == 0 && c->proxy) {
+                r = cg_egress_policy(s, c->host_env, &c->policy, err);
+                if (r == 0)
+                        c->policy = cg_command_policy(c, c->policy);
+                if (r == 0)
+                        r = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
+                if (r == 0)
+                        r = cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err);
+        }
         if (r == 0)
-                r = cg_doors_plan(c->settings, c->sb, err);
+                r = cg_doors_plan(s, c->sb, err);
         if (r == 0) {
-                set_limits(c);
+                limits.processes = limits.processes ? limits.processes : CG_PLAN_NO_LIMIT;
+                limits.open_files = limits.open_files ? limits.open_files : CG_PLAN_NO_LIMIT;
+                cg_sandbox_set_limits(c->sb, &limits);
                 cg_sandbox_report_denials(c->sb);
-                if (c->settings->own.watch_files || o->watch_files)
+                if (s->own.watch_files || o->watch_files)
                         cg_sandbox_set_watch(c->sb);
         }
         if (r == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
-                r = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v,
-                                         c->settings->own.writable_names.n,
-                                         c->settings->filesystem.allow_git_config, err);
+                r = cg_sandbox_set_names(c->sb, s->own.writable_names.v, s->own.writable_names.n,
+                                         s->filesystem.allow_git_config, err);
         if (r == 0 && tier.tier == CG_TIER_LANDLOCK)
                 r = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
         return r;

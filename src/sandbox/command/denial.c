@@ -249,26 +249,13 @@ static void add_name(char *buf, size_t size, const struct named *v, size_t n, ui
         snprintf(buf + len, size - len, "%llu", (unsigned long long)value);
 }
 
-static void add_flags(char *buf, size_t size, uint64_t value)
-{
-        const char *between = "";
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(flags); i++) {
-                size_t len = strlen(buf);
-
-                if (!(value & flags[i].value))
-                        continue;
-                snprintf(buf + len, size - len, "%s%s", between, flags[i].name);
-                between = "|";
-        }
-}
-
 /*
- * "socket(AF_UNIX, SOCK_STREAM)": those arguments that the filter looked at; they are 32 bits wide.
+ * "socket(AF_UNIX, SOCK_STREAM)": the arguments that the filter inspected; they are 32 bits wide.
  */
 static void describe_call(const struct cg_sandbox_denial *d, const char *name, char *buf, size_t size)
 {
         unsigned int setid = cg_setid_asked(d->nr, d->args);
+        const char *between = "";
         size_t len;
 
         if (name)
@@ -281,7 +268,13 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
                 snprintf(buf + len, size - len, ", ");
                 add_name(buf, size, types, CG_ARRAY_LEN(types), (uint32_t)d->args[1] & 0xf);
         } else if (d->nr == SYS_clone || d->nr == SYS_unshare) {
-                add_flags(buf, size, (uint32_t)d->args[0]);
+                for (size_t i = 0; i < CG_ARRAY_LEN(flags); i++) {
+                        len = strlen(buf);
+                        if (!((uint32_t)d->args[0] & flags[i].value))
+                                continue;
+                        snprintf(buf + len, size - len, "%s%s", between, flags[i].name);
+                        between = "|";
+                }
         } else if (d->nr == SYS_ioctl) {
                 add_name(buf, size, requests, CG_ARRAY_LEN(requests), (uint32_t)d->args[1]);
         } else if (d->nr == SYS_fcntl) {
@@ -295,7 +288,7 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
         snprintf(buf + len, size - len, ")");
 }
 
-/* Text that need not be UTF-8: what is not becomes "?". */
+/* Text that need not be UTF-8: if it is not, every byte over 127 becomes "?". */
 static json_t *any_text(const char *s)
 {
         json_t *j = json_string(s);
@@ -452,30 +445,16 @@ void cg_denial_stamp(json_t *o)
                                                  text_of(o, "why")));
 }
 
-/*
- * A line end would look like the end of the sentence, and the beginning of another that says what
- * it likes.
- */
+/* Escapes line ends as well: a text from inside must not begin a line of its own. */
 static int add_safe(struct cg_buf *b, const char *text, struct cg_err *err)
 {
         return cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
 }
 
-/*
- * A tunnel's bytes are not looked at: that it leads to port 443 is all there is to know about it.
- */
-static const char *protocol_of(const json_t *o, json_int_t port)
-{
-        const char *protocol = text_of(o, "protocol");
-
-        if (strcmp(protocol, "connect") == 0)
-                return port == 443 ? "https" : "tunnel";
-        return *protocol ? protocol : "unknown protocol";
-}
-
 int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
-        const char *host = text_of(o, "host"), *address = text_of(o, "address");
+        const char *host = text_of(o, "host"), *address = text_of(o, "address"),
+                   *protocol = text_of(o, "protocol");
         bool v6 = strchr(host, ':') && host[0] != '[';
         json_int_t port = json_integer_value(json_object_get(o, "port"));
         int r = cg_buf_adds(b, v6 ? "[" : "", err);
@@ -484,8 +463,11 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
                 r = add_safe(b, *host ? host : "?", err);
         if (r == 0)
                 r = cg_buf_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
+        /* A tunnel's bytes are not inspected: only the port tells that it is https. */
+        if (strcmp(protocol, "connect") == 0)
+                protocol = port == 443 ? "https" : "tunnel";
         if (r == 0)
-                r = add_safe(b, protocol_of(o, port), err);
+                r = add_safe(b, *protocol ? protocol : "unknown protocol", err);
         if (r == 0 && *address)
                 r = cg_buf_adds(b, ", ", err);
         if (r == 0 && *address)
@@ -493,57 +475,44 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
         return r < 0 ? r : cg_buf_adds(b, ")", err);
 }
 
-/* The denied operation: "a connection to ...", "writing /etc/hosts". */
-static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
+int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
         static const struct {
                 const char *operation, *verb;
         } verbs[] = { { "file-read", "reading " }, { "file-write", "writing " }, { "exec", "running " } };
-        const char *operation = text_of(o, "operation"), *verb = "";
-        int r;
+        const char *operation = text_of(o, "operation"), *how = text_of(o, "how"), *verb = "";
+        const json_t *process = json_object_get(o, "process");
+        const char *name = text_of(process, "name");
+        bool limit = strcmp(operation, "limit") == 0, network = strcmp(operation, "network-outbound") == 0;
+        int r = limit ? 0 : cg_buf_adds(b, "the sandbox refused ", err);
 
-        if (strcmp(operation, "network-outbound") == 0 && !*text_of(o, "host"))
-                return cg_buf_adds(b, "a name lookup", err);
-        if (strcmp(operation, "network-outbound") == 0) {
-                r = cg_buf_adds(b, "a connection to ", err);
-                return r < 0 ? r : cg_denial_connection(o, b, err);
-        }
+        /* The denied operation: "a connection to ...", "writing /etc/hosts". */
         for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++) {
                 if (strcmp(operation, verbs[i].operation) == 0 && *text_of(o, "path"))
                         verb = verbs[i].verb;
         }
-        r = cg_buf_adds(b, verb, err);
-        return r < 0 ? r : add_safe(b, target_of(o), err);
-}
-
-static int add_process(const json_t *o, struct cg_buf *b, struct cg_err *err)
-{
-        const json_t *p = json_object_get(o, "process");
-        const char *name = text_of(p, "name");
-        int r;
-
+        if (r == 0 && network && !*text_of(o, "host")) {
+                r = cg_buf_adds(b, "a name lookup", err);
+        } else if (r == 0 && network) {
+                r = cg_buf_adds(b, "a connection to ", err);
+                if (r == 0)
+                        r = cg_denial_connection(o, b, err);
+        } else if (r == 0 && !limit) {
+                r = cg_buf_adds(b, verb, err);
+                if (r == 0)
+                        r = add_safe(b, target_of(o), err);
+        }
         /*
-         * the session's own Python; else its name; its number is another each time, and gone when
-         * this is read
+         * The process by its name, unless it is the session's own Python. Its number differs each
+         * time, and is gone when this is read.
          */
-        if (!p || strcmp(text_of(o, "source"), "kernel") == 0)
-                return 0;
-        r = cg_buf_adds(b, " (", err);
-        if (r == 0)
-                r = add_safe(b, *name ? name : "?", err);
-        return r < 0 ? r : cg_buf_adds(b, ")", err);
-}
-
-int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
-{
-        bool limit = strcmp(text_of(o, "operation"), "limit") == 0;
-        const char *how = text_of(o, "how");
-        int r = limit ? 0 : cg_buf_adds(b, "the sandbox refused ", err);
-
-        if (r == 0 && !limit)
-                r = add_what(o, b, err);
-        if (r == 0 && !limit)
-                r = add_process(o, b, err);
+        if (r == 0 && !limit && process && strcmp(text_of(o, "source"), "kernel") != 0) {
+                r = cg_buf_adds(b, " (", err);
+                if (r == 0)
+                        r = add_safe(b, *name ? name : "?", err);
+                if (r == 0)
+                        r = cg_buf_adds(b, ")", err);
+        }
         if (r == 0 && !limit)
                 r = cg_buf_adds(b, ": ", err);
         if (r == 0)

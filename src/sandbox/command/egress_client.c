@@ -44,24 +44,6 @@ void cg_egress_client_poll(const struct cg_egress_client *c, struct pollfd fds[C
         fds[2] = (struct pollfd){ .fd = c->egress ? cg_egress_fd(c->egress) : -1, .events = POLLIN };
 }
 
-/*
- * The listeners are the proxy's alone from here on, so that its end is a closed port and not a wait
- * without end.
- */
-static void start(struct cg_egress_client *c)
-{
-        struct cg_err err = { 0 };
-        int r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &c->egress, &err);
-
-        if (r == 0)
-                r = cg_egress_open(c->egress, BOX, c->policy, c->secrets, c->ports, CG_ARRAY_LEN(c->ports),
-                                   &err);
-        if (r < 0)
-                dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
-        close_ports(c);
-        cg_closep_(&c->secrets);
-}
-
 static const char *text_of(const json_t *o, const char *key)
 {
         const char *s = json_string_value(json_object_get(o, key));
@@ -104,17 +86,6 @@ static void debug_decision(const struct cg_egress_client *c, const json_t *event
                 cg_violations_debug(c->violations, "%s failed: %s",
                                     strcmp(protocol, "http") == 0 ? "Proxy request" : "CONNECT tunnel",
                                     error);
-}
-
-static void decided(struct cg_egress_client *c, json_t *event)
-{
-        debug_decision(c, event);
-        if (json_is_true(json_object_get(event, "allowed")))
-                return;
-        json_object_del(event, "type");
-        json_object_del(event, "sandbox");
-        json_object_set_new(event, "source", json_string("proxy"));
-        cg_violations_add(c->violations, json_incref(event));
 }
 
 static void answer(struct cg_egress_client *c, json_int_t id, enum cg_egress_answer what, const char *why)
@@ -190,14 +161,21 @@ void cg_egress_client_read_events(struct cg_egress_client *c)
         while ((r = cg_egress_next(c->egress, &event, &err)) == 0) {
                 const char *type = text_of(event, "type");
 
-                if (strcmp(type, "decision") == 0)
-                        decided(c, event);
-                else if (strcmp(type, "egress_request") == 0)
+                if (strcmp(type, "decision") == 0) {
+                        debug_decision(c, event);
+                        if (!json_is_true(json_object_get(event, "allowed"))) {
+                                json_object_del(event, "type");
+                                json_object_del(event, "sandbox");
+                                json_object_set_new(event, "source", json_string("proxy"));
+                                cg_violations_add(c->violations, json_incref(event));
+                        }
+                } else if (strcmp(type, "egress_request") == 0) {
                         ask(c, event);
-                else if (strcmp(type, "egress_cancel") == 0)
+                } else if (strcmp(type, "egress_cancel") == 0) {
                         send_line(c, event);
-                else if (strcmp(type, "error") == 0)
+                } else if (strcmp(type, "error") == 0) {
                         dprintf(2, "cellgate sandbox: network: %s\n", text_of(event, "message"));
+                }
                 json_decref(event);
         }
         if (r == CG_TIMEOUT)
@@ -209,10 +187,25 @@ void cg_egress_client_read_events(struct cg_egress_client *c)
 
 void cg_egress_client_dispatch(struct cg_egress_client *c, const struct pollfd fds[CG_EGRESS_CLIENT_FDS])
 {
+        struct cg_err err = { 0 };
+        int r;
+
         if (fds[2].revents)
                 cg_egress_client_read_events(c);
-        if ((fds[0].revents || fds[1].revents) && c->ports[0] >= 0)
-                start(c);
+        if ((!fds[0].revents && !fds[1].revents) || c->ports[0] < 0)
+                return;
+        r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &c->egress, &err);
+        if (r == 0)
+                r = cg_egress_open(c->egress, BOX, c->policy, c->secrets, c->ports, CG_ARRAY_LEN(c->ports),
+                                   &err);
+        if (r < 0)
+                dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
+        /*
+         * From here on only the proxy has the listeners: when it ends, connections are refused and
+         * do not wait for ever.
+         */
+        close_ports(c);
+        cg_closep_(&c->secrets);
 }
 
 void cg_egress_client_change(struct cg_egress_client *c, json_t *policy)

@@ -17,18 +17,6 @@ static const char *const kinds[] = {
         [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",       [CG_PLAN_COVER] = "hidden",
 };
 
-/* One mount as JSON members; the caller adds the braces. */
-static int mount_json(const struct cg_sandbox *sb, const struct cg_plan_mount *m, json_t *list)
-{
-        json_t *o = json_pack("{s:s, s:s}", "path", m->path, "view", kinds[m->kind]);
-
-        if (o && m->why)
-                json_object_set_new(o, "rule", json_string(m->why));
-        if (o && cg_plan_is_absent(sb, m->path))
-                json_object_set_new(o, "absent", json_true());
-        return json_array_append_new(list, o);
-}
-
 static json_t *strs_json(const struct cg_strs *list)
 {
         json_t *a = json_array();
@@ -36,31 +24,6 @@ static json_t *strs_json(const struct cg_strs *list)
         for (size_t i = 0; i < list->n; i++)
                 json_array_append_new(a, json_string(list->v[i]));
         return a;
-}
-
-static json_t *limits_json(const struct cg_command *c)
-{
-        enum cg_limit_by by[CG_LIMITS];
-
-        cg_sandbox_limits_by(c->sb, by);
-        return cg_limits_json(&c->sb->limits, by);
-}
-
-static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
-{
-        enum cg_limit_by by[CG_LIMITS];
-        int r = 0;
-
-        cg_sandbox_limits_by(c->sb, by);
-        for (enum cg_limit i = 0; i < CG_LIMITS && r == 0; i++) {
-                uint64_t v = cg_limit_get(&c->sb->limits, i);
-
-                if (v && v != CG_PLAN_NO_LIMIT)
-                        r = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
-                                        cg_limit_setting(i), cg_limit_figure(&c->sb->limits, i),
-                                        cg_limit_unit(i), cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
-        }
-        return r;
 }
 
 static json_t *ports_json(const struct cg_settings_port *v, size_t n)
@@ -80,29 +43,14 @@ static void add_text(json_t *list, const char *path)
         json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
 }
 
-/* The landlock part: how rules are enforced there, and which are not. */
-static void add_landlock(const struct cg_grants *g, json_t *o)
-{
-        json_t *frozen = json_array(), *unread = json_array(), *unheld = json_array();
-        int abi = cg_landlock_abi();
-
-        for (size_t i = 0; i < g->n_frozen; i++)
-                add_text(g->frozen[i].write ? frozen : unread, g->frozen[i].path);
-        for (size_t i = 0; i < g->n_unheld; i++)
-                add_text(unheld, g->unheld[i]);
-        json_object_set_new(o, "landlock_abi", json_integer(abi > 0 ? abi : 0));
-        json_object_set_new(o, "rules", json_integer((json_int_t)g->n));
-        json_object_set_new(o, "nothingNewIn", frozen);
-        json_object_set_new(o, "nothingNewReadableIn", unread);
-        json_object_set_new(o, "notHeld", unheld);
-}
-
 static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
+        const struct cg_grants *g = c->sb->grants;
         cg_auto_json json_t *o = json_object();
         json_t *mounts = json_array(), *layers = json_array();
         const char *const *layer = cg_sandbox_layers(c->sb);
         cg_auto_free char *text = NULL;
+        enum cg_limit_by by[CG_LIMITS];
         size_t len;
         int r;
 
@@ -113,11 +61,30 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "root", json_string(c->sb->root_writable ? "writable" : "read-only"));
         json_object_set_new(o, "mounts", mounts);
         for (size_t i = 0; i < c->sb->n_mounts; i++) {
-                if (mount_json(c->sb, &c->sb->mounts[i], mounts) < 0)
+                const struct cg_plan_mount *m = &c->sb->mounts[i];
+                json_t *mount = json_pack("{s:s, s:s}", "path", m->path, "view", kinds[m->kind]);
+
+                if (mount && m->why)
+                        json_object_set_new(mount, "rule", json_string(m->why));
+                if (mount && cg_plan_is_absent(c->sb, m->path))
+                        json_object_set_new(mount, "absent", json_true());
+                if (json_array_append_new(mounts, mount) < 0)
                         return cg_fail(err, CG_E_INVAL, "a path is not UTF-8 text: JSON cannot name it");
         }
-        if (c->sb->grants)
-                add_landlock(c->sb->grants, o);
+        if (g) {
+                json_t *frozen = json_array(), *unread = json_array(), *unheld = json_array();
+                int abi = cg_landlock_abi();
+
+                for (size_t i = 0; i < g->n_frozen; i++)
+                        add_text(g->frozen[i].write ? frozen : unread, g->frozen[i].path);
+                for (size_t i = 0; i < g->n_unheld; i++)
+                        add_text(unheld, g->unheld[i]);
+                json_object_set_new(o, "landlock_abi", json_integer(abi > 0 ? abi : 0));
+                json_object_set_new(o, "rules", json_integer((json_int_t)g->n));
+                json_object_set_new(o, "nothingNewIn", frozen);
+                json_object_set_new(o, "nothingNewReadableIn", unread);
+                json_object_set_new(o, "notHeld", unheld);
+        }
         json_object_set_new(o, "network",
                             json_string(!c->proxy                        ? "off"
                                         : c->settings->network.allowed.n ? "proxy"
@@ -132,7 +99,8 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "expose", ports_json(c->settings->own.expose, c->settings->own.n_expose));
         json_object_set_new(o, "reach", ports_json(c->settings->own.reach, c->settings->own.n_reach));
         json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
-        json_object_set_new(o, "limits", limits_json(c));
+        cg_sandbox_limits_by(c->sb, by);
+        json_object_set_new(o, "limits", cg_limits_json(&c->sb->limits, by));
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
@@ -152,10 +120,66 @@ static int line(struct cg_buf *out, const char *view, const char *path, const ch
         return r == 0 ? cg_buf_adds(out, "\n", err) : r;
 }
 
-static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct cg_err *err)
+int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
 {
-        int r = s->network.all_unix_sockets ? cg_buf_adds(out, "  all unix sockets\n", err) : 0;
+        const struct cg_settings *s = c->settings;
+        const struct cg_sandbox *sb = c->sb;
+        const struct cg_grants *g = sb->grants;
+        const char *const *layer = cg_sandbox_layers(sb);
+        enum cg_limit_by by[CG_LIMITS];
+        int r;
 
+        if (json)
+                return explain_json(c, out, err);
+        r = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(sb));
+        for (; *layer && r == 0; layer++)
+                r = cg_buf_addf(out, err, " %s", *layer);
+        if (r == 0)
+                r = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
+                                sb->root_writable ? "writable" : "read-only");
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                r = line(out, kinds[m->kind], m->path, m->why,
+                         cg_plan_is_absent(sb, m->path) ? "not there, and cannot be made" : "", err);
+        }
+        if (r == 0 && sb->names)
+                r = cg_buf_adds(
+                        out,
+                        "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
+                        err);
+        for (size_t i = 0; i < sb->n_writable_names && r == 0; i++) {
+                r = cg_buf_adds(out, i ? ", " : ", but for ", err);
+                if (r == 0)
+                        r = cg_text_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0, err);
+        }
+        if (r == 0 && sb->names)
+                r = cg_buf_adds(out, "\n", err);
+
+        if (r == 0 && g)
+                r = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+        for (size_t i = 0; g && i < g->n_frozen && r == 0; i++)
+                r = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
+                         g->frozen[i].write ? "nothing new can be made in it"
+                                            : "nothing new in it can be read",
+                         err);
+        for (size_t i = 0; g && i < g->n_unheld && r == 0; i++)
+                r = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
+        if (r == 0 && c->rules.skipped)
+                r = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
+                                c->rules.skipped);
+
+        if (r == 0)
+                r = cg_buf_addf(out, err, "Network: %s\n",
+                                !c->proxy              ? "off"
+                                : s->network.allowed.n ? "through the proxy, by name"
+                                                       : "nothing is allowed");
+        for (size_t i = 0; i < s->network.allowed.n && r == 0; i++)
+                r = line(out, "allowed", s->network.allowed.v[i], NULL, "", err);
+        for (size_t i = 0; i < s->network.denied.n && r == 0; i++)
+                r = line(out, "denied", s->network.denied.v[i], NULL, "", err);
+        if (r == 0 && s->network.all_unix_sockets)
+                r = cg_buf_adds(out, "  all unix sockets\n", err);
         for (size_t i = 0; i < s->network.unix_sockets.n && r == 0 && !s->network.all_unix_sockets; i++)
                 r = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
         for (size_t i = 0; i < s->own.n_expose && r == 0; i++)
@@ -167,71 +191,15 @@ static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct
         if (r == 0 && s->network.local_binding)
                 r = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n",
                                 err);
-        return r;
-}
 
-static int landlock_text(const struct cg_grants *g, struct cg_buf *out, struct cg_err *err)
-{
-        int r = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+        cg_sandbox_limits_by(sb, by);
+        for (enum cg_limit i = 0; i < CG_LIMITS && r == 0; i++) {
+                uint64_t v = cg_limit_get(&sb->limits, i);
 
-        for (size_t i = 0; i < g->n_frozen && r == 0; i++)
-                r = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
-                         g->frozen[i].write ? "nothing new can be made in it"
-                                            : "nothing new in it can be read",
-                         err);
-        for (size_t i = 0; i < g->n_unheld && r == 0; i++)
-                r = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
-        return r;
-}
-
-static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
-{
-        const char *const *layer = cg_sandbox_layers(c->sb);
-        int r = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(c->sb));
-
-        for (; *layer && r == 0; layer++)
-                r = cg_buf_addf(out, err, " %s", *layer);
-        if (r == 0)
-                r = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
-                                c->sb->root_writable ? "writable" : "read-only");
-        for (size_t i = 0; i < c->sb->n_mounts && r == 0; i++) {
-                const struct cg_plan_mount *m = &c->sb->mounts[i];
-
-                r = line(out, kinds[m->kind], m->path, m->why,
-                         cg_plan_is_absent(c->sb, m->path) ? "not there, and cannot be made" : "", err);
+                if (v && v != CG_PLAN_NO_LIMIT)
+                        r = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
+                                        cg_limit_setting(i), cg_limit_figure(&sb->limits, i),
+                                        cg_limit_unit(i), cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
         }
-        if (r == 0 && c->sb->names)
-                r = cg_buf_adds(
-                        out,
-                        "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
-                        err);
-        for (size_t i = 0; i < c->sb->n_writable_names && r == 0; i++)
-                r = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0
-                            ? CG_E_NOMEM
-                            : cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]),
-                                             0, err);
-        if (r == 0 && c->sb->names)
-                r = cg_buf_adds(out, "\n", err);
-        if (r == 0 && c->sb->grants)
-                r = landlock_text(c->sb->grants, out, err);
-        if (r == 0 && c->rules.skipped)
-                r = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
-                                c->rules.skipped);
-        if (r == 0)
-                r = cg_buf_addf(out, err, "Network: %s\n",
-                                !c->proxy                        ? "off"
-                                : c->settings->network.allowed.n ? "through the proxy, by name"
-                                                                 : "nothing is allowed");
-        for (size_t i = 0; i < c->settings->network.allowed.n && r == 0; i++)
-                r = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
-        for (size_t i = 0; i < c->settings->network.denied.n && r == 0; i++)
-                r = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
-        if (r == 0)
-                r = explain_doors(c->settings, out, err);
-        return r == 0 ? explain_limits(c, out, err) : r;
-}
-
-int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
-{
-        return json ? explain_json(c, out, err) : explain_text(c, out, err);
+        return r;
 }

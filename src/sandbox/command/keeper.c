@@ -109,17 +109,6 @@ static bool uses_group(const struct cg_sandbox *sb)
 
 /* ---- watcher */
 
-/* Receives the sandbox's init from the keeper; it must have ended before the cleanup. */
-static void receive_init(int sock, int fds[2])
-{
-        size_t n = 2;
-        char byte;
-
-        fds[0] = fds[1] = -1;
-        if (cg_recv_fds(sock, &byte, 1, fds, &n, NULL) != 1)
-                fds[0] = fds[1] = -1;
-}
-
 static void wait_for(int fd, short events)
 {
         struct pollfd p = { .fd = fd, .events = events };
@@ -158,7 +147,9 @@ static void remove_tmp(const struct cg_command *c)
 static _Noreturn void watch_over(const struct cg_command *c, int sock)
 {
         struct pollfd end = { .fd = 3 }; /* the message is read after the keeper's end */
-        int init[2];
+        int init[2] = { -1, -1 };
+        size_t n = 2;
+        char byte;
 
         setsid(); /* cannot fail for a process that was just forked */
         prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
@@ -170,8 +161,8 @@ static _Noreturn void watch_over(const struct cg_command *c, int sock)
         close_range((unsigned int)end.fd + 1, ~0U, 0);
         while (poll(&end, 1, -1) < 0 && errno == EINTR)
                 ;
-        receive_init(end.fd, init);
-        if (init[0] >= 0) {
+        /* The sandbox's init must have ended before the cleanup. */
+        if (cg_recv_fds(end.fd, &byte, 1, init, &n, NULL) == 1 && init[0] >= 0) {
                 cg_pidfd_kill(init[0], SIGKILL);
                 wait_gone(c, init[0], init[1]);
         }
@@ -196,7 +187,7 @@ struct keeper {
         bool all_gone;       /* nothing runs inside any more but init */
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_egress_client egress;
-        int stderr_flags; /* of standard error as it was; -1: not to be had */
+        int stderr_flags; /* of standard error at the start; -1: unknown */
         struct cg_doors_process doors;
         struct cg_violations violations;
         int secrets;           /* for the proxy; -1: none */
@@ -291,38 +282,10 @@ static void report_counts(struct keeper *k)
         }
 }
 
-/*
- * Checks the processor time of the group. The next check is when all CPUs together could have used
- * the rest, so a limit that is far away costs nothing.
- */
-static bool cpu_is_over(struct keeper *k)
-{
-        uint64_t limit_ms = k->c->settings->own.limits.cpu_seconds * 1000;
-        struct cg_limit_counts counts;
-
-        cg_cgroup_counts(k->child.cgroup, &counts);
-        if (counts.cpu_ms >= limit_ms)
-                return true;
-        k->look_ms = cg_now_ms() + cg_limit_next_look_ms(limit_ms - counts.cpu_ms);
-        return false;
-}
-
-static int status_of(struct keeper *k, const struct cg_sandbox_status *st)
-{
-        const struct cg_sandbox_limits *l = &k->c->settings->own.limits;
-
-        if (!st->signal)
-                return st->exit_code;
-        if (st->signal == SIGXCPU && l->cpu_seconds)
-                report_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
-        if (st->signal == SIGXFSZ && l->file_bytes)
-                report_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
-        return 128 + st->signal;
-}
-
 /* The command's exit status, as init reports it; 137 when init itself was killed. */
 static int read_status(struct keeper *k)
 {
+        const struct cg_sandbox_limits *l = &k->c->settings->own.limits;
         struct cg_sandbox_status st = { 0 };
         ssize_t n;
 
@@ -331,7 +294,15 @@ static int read_status(struct keeper *k)
         while (n < 0 && errno == EINTR);
         k->all_gone = n == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC;
         k->init_gone = !k->all_gone && !cg_plan_has_namespaces(k->c->sb);
-        return k->all_gone ? status_of(k, &st) : 137;
+        if (!k->all_gone)
+                return 137;
+        if (!st.signal)
+                return st.exit_code;
+        if (st.signal == SIGXCPU && l->cpu_seconds)
+                report_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+        if (st.signal == SIGXFSZ && l->file_bytes)
+                report_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
+        return 128 + st.signal;
 }
 
 /* Milliseconds until @when_ms, -1 where that is 0 (never). */
@@ -348,27 +319,28 @@ static int time_left(int64_t when_ms)
 /* Checks the time limits. True: the command is to end, with *status. */
 static bool out_of_time(struct keeper *k, int *status)
 {
+        uint64_t limit_ms = k->c->settings->own.limits.cpu_seconds * 1000;
+        struct cg_limit_counts counts;
+
         if (time_left(k->deadline_ms) == 0) {
                 report_limit(k, CG_LIMIT_WALL_TIME, "the command was ended");
                 *status = 124;
                 return true;
         }
-        if (time_left(k->look_ms) == 0 && cpu_is_over(k)) {
+        if (time_left(k->look_ms) != 0)
+                return false;
+        cg_cgroup_counts(k->child.cgroup, &counts);
+        if (counts.cpu_ms >= limit_ms) {
                 report_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
                 *status = 128 + SIGXCPU;
                 return true;
         }
+        /*
+         * The next check is when all CPUs together could have used the rest, so a limit that is far
+         * away costs nothing.
+         */
+        k->look_ms = cg_now_ms() + cg_limit_next_look_ms(limit_ms - counts.cpu_ms);
         return false;
-}
-
-static int wait_ms(const struct keeper *k)
-{
-        int first = -1, times[] = { time_left(k->deadline_ms), time_left(k->look_ms) };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(times); i++)
-                if (times[i] >= 0 && (first < 0 || times[i] < first))
-                        first = times[i];
-        return first;
 }
 
 static void take_denials(struct keeper *k)
@@ -415,19 +387,6 @@ static void control_line(struct keeper *k, const char *line, size_t len)
                 json_decref(policy);
 }
 
-static void control_lines(struct keeper *k)
-{
-        char *end;
-
-        while (k->control.len && (end = memchr(k->control.data, '\n', k->control.len))) {
-                size_t n = (size_t)(end - k->control.data);
-
-                *end = '\0';
-                control_line(k, k->control.data, n);
-                cg_buf_consume(&k->control, n + 1);
-        }
-}
-
 /* The last settings stay in force, and nobody can be asked any more. */
 static void control_close(struct keeper *k)
 {
@@ -438,7 +397,7 @@ static void control_close(struct keeper *k)
 /* False when the channel failed before it delivered anything: then its command is not to run on. */
 static bool control_read(struct keeper *k)
 {
-        char *room;
+        char *room, *end;
         ssize_t n;
         struct cg_err err = { 0 };
 
@@ -460,7 +419,13 @@ static bool control_read(struct keeper *k)
                 k->control_worked = true;
                 k->control.len += (size_t)n;
                 cg_buf_end(&k->control);
-                control_lines(k);
+                while (k->control.len && (end = memchr(k->control.data, '\n', k->control.len))) {
+                        size_t len = (size_t)(end - k->control.data);
+
+                        *end = '\0';
+                        control_line(k, k->control.data, len);
+                        cg_buf_consume(&k->control, len + 1);
+                }
                 return true;
         }
         if (n < 0 && !k->control_worked) {
@@ -520,14 +485,16 @@ static int watch(struct keeper *k)
         };
 
         for (;;) {
-                int n, status;
+                int n, status, wait = time_left(k->deadline_ms), look = time_left(k->look_ms);
 
+                if (wait < 0 || (look >= 0 && look < wait))
+                        wait = look;
                 fds[2] = (struct pollfd){ .fd = k->c->control_fd, .events = POLLIN };
                 fds[3] = (struct pollfd){ .fd = k->watcher };
                 fds[4] = (struct pollfd){ .fd = k->child.denied_fd, .events = POLLIN };
                 fds[5] = (struct pollfd){ .fd = k->doors.said, .events = POLLIN };
                 cg_egress_client_poll(&k->egress, fds + FIXED_FDS);
-                n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
+                n = poll(fds, CG_ARRAY_LEN(fds), wait);
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0)
@@ -550,31 +517,6 @@ static int watch(struct keeper *k)
         }
 }
 
-/* Opened on the host, before anything runs that could put something else there. */
-static int open_log(const struct keeper *k, int *ret, struct cg_err *err)
-{
-        const char *path = k->c->settings->own.violation_log;
-
-        /* A FIFO that an earlier command has put there is not waited for. */
-        *ret = path ? open(path,
-                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
-                           0600)
-                    : -1;
-        return path && *ret < 0 ? cg_fail_errno(err, "violation log %s", path) : 0;
-}
-
-static int block_signals(struct keeper *k, struct cg_err *err)
-{
-        sigset_t set;
-
-        sigemptyset(&set);
-        for (size_t i = 0; i < CG_ARRAY_LEN(handed_on); i++)
-                sigaddset(&set, handed_on[i]);
-        sigprocmask(SIG_BLOCK, &set, &k->c->old_mask);
-        k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        return k->signals < 0 ? cg_fail_errno(err, "sandbox: signals") : 0;
-}
-
 /* The command as one line, as ignoreViolations are compared with it. */
 static void command_line(const struct cg_command *c, char *buf, size_t size)
 {
@@ -592,54 +534,55 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         }
 }
 
-/* Removes control groups of keepers that were killed together with their watchers. */
-static void tidy_groups(const struct keeper *k)
-{
-        if (k->child.cgroup)
-                cg_cgroup_tidy(NULL);
-}
-
 static int start_doors(struct keeper *k, struct cg_err *err)
 {
         int *reach = k->child.ports + (k->c->proxy ? 2 : 0), r;
 
         r = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors,
                            err);
-        /* Its alone from here on, so that its end is a closed door and not a wait without end. */
+        /* From here on only that process has them: when it ends, connections are refused. */
         cg_closep_(&k->child.doors_fd);
         for (size_t i = 0; i < k->c->settings->own.n_reach; i++)
                 cg_closep_(&reach[i]);
         return r;
 }
 
-static int make_tmp(struct keeper *k, struct cg_err *err)
-{
-        if (mkdir(k->c->tmp, 0700) == 0)
-                return 0;
-        cg_fail_errno(err, "sandbox: folder for temporary files %s", k->c->tmp);
-        k->c->tmp_on_host = false; /* not ours to remove */
-        return CG_E_SYS;
-}
-
 static int start(struct keeper *k, struct cg_err *err)
 {
-        int log = -1, r = block_signals(k, err);
+        const char *log_path = k->c->settings->own.violation_log;
+        sigset_t set;
+        int log = -1, r = 0;
 
+        sigemptyset(&set);
+        for (size_t i = 0; i < CG_ARRAY_LEN(handed_on); i++)
+                sigaddset(&set, handed_on[i]);
+        sigprocmask(SIG_BLOCK, &set, &k->c->old_mask);
+        k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (k->signals < 0)
+                r = cg_fail_errno(err, "sandbox: signals");
         k->stderr_flags = fcntl(2, F_GETFL);
-        if (r == 0)
-                r = open_log(k, &log, err);
+        /*
+         * Opened on the host, before anything runs that could put something else there. A FIFO that
+         * an earlier command has put there is not waited for.
+         */
+        if (r == 0 && log_path) {
+                log = open(log_path,
+                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
+                           0600);
+                if (log < 0)
+                        r = cg_fail_errno(err, "violation log %s", log_path);
+        }
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
         command_line(k->c, k->violations.command, sizeof(k->violations.command));
         if (r == 0 && k->c->proxy)
                 r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
-        /*
-         * Before there is anything to clean up; the sandbox itself ends with this process without
-         * anybody's help.
-         */
+        /* Before there is anything to clean up. The sandbox itself ends with this process. */
         if (r == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
                 r = start_watcher(k, err);
-        if (r == 0 && k->c->tmp_on_host)
-                r = make_tmp(k, err);
+        if (r == 0 && k->c->tmp_on_host && mkdir(k->c->tmp, 0700) < 0) {
+                r = cg_fail_errno(err, "sandbox: folder for temporary files %s", k->c->tmp);
+                k->c->tmp_on_host = false; /* not ours to remove */
+        }
         if (r == 0)
                 r = cg_placeholders_make(k->c->sb, &k->placeholders, err);
         if (r == 0)
@@ -647,7 +590,9 @@ static int start(struct keeper *k, struct cg_err *err)
         if (r < 0)
                 return r;
         send_watcher(k);
-        tidy_groups(k); /* while the command runs already */
+        /* Groups of keepers that were killed with their watchers; the command runs already. */
+        if (k->child.cgroup)
+                cg_cgroup_tidy(NULL);
         if (k->c->proxy)
                 cg_egress_client_init(&k->egress, k->child.ports, CG_STEAL(k->c->policy),
                                       cg_steal_fd(&k->secrets), k->c->ask_seconds ? k->c->control_fd : -1,
@@ -665,52 +610,6 @@ static int start(struct keeper *k, struct cg_err *err)
         return 0;
 }
 
-/* The watcher is killed and not waited for: it has nothing left to do. */
-static void clean_up(struct keeper *k)
-{
-        if (!k->all_gone)
-                end_sandbox(k);
-        if (k->placeholders)
-                cg_placeholders_remove(k->c->sb, k->placeholders);
-        if (k->all_gone || k->child.init_pid <= 0)
-                remove_tmp(k->c);
-        if (k->watcher_pid > 0) {
-                kill(k->watcher_pid, SIGKILL);
-                waitpid(k->watcher_pid, NULL, WNOHANG);
-        }
-        end_sandbox(k);
-        cg_doors_end(&k->doors);
-        cg_closep_(&k->child.doors_fd);
-        cg_closep_(&k->secrets);
-        cg_egress_client_fini(&k->egress);
-}
-
-/* A group is empty, and its counts are final, when the last process is gone, init included. */
-static void end_group(struct keeper *k)
-{
-        if (!k->child.cgroup)
-                return;
-        k->all_gone = false;
-        end_sandbox(k);
-        report_counts(k);
-        k->child.cgroup = cg_cgroup_free(k->child.cgroup);
-}
-
-/*
- * Reports the denials, after reading those that are still queued. The command shares the flags of
- * standard error with the caller: one that it has made non-blocking would lose lines.
- */
-static void summarize(struct keeper *k)
-{
-        if (k->stderr_flags >= 0)
-                fcntl(2, F_SETFL, k->stderr_flags);
-        take_denials(k);
-        cg_egress_client_read_events(&k->egress);
-        if (!k->c->quiet)
-                cg_violations_summary(&k->violations);
-        cg_violations_fini(&k->violations);
-}
-
 int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
         struct keeper k = { .c = c,
@@ -726,9 +625,42 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);
         if (start(&k, err) == 0)
                 status = watch(&k);
-        end_group(&k);
-        summarize(&k);
-        clean_up(&k);
+
+        /* A group is empty, and its counts are final, when init has ended, too. */
+        if (k.child.cgroup) {
+                k.all_gone = false;
+                end_sandbox(&k);
+                report_counts(&k);
+                k.child.cgroup = cg_cgroup_free(k.child.cgroup);
+        }
+        /*
+         * The command shares the flags of standard error with the caller: one that it has made
+         * non-blocking would lose lines.
+         */
+        if (k.stderr_flags >= 0)
+                fcntl(2, F_SETFL, k.stderr_flags);
+        take_denials(&k);
+        cg_egress_client_read_events(&k.egress);
+        if (!c->quiet)
+                cg_violations_summary(&k.violations);
+        cg_violations_fini(&k.violations);
+
+        if (!k.all_gone)
+                end_sandbox(&k);
+        if (k.placeholders)
+                cg_placeholders_remove(c->sb, k.placeholders);
+        if (k.all_gone || k.child.init_pid <= 0)
+                remove_tmp(c);
+        /* Killed and not waited for: it has nothing left to do. */
+        if (k.watcher_pid > 0) {
+                kill(k.watcher_pid, SIGKILL);
+                waitpid(k.watcher_pid, NULL, WNOHANG);
+        }
+        end_sandbox(&k);
+        cg_doors_end(&k.doors);
+        cg_closep_(&k.child.doors_fd);
+        cg_closep_(&k.secrets);
+        cg_egress_client_fini(&k.egress);
         cg_buf_fini(&k.control);
         return status;
 }

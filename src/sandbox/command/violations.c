@@ -72,12 +72,20 @@ void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
                 dprintf(2, "[SandboxDebug] %s\n", b.data);
 }
 
-static void remember(struct cg_violations *v, const json_t *denial)
+void cg_violations_add(struct cg_violations *v, json_t *denial)
 {
+        cg_auto_json json_t *o = denial;
         cg_auto_buf struct cg_buf b = { .max = 16384 };
+        const char *line;
 
-        v->more += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
-        if (cg_denial_sentence(denial, &b, NULL) < 0 || !b.len)
+        cg_denial_stamp(o);
+        line = json_string_value(json_object_get(o, "line"));
+        if (!line || is_ignored(v, line))
+                return;
+        cg_violations_debug(v, "%s", line);
+        write_log(v, o);
+        v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
+        if (cg_denial_sentence(o, &b, NULL) < 0 || !b.len)
                 return;
         for (size_t i = 0; i < v->n; i++) {
                 if (strcmp(v->sentences[i], b.data) == 0) {
@@ -91,20 +99,6 @@ static void remember(struct cg_violations *v, const json_t *denial)
         }
         v->sentences[v->n] = cg_buf_steal(&b, NULL);
         v->times[v->n++] = 1;
-}
-
-void cg_violations_add(struct cg_violations *v, json_t *denial)
-{
-        const char *line;
-
-        cg_denial_stamp(denial);
-        line = json_string_value(json_object_get(denial, "line"));
-        if (line && !is_ignored(v, line)) {
-                cg_violations_debug(v, "%s", line);
-                write_log(v, denial);
-                remember(v, denial);
-        }
-        json_decref(denial);
 }
 
 void cg_violations_summary(const struct cg_violations *v)

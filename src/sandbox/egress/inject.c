@@ -279,7 +279,7 @@ static int take_head(struct link *l, const char *p, size_t len)
         size_t n, line;
         int r;
 
-        if (cg_buf_add(&l->hold, p, len, NULL) < 0)
+        if (cg_buf_add(&l->hold, p, len, NULL) < 0 || !l->hold.data) /* never: gcc cannot see that */
                 return -1;
         head = l->hold.data;
         n = cg_http_head_len(head, l->hold.len, &l->scanned);
