@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -63,9 +64,9 @@ struct listener {
         bool paused;
 };
 
-/* A socket and its place in the loop. Freed by the loop. */
+/* A connection: the client, at a listener, and the server. */
 struct link {
-        struct link *next, **at;
+        LIST_ENTRY(link) entry;
         struct doors *d;
         enum { WANTS_SOCKET, CONNECTING, CARRYING } state;
         struct listener *from;
@@ -86,7 +87,7 @@ struct doors {
         size_t n_listed;
         struct listener *listeners[LISTENERS_MAX];
         size_t n_listeners;
-        struct link *links;
+        LIST_HEAD(, link) links;
         size_t n_links, n_wants; /* of these, without a socket yet */
         uint32_t next_id;
         struct cg_flow_common common;
@@ -123,29 +124,7 @@ static int open_place(int dir, const char *path, uint64_t resolve, int *fd)
         return *fd < 0 ? errno : 0;
 }
 
-/*
- * A listed socket, or one in a listed folder. What stands there now counts, at the place that the
- * entry led to when the sandbox started (doors_client.c says what that is): a link that was put on
- * the way since is followed nowhere.
- */
-static int open_listed(const struct listed *e, const char *rest, int *ret)
-{
-        struct stat st;
-        int fd = -1, error = open_place(AT_FDCWD, e->place, 0, ret);
-
-        if (error == 0 && rest[0]) {
-                error = open_place(*ret, rest, RESOLVE_BENEATH, &fd);
-                close(*ret);
-                *ret = fd;
-        }
-        if (error == 0 && (fstat(*ret, &st) < 0 || !S_ISSOCK(st.st_mode)))
-                error = ECONNREFUSED; /* as the kernel says of what is no socket */
-        if (error)
-                cg_closep_(ret);
-        return error;
-}
-
-/* What follows @place in @path: "" when they are the same; NULL when it does not lie there. */
+/* The part of @path after @place: "" when they are the same; NULL when @path is not below it. */
 static const char *rest_of(const char *path, const char *place)
 {
         size_t n = strlen(place);
@@ -155,33 +134,43 @@ static const char *rest_of(const char *path, const char *place)
         return path[n] == '/' ? path + n + 1 : path[n] ? NULL : path + n;
 }
 
+/*
+ * Opens the place of a listed socket, or of one in a listed folder: 0 with *ret; else an errno. The
+ * place is the one that the entry led to when the sandbox started (doors_client.c): no link that
+ * was put on the way since is followed.
+ */
 static int find_unix(const struct doors *d, const char *wanted, int *ret)
 {
         const struct cg_path_base base = { .cwd = "/" };
+        const struct listed *listed;
+        const char *rest = NULL;
         char path[PATH_MAX];
+        struct stat st;
+        int fd = -1, error;
 
         *ret = -1;
         if (cg_path_absolute(&base, wanted, path, NULL) < 0)
                 return ENAMETOOLONG;
-        for (size_t i = 0; i < d->n_listed; i++) {
-                const char *rest = rest_of(path, d->listed[i].spelled);
-
+        for (listed = d->listed; listed < d->listed + d->n_listed; listed++) {
+                rest = rest_of(path, listed->spelled);
                 if (!rest)
-                        rest = rest_of(path, d->listed[i].place);
+                        rest = rest_of(path, listed->place);
                 if (rest)
-                        return open_listed(&d->listed[i], rest, ret);
+                        break;
         }
-        return EPERM;
-}
-
-static void answer_unix(struct doors *d, const struct cg_door_msg *q)
-{
-        struct cg_door_msg m = { .type = CG_DOOR_UNIX_IS, .id = q->id };
-        int fd;
-
-        m.value = find_unix(d, q->path, &fd);
-        cg_send_fds(FD_DOORS, &m, CG_DOOR_SHORT, &fd, fd >= 0 ? 1 : 0, NULL);
-        cg_closep_(&fd);
+        if (!rest)
+                return EPERM;
+        error = open_place(AT_FDCWD, listed->place, 0, ret);
+        if (error == 0 && rest[0]) {
+                error = open_place(*ret, rest, RESOLVE_BENEATH, &fd);
+                close(*ret);
+                *ret = fd;
+        }
+        if (error == 0 && (fstat(*ret, &st) < 0 || !S_ISSOCK(st.st_mode)))
+                error = ECONNREFUSED; /* as connect(2) fails if there is no socket */
+        if (error)
+                cg_closep_(ret);
+        return error;
 }
 
 /* ---- links */
@@ -222,9 +211,7 @@ static void end_link(struct link *l)
         }
         l->client = cg_endpoint_close(l->client);
         l->server = cg_endpoint_close(l->server);
-        *l->at = l->next;
-        if (l->next)
-                l->next->at = l->at;
+        LIST_REMOVE(l, entry);
         free(l);
         d->n_links--;
         resume(d);
@@ -261,20 +248,7 @@ static struct cg_endpoint *new_end(struct link *l, int fd)
         return e;
 }
 
-static void want_socket(struct link *l)
-{
-        struct cg_door_msg m = { .type = CG_DOOR_WANT_SOCKET, .value = l->v6 ? AF_INET6 : AF_INET };
-
-        l->state = WANTS_SOCKET;
-        m.id = l->id = ++l->d->next_id;
-        l->d->n_wants++;
-        if (cg_send_fds(FD_DOORS, &m, CG_DOOR_SHORT, NULL, 0, NULL) < 0)
-                reset_link(l);
-}
-
-/*
- * The other loopback address, where a server listens at that one only; 0 when there is none left.
- */
+/* Connects @fd (takes) to the server: to ::1 if 127.0.0.1 has refused. */
 static void connect_server(struct link *l, int fd)
 {
         struct sockaddr_in a4 = { .sin_family = AF_INET,
@@ -300,57 +274,62 @@ static void connect_server(struct link *l, int fd)
 
 static void start_server(struct link *l)
 {
+        struct cg_door_msg m = { .type = CG_DOOR_WANT_SOCKET, .value = l->v6 ? AF_INET6 : AF_INET };
         int fd;
 
-        if (!l->from->inside) {
-                want_socket(l);
+        if (l->from->inside) {
+                fd = socket(m.value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+                if (fd < 0)
+                        reset_link(l);
+                else
+                        connect_server(l, fd);
                 return;
         }
-        fd = socket(l->v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0)
+        l->state = WANTS_SOCKET;
+        m.id = l->id = ++l->d->next_id;
+        l->d->n_wants++;
+        if (cg_send_fds(FD_DOORS, &m, CG_DOOR_SHORT, NULL, 0, NULL) < 0)
                 reset_link(l);
-        else
-                connect_server(l, fd);
 }
 
-static void connected(struct link *l)
-{
-        int error = 0;
-        socklen_t len = sizeof(error);
-        struct sockaddr_storage a;
-        socklen_t alen = sizeof(a);
-
-        if (getsockopt(l->server->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-                error = errno;
-        if (!error && getpeername(l->server->fd, (struct sockaddr *)&a, &alen) < 0)
-                error = errno;
-        if (error && !l->v6) {
-                l->server = cg_endpoint_close(l->server);
-                l->v6 = true;
-                start_server(l);
-                return;
-        }
-        if (error) {
-                reset_link(l);
-                return;
-        }
-        l->state = CARRYING;
-        l->deadline_ms = 0;
-        cg_buf_init(&l->none_out, CG_FLOW_CHUNK);
-        cg_buf_init(&l->none_back, CG_FLOW_CHUNK);
-        cg_flow_init(&l->out, l->client->fd, l->server->fd, CG_FLOW_ALL, &l->none_out);
-        cg_flow_init(&l->back, l->server->fd, l->client->fd, CG_FLOW_ALL, &l->none_back);
-        l->flowing = true;
-        run(l);
-}
-
-static void carry(struct link *l)
+/* Sees how the connection to the server has ended, then carries bytes. */
+static void run(struct link *l)
 {
         struct cg_flow_common *c = &l->d->common;
         bool moved = false;
-        int out = cg_flow_run(&l->out, c, &moved, NULL),
-            back = out < 0 ? out : cg_flow_run(&l->back, c, &moved, NULL);
+        int out, back;
 
+        if (l->state == WANTS_SOCKET)
+                return;
+        if (l->state == CONNECTING) {
+                struct sockaddr_storage a;
+                socklen_t alen = sizeof(a), len = sizeof(int);
+                int error = 0;
+
+                if (getsockopt(l->server->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+                        error = errno;
+                if (!error && getpeername(l->server->fd, (struct sockaddr *)&a, &alen) < 0)
+                        error = errno;
+                if (error && !l->v6) {
+                        l->server = cg_endpoint_close(l->server);
+                        l->v6 = true;
+                        start_server(l);
+                        return;
+                }
+                if (error) {
+                        reset_link(l);
+                        return;
+                }
+                l->state = CARRYING;
+                l->deadline_ms = 0;
+                cg_buf_init(&l->none_out, CG_FLOW_CHUNK);
+                cg_buf_init(&l->none_back, CG_FLOW_CHUNK);
+                cg_flow_init(&l->out, l->client->fd, l->server->fd, CG_FLOW_ALL, &l->none_out);
+                cg_flow_init(&l->back, l->server->fd, l->client->fd, CG_FLOW_ALL, &l->none_back);
+                l->flowing = true;
+        }
+        out = cg_flow_run(&l->out, c, &moved, NULL);
+        back = out < 0 ? out : cg_flow_run(&l->back, c, &moved, NULL);
         if (out < 0 || back < 0) {
                 reset_link(l);
                 return;
@@ -367,14 +346,6 @@ static void carry(struct link *l)
                           (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
 }
 
-static void run(struct link *l)
-{
-        if (l->state == CONNECTING)
-                connected(l);
-        else if (l->state == CARRYING)
-                carry(l);
-}
-
 static void add_link(struct listener *from, int fd)
 {
         struct doors *d = from->d;
@@ -388,11 +359,7 @@ static void add_link(struct listener *from, int fd)
         l->state = CONNECTING;
         l->from = from;
         l->deadline_ms = cg_now_ms() + CONNECT_MS;
-        l->next = d->links;
-        l->at = &d->links;
-        if (d->links)
-                d->links->at = &l->next;
-        d->links = l;
+        LIST_INSERT_HEAD(&d->links, l, entry);
         d->n_links++;
         l->client = new_end(l, fd);
         if (l->client)
@@ -424,20 +391,6 @@ static void on_listener(uv_poll_t *h, int status, int events)
 
 /* ---- listeners */
 
-static int bind_host(uint16_t port)
-{
-        struct sockaddr_in a = { .sin_family = AF_INET,
-                                 .sin_port = htons(port),
-                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-        cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        static const int on = 1;
-
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-            bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
-                return -1;
-        return cg_steal_fd(&fd);
-}
-
 static void start_listener(struct listener *l)
 {
         if (uv_poll_init(&l->d->loop, &l->poll, l->fd) < 0)
@@ -446,22 +399,31 @@ static void start_listener(struct listener *l)
         uv_poll_start(&l->poll, UV_READABLE, on_listener);
 }
 
-/* Again a little later where somebody has the port, for a while. */
+/* Tries again a little later, for a while, if another process has the port. */
 static void try_to_bind(struct listener *l)
 {
-        l->fd = bind_host(l->own);
-        if (l->fd >= 0) {
+        static const int on = 1;
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_port = htons(l->own),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        int error;
+
+        l->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (l->fd >= 0 && setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+            bind(l->fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(l->fd, BACKLOG) == 0) {
                 start_listener(l);
                 return;
         }
-        if (errno == EADDRINUSE && ++l->tries < BIND_TRIES) {
+        error = errno;
+        cg_closep_(&l->fd);
+        if (error == EADDRINUSE && ++l->tries < BIND_TRIES) {
                 if (!uv_is_active((uv_handle_t *)&l->d->bind_again))
                         uv_timer_start(&l->d->bind_again, l->d->bind_again.timer_cb, BIND_EVERY_MS, 0);
                 return;
         }
         l->tries = BIND_TRIES;
         say("port %u of the sandbox is not reachable: port %u of this machine cannot be listened at (%s)",
-            l->port, l->own, strerror(errno));
+            l->port, l->own, strerror(error));
 }
 
 static void on_bind_again(uv_timer_t *t)
@@ -508,28 +470,26 @@ static void listens(struct doors *d, int32_t port)
 
 /* ---- init */
 
-static struct link *find_link(struct doors *d, uint32_t id)
-{
-        struct link *l = d->links;
-
-        while (l && (l->id != id || l->state != WANTS_SOCKET))
-                l = l->next;
-        return l;
-}
-
 static void take_message(struct doors *d, const struct cg_door_msg *m, int fd)
 {
+        struct cg_door_msg answer = { .type = CG_DOOR_UNIX_IS, .id = m->id };
         struct link *l;
+        int found;
 
         switch (m->type) {
         case CG_DOOR_WANT_UNIX:
-                answer_unix(d, m);
+                answer.value = find_unix(d, m->path, &found);
+                cg_send_fds(FD_DOORS, &answer, CG_DOOR_SHORT, &found, found >= 0 ? 1 : 0, NULL);
+                cg_closep_(&found);
                 break;
         case CG_DOOR_LISTENS:
                 listens(d, m->value);
                 break;
         case CG_DOOR_SOCKET:
-                l = find_link(d, m->id);
+                LIST_FOREACH(l, &d->links, entry) {
+                        if (l->id == m->id && l->state == WANTS_SOCKET)
+                                break;
+                }
                 if (l)
                         wants_no_more(l);
                 if (l && fd >= 0)
@@ -583,8 +543,8 @@ static void on_tick(uv_timer_t *t)
         struct doors *d = t->data;
         int64_t now = cg_now_ms();
 
-        for (struct link *l = d->links, *next; l; l = next) {
-                next = l->next;
+        for (struct link *l = LIST_FIRST(&d->links), *next; l; l = next) {
+                next = LIST_NEXT(l, entry);
                 if (l->deadline_ms && now >= l->deadline_ms)
                         reset_link(l);
         }
@@ -600,47 +560,12 @@ static uint16_t port_of(const char *text)
         return v <= 65535 ? (uint16_t)v : 0;
 }
 
-static int read_words(struct doors *d, int argc, char **argv)
-{
-        int reach = FD_REACH;
-
-        d->listed = calloc((size_t)argc + 1, sizeof(*d->listed));
-        if (!d->listed)
-                return -1;
-        for (int i = 0; i + 2 < argc; i += 3) {
-                bool expose = strcmp(argv[i], "expose") == 0;
-
-                if (strcmp(argv[i], "unix") == 0)
-                        d->listed[d->n_listed++] = (struct listed){ argv[i + 1], argv[i + 2] };
-                else if (expose ? !new_listener(d, false, port_of(argv[i + 2]), port_of(argv[i + 1]), -1)
-                                : !new_listener(d, true, port_of(argv[i + 1]), port_of(argv[i + 2]), reach++))
-                        return -1;
-        }
-        return 0;
-}
-
-static int start_loop(struct doors *d)
-{
-        int r = uv_loop_init(&d->loop);
-
-        if (r == 0)
-                r = uv_poll_init(&d->loop, &d->init_poll, FD_DOORS);
-        if (r == 0)
-                r = uv_poll_init(&d->loop, &d->said_poll, FD_SAID);
-        if (r == 0)
-                r = uv_timer_init(&d->loop, &d->tick);
-        if (r == 0)
-                r = uv_timer_init(&d->loop, &d->bind_again);
-        d->init_poll.data = d->said_poll.data = d->tick.data = d->bind_again.data = d;
-        d->bind_again.timer_cb = on_bind_again;
-        return r;
-}
-
 int cg_doors_main(int argc, char **argv)
 {
         static struct doors doors; /* for as long as the process */
         struct doors *d = &doors;
         struct cg_err err = { .msg = "" };
+        int reach = FD_REACH;
 
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
@@ -650,8 +575,23 @@ int cg_doors_main(int argc, char **argv)
                 return 1;
         }
         d->common = (struct cg_flow_common){ .scratch = malloc(CG_FLOW_CHUNK), .max_pipes = 256 };
-        if (!d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
+        d->listed = calloc((size_t)argc + 1, sizeof(*d->listed));
+        if (!d->common.scratch || !d->listed || chdir("/") < 0 || uv_loop_init(&d->loop) < 0 ||
+            uv_poll_init(&d->loop, &d->init_poll, FD_DOORS) < 0 ||
+            uv_poll_init(&d->loop, &d->said_poll, FD_SAID) < 0 || uv_timer_init(&d->loop, &d->tick) < 0 ||
+            uv_timer_init(&d->loop, &d->bind_again) < 0)
                 return 1;
+        d->init_poll.data = d->said_poll.data = d->tick.data = d->bind_again.data = d;
+        d->bind_again.timer_cb = on_bind_again;
+        for (int i = 0; i + 2 < argc; i += 3) {
+                uint16_t first = port_of(argv[i + 1]), second = port_of(argv[i + 2]);
+
+                if (strcmp(argv[i], "unix") == 0)
+                        d->listed[d->n_listed++] = (struct listed){ argv[i + 1], argv[i + 2] };
+                else if (strcmp(argv[i], "expose") == 0 ? !new_listener(d, false, second, first, -1)
+                                                        : !new_listener(d, true, first, second, reach++))
+                        return 1;
+        }
         /* The first try comes before the rights go: low ports of this machine may take one. */
         for (size_t i = 0; i < d->n_listeners; i++) {
                 if (d->listeners[i]->inside)

@@ -45,60 +45,30 @@ int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct c
         return r;
 }
 
-/* Arguments, with the texts in them. */
+/* Arguments: room for all of them, and NULL. */
 struct words {
         char **v;
-        size_t n, cap;
+        size_t n;
 };
 
 static int add_word(struct words *w, const char *text, struct cg_err *err)
 {
-        if (w->n + 2 > w->cap) {
-                size_t cap = w->cap ? 2 * w->cap : 64;
-                char **v = realloc(w->v, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "doors");
-                w->v = v;
-                w->cap = cap;
-        }
         w->v[w->n] = strdup(text);
-        if (!w->v[w->n])
-                return cg_fail(err, CG_E_NOMEM, "doors");
-        w->v[++w->n] = NULL;
-        return 0;
-}
-
-static void free_words(struct words *w)
-{
-        for (size_t i = 0; i < w->n; i++)
-                free(w->v[i]);
-        free(w->v);
+        return w->v[w->n++] ? 0 : cg_fail(err, CG_E_NOMEM, "doors");
 }
 
 /*
- * Could a program in this sandbox, or in an earlier one by the same rules, have put one of the
- * links there?
- */
-static bool is_led(const struct cg_rules *rules, const struct cg_place *place)
-{
-        for (size_t i = 0; i < place->n_links; i++) {
-                if (cg_rules_may_write(rules, place->links[i]))
-                        return true;
-        }
-        return false;
-}
-
-/*
- * As it is spelled, and the place where that leads; nothing is followed from there on. A link that
- * lies where programs inside may write is theirs, whenever it was made: it would lead them to any
- * socket of the host's. Where there are no rules about files nothing is kept from them anyway.
+ * Adds the path as spelled, and the place that it leads to; nothing is followed from there on. A
+ * link that programs inside may write, or could in an earlier sandbox with the same rules, is not
+ * followed: it would lead them to any socket of the host's. Without rules about files, such
+ * programs can reach every socket anyway.
  */
 static int add_unix(struct words *w, const struct cg_path_base *base, const struct cg_rules *rules,
                     const char *spelled, struct cg_err *err)
 {
         char path[PATH_MAX];
         struct cg_place place;
+        bool own = false;
         int r;
 
         if (!spelled[0])
@@ -108,11 +78,13 @@ static int add_unix(struct words *w, const struct cg_path_base *base, const stru
                 r = cg_place_find(path, &place, err);
         if (r < 0)
                 return r;
+        for (size_t i = 0; !rules->off && i < place.n_links; i++)
+                own |= cg_rules_may_write(rules, place.links[i]);
         r = add_word(w, "unix", err);
         if (r == 0)
                 r = add_word(w, path, err);
         if (r == 0)
-                r = add_word(w, !rules->off && is_led(rules, &place) ? path : place.path, err);
+                r = add_word(w, own ? path : place.path, err);
         cg_place_fini(&place);
         return r;
 }
@@ -132,22 +104,6 @@ static int add_ports(struct words *w, const char *word, const struct cg_settings
                 if (r == 0)
                         r = add_word(w, number, err);
         }
-        return r;
-}
-
-static int make_words(const struct cg_settings *s, const struct cg_path_base *base,
-                      const struct cg_rules *rules, struct words *w, struct cg_err *err)
-{
-        int r = add_word(w, "cellgate-egress", err);
-
-        if (r == 0)
-                r = add_word(w, "--doors", err);
-        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0; i++)
-                r = add_unix(w, base, rules, s->network.unix_sockets.v[i], err);
-        if (r == 0)
-                r = add_ports(w, "expose", s->own.expose, s->own.n_expose, err);
-        if (r == 0)
-                r = add_ports(w, "reach", s->own.reach, s->own.n_reach, err);
         return r;
 }
 
@@ -185,12 +141,23 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
 int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules,
                    int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
 {
-        struct words w = { 0 };
-        int r = make_words(s, base, rules, &w, err);
+        size_t n = 2 + 3 * (s->network.unix_sockets.n + s->own.n_expose + s->own.n_reach);
+        struct words w = { .v = calloc(n + 1, sizeof(*w.v)) };
+        int r = w.v ? add_word(&w, "cellgate-egress", err) : cg_fail(err, CG_E_NOMEM, "doors");
 
         if (r == 0)
+                r = add_word(&w, "--doors", err);
+        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0; i++)
+                r = add_unix(&w, base, rules, s->network.unix_sockets.v[i], err);
+        if (r == 0)
+                r = add_ports(&w, "expose", s->own.expose, s->own.n_expose, err);
+        if (r == 0)
+                r = add_ports(&w, "reach", s->own.reach, s->own.n_reach, err);
+        if (r == 0)
                 r = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
-        free_words(&w);
+        for (size_t i = 0; i < w.n; i++)
+                free(w.v[i]);
+        free(w.v);
         return r;
 }
 
@@ -198,7 +165,7 @@ const char *cg_doors_read_report(struct cg_doors_process *p)
 {
         while (p->said >= 0) {
                 char c;
-                ssize_t n = read(p->said, &c, 1); /* a line is a rare thing */
+                ssize_t n = read(p->said, &c, 1); /* lines are rare */
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -217,7 +184,7 @@ const char *cg_doors_read_report(struct cg_doors_process *p)
         return NULL;
 }
 
-#define REAP_MS 2000 /* its descriptors are closed: it is on its last lines */
+#define REAP_MS 2000 /* its descriptors are closed: it is ending */
 
 bool cg_doors_reap(struct cg_doors_process *p)
 {
