@@ -18,12 +18,12 @@ static void on_lines(struct watch *w)
 {
         struct kernel *k = w->data;
         const char *line;
-        int was = k->doors.said;
+        int was = k->doors.reports;
 
         while ((line = cg_doors_read_report(&k->doors)))
                 if (k->session && k->session->host)
                         cg_sup_notice(k->session, "%s", line);
-        if (was >= 0 && k->doors.said < 0) {
+        if (was >= 0 && k->doors.reports < 0) {
                 uv_poll_stop(&w->poll);
                 /* The process ends without an error only when the sandbox has ended. */
                 if (!cg_doors_reap(&k->doors) && k->session && k->session->host)
@@ -48,7 +48,7 @@ int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct c
         if (r < 0)
                 return r;
         /* A duplicate, since the watch closes its descriptor. */
-        fd = fcntl(k->doors.said, F_DUPFD_CLOEXEC, 3);
+        fd = fcntl(k->doors.reports, F_DUPFD_CLOEXEC, 3);
         return fd < 0 ? cg_fail_errno(err, "doors")
                       : cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);
 }

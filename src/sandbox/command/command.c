@@ -1,4 +1,4 @@
-/* Settings to the plan of a command. Runs on the host; looks at files, changes nothing. */
+/* Settings to the plan of a command. Runs on the host; reads files, changes nothing. */
 #include "sandbox/command/command.h"
 
 #include <stdio.h>

@@ -38,7 +38,7 @@ struct cg_command {
          * answers come from there, within this time; 0: such hosts are refused
          */
         int ask_seconds;
-        bool quiet;        /* nothing is said of what was denied */
+        bool quiet;        /* denials are not reported */
         sigset_t old_mask; /* the caller's, for the command */
 };
 
@@ -56,7 +56,7 @@ struct cg_command_options {
         bool debug;
         bool watch_files; /* as the setting cellgate.watchFiles */
         int ask_seconds;  /* as in struct cg_command */
-        /* nothing is said of what was denied; the violation log gets it all the same */
+        /* denials are not reported; the violation log gets them all the same */
         bool quiet;
 };
 

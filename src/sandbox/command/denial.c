@@ -374,7 +374,7 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         if (d->nr == SYS_socket && (uint32_t)d->args[0] == AF_UNIX) {
                 why = "Unix sockets lead to programs outside of the sandbox";
                 how = "list the socket in network.allowUnixSockets";
-                /* Datagrams need no connection that could be looked at. */
+                /* Datagrams need no connection that could be checked. */
                 if ((d->args[1] & 0xf) != SOCK_STREAM && (d->args[1] & 0xf) != SOCK_SEQPACKET)
                         how = command ? "set network.allowAllUnixSockets" : NULL;
         }
@@ -463,7 +463,7 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
                 r = add_safe(b, *host ? host : "?", err);
         if (r == 0)
                 r = cg_buf_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
-        /* A tunnel's bytes are not inspected: only the port tells that it is https. */
+        /* A tunnel's bytes are not inspected: only the port indicates https. */
         if (strcmp(protocol, "connect") == 0)
                 protocol = port == 443 ? "https" : "tunnel";
         if (r == 0)

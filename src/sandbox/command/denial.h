@@ -1,5 +1,5 @@
 /*
- * What the sandbox refused, as JSON objects and as sentences: docs/denials.md has the members. Runs
+ * Denials of the sandbox, as JSON objects and as sentences: docs/denials.md has the members. Runs
  * in the supervisor and in the keeper. Paths, hosts and names of processes come from inside.
  */
 #ifndef CG_SANDBOX_COMMAND_DENIAL_H

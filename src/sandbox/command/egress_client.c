@@ -67,7 +67,7 @@ static void debug_decision(const struct cg_egress_client *c, const json_t *event
                                    ? "No matching config rule, denying"
                                    : "No matching rule, denying";
 
-        if (!host[0]) /* no request that has a host; the denial says why */
+        if (!host[0]) /* a request without a host; the denial has the reason */
                 return;
         if (socks)
                 cg_violations_debug(c->violations, "Connection request to %s:%d", host, port);

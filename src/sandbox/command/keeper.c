@@ -469,7 +469,7 @@ static void read_doors(struct keeper *k)
 
         while ((line = cg_doors_read_report(&k->doors)))
                 dprintf(2, "cellgate sandbox: %s\n", line);
-        if (k->doors.said < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
+        if (k->doors.reports < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
                 dprintf(2,
                         "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
 }
@@ -492,7 +492,7 @@ static int watch(struct keeper *k)
                 fds[2] = (struct pollfd){ .fd = k->c->control_fd, .events = POLLIN };
                 fds[3] = (struct pollfd){ .fd = k->watcher };
                 fds[4] = (struct pollfd){ .fd = k->child.denied_fd, .events = POLLIN };
-                fds[5] = (struct pollfd){ .fd = k->doors.said, .events = POLLIN };
+                fds[5] = (struct pollfd){ .fd = k->doors.reports, .events = POLLIN };
                 cg_egress_client_poll(&k->egress, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait);
                 if (n < 0 && errno == EINTR)

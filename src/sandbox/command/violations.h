@@ -21,7 +21,7 @@ struct cg_violations {
         char command[4096];                    /* the command's beginning, for these */
         int log;                               /* -1: none */
         size_t logged;                         /* bytes */
-        bool debug;                            /* each is said at once, too */
+        bool debug;                            /* each is reported at once, too */
         char *sentences[CG_VIOLATIONS_LISTED]; /* sentences */
         uint64_t times[CG_VIOLATIONS_LISTED];
         size_t n;
@@ -32,7 +32,7 @@ struct cg_violations {
 void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug);
 void cg_violations_fini(struct cg_violations *v);
 /*
- * Where debug is set: a line on standard error, as srt has it. Nothing in it acts on the terminal.
+ * With debug: a line on standard error, in srt's format. Control characters are escaped.
  */
 void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
         __attribute__((format(printf, 2, 3)));

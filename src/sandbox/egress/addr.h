@@ -46,7 +46,7 @@ bool cg_range_has(const struct cg_range *r, const struct cg_addr *a);
  */
 bool cg_addr_embedded4(const struct cg_addr *a, struct cg_addr *ret);
 
-/* In the order in which a refusal names them. */
+/* A refusal names them in this order. */
 enum cg_addr_class {
         CG_ADDR_PUBLIC,
         CG_ADDR_LOOPBACK,
@@ -58,7 +58,7 @@ enum cg_addr_class {
         /* RFC 1918, unique local, shared (RFC 6598), local NAT64, benchmarks, reserved */
         CG_ADDR_PRIVATE,
 };
-/* Also of the IPv4 address that @a carries. */
+/* Considers the IPv4 address that @a carries as well. */
 enum cg_addr_class cg_addr_class(const struct cg_addr *a);
 /* "a loopback address" */
 const char *cg_addr_class_name(enum cg_addr_class c);

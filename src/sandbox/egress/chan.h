@@ -1,7 +1,7 @@
 /*
- * The control channel between cellgate-egress and whoever started it: one JSON object after another
- * over an AF_UNIX stream socket, each as four bytes of length (big endian), the object, and a
- * newline that counts. Descriptors travel with the first byte of the message that names them.
+ * The control channel of cellgate-egress with the program that started it: one JSON object after
+ * another over an AF_UNIX stream socket, each as four bytes of length (big endian), the object, and
+ * a newline that counts. Descriptors travel with the first byte of the message that names them.
  * Messages: docs/egress.md.
  */
 #ifndef CG_SANDBOX_EGRESS_CHAN_H

@@ -1,11 +1,11 @@
 /*
- * The egress proxy, seen from whoever makes sandboxes: a plan with ports (cg_sandbox_add_port()),
+ * The egress proxy, for programs that make sandboxes: a plan with ports (cg_sandbox_add_port()),
  * whose listening sockets cg_sandbox_spawn() returns; then cg_egress_start(), cg_egress_open() with
  * them, and events from cg_egress_next().
  *
  * Only what runs inside can connect to such a port, so no token is needed; each takes HTTP, CONNECT
- * and SOCKS 5. The process may be started when the first connection stands in a listener's queue:
- * nothing is lost by it. Messages: docs/egress.md.
+ * and SOCKS 5. The process may be started at the first connection, which waits in the listener's
+ * queue. Messages: docs/egress.md.
  */
 #ifndef CG_SANDBOX_EGRESS_CLIENT_H
 #define CG_SANDBOX_EGRESS_CLIENT_H
@@ -26,9 +26,9 @@ struct cg_settings;
 int cg_egress_policy(const struct cg_settings *settings, char *const *env, json_t **ret, struct cg_err *err);
 
 /*
- * What stands for a secret inside begins so: the proxy looks for nothing else. Secrets are handed
- * over in a memfd, one behind the other: this head, the fake, the real value. One process of the
- * proxy reads it; it reads nothing else, and no other process does.
+ * A fake is the value that replaces a secret inside; all begin with CG_EGRESS_FAKE. Secrets are
+ * handed over in a memfd, one after the other: this head, the fake, the real value. Only the
+ * injector of the proxy reads it, and it reads no other file.
  */
 #define CG_EGRESS_FAKE          "fake_value_"
 #define CG_EGRESS_SECRET_MAX    8192u /* a fake; a request's head has room for one */
@@ -50,7 +50,7 @@ struct cg_egress *cg_egress_free(struct cg_egress *e);
 
 /*
  * Opens sandbox @id (not used before) with its listeners, which stay the caller's: close them, so
- * that a dead proxy is a closed port. @policy (borrows): cg_policy_new() says what it may hold.
+ * that a dead proxy is a closed port. @policy (borrows): see cg_policy_new().
  * @secrets (the caller's still): see above; -1: none. An "opened" or "error" event follows.
  */
 int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners,
@@ -64,13 +64,13 @@ enum cg_egress_answer { CG_EGRESS_ONCE, CG_EGRESS_SESSION, CG_EGRESS_NO, CG_EGRE
 /* "once", "session", "no" or "never"; anything else is no. */
 enum cg_egress_answer cg_egress_answer_of(const char *decision);
 /*
- * Answers an "egress_request" event; @reason (may be NULL): what the program inside is told. Too
- * late is no error.
+ * Answers an "egress_request" event. @reason (may be NULL) is reported to the program inside. An
+ * answer that is too late is no error.
  */
 int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason,
                      struct cg_err *err);
 
-/* Its process, which is this one's child. */
+/* The proxy's process, a child of this one. */
 pid_t cg_egress_pid(const struct cg_egress *e);
 /* Readable when there may be events. */
 int cg_egress_fd(const struct cg_egress *e);

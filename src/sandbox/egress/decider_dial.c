@@ -1,6 +1,6 @@
 /*
- * The way to a server that may be reached: its name is looked up once, each address vetted, and one
- * of these connected to. Runs in the decider of cellgate-egress.
+ * Connects to a server that the policy allows: looks its name up once, vets each address, and
+ * connects to one of them. Runs in the decider of cellgate-egress.
  */
 #include "sandbox/egress/decider_int.h"
 
@@ -35,8 +35,8 @@ static void unreachable(struct job *j)
 }
 
 /*
- * A plain request to a host that may have credentials: the injector comes between, and the relay
- * gets a socket that leads to it. 0, also when there is nothing to put back.
+ * Puts the injector between relay and server, for a plain request to a host that may have
+ * credentials. 0, also when there is nothing to put back; else an errno.
  */
 static int inject(struct job *j)
 {
@@ -94,7 +94,7 @@ static void next_address(struct job *j, int error)
         job_connect(j);
 }
 
-/* Looks how the attempt has ended; goes on to the next address when it has failed. */
+/* Handles the end of an attempt; goes on to the next address when it has failed. */
 static void attempt_done(struct job *j)
 {
         int error = 0;
@@ -231,7 +231,7 @@ static bool vet(struct job *j)
 static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 {
         struct job *j = req->data;
-        struct decider *d = j->d; /* the job, and the request in it, may be gone below */
+        struct decider *d = j->d; /* the job, and the request in it, may be freed below */
         char why[160];
 
         j->looking_up = false;
@@ -252,7 +252,7 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
         cg_decider_watch(d);
 }
 
-/* localhost is loopback by definition, whatever a resolver says. */
+/* localhost is loopback by definition; no resolver is asked. */
 static void set_loopback(struct job *j)
 {
         static const struct cg_addr v4 = { .family = 4, .b = { 127, 0, 0, 1 } },

@@ -10,9 +10,9 @@
  *
  * Each calls only those below it.
  *
- * A question's way: by name (policy) -> asked of the host, if so set -> looked up, once -> each
- * address vetted -> connected to the vetted address -> the socket goes to the relay. Where the host
- * is gone nothing is answered any more: everything ends.
+ * The steps of a job: verdict by name (policy) -> question to the host, if the policy asks -> one
+ * lookup -> each address vetted -> connection to a vetted address -> the socket goes to the relay.
+ * When the host is gone, everything ends.
  */
 #ifndef CG_SANDBOX_EGRESS_DECIDER_INT_H
 #define CG_SANDBOX_EGRESS_DECIDER_INT_H
@@ -41,7 +41,7 @@ struct box {
         size_t n_jobs;
 };
 
-/* Something the host has been asked; jobs that want the same wait for the same answer. */
+/* A question to the host; jobs for the same host and port wait for the same answer. */
 struct question {
         LIST_ENTRY(question) entry;
         uint32_t id;
@@ -81,7 +81,7 @@ struct decider {
         uv_loop_t loop;
         uv_poll_t control_poll, relay_poll, injector_poll;
         uv_poll_cb on_control, on_relay;
-        int control_events, relay_events; /* what the two wait for now */
+        int control_events, relay_events; /* that the two wait for now */
         uv_timer_t tick;
         struct cg_chan chan;
         int relay, injector;
@@ -95,7 +95,7 @@ struct decider {
 
 /* decider_loop.c */
 void cg_decider_end(struct decider *d, int status);
-/* To the host; takes @message. The decider ends when the host cannot be reached. */
+/* Sends @message (takes) to the host. The decider ends when the host cannot be reached. */
 void cg_decider_send_host(struct decider *d, json_t *message);
 int cg_decider_send_relay(struct decider *d, const struct cg_egress_msg *m, const int *fds, size_t n,
                           struct cg_err *err);
@@ -116,7 +116,7 @@ void cg_decider_box_close(struct decider *d, struct box *b);
 
 /* decider_ask.c */
 void cg_decider_grants_forget(struct box *b);
-/* The host is asked, unless it has answered before. @j may be gone after it. */
+/* Asks the host, unless it has answered before. @j may be freed. */
 void cg_decider_question_ask(struct job *j);
 /*
  * A job does not wait for @q (NULL: none) any more. The last one ends @q; @notify reports that to
@@ -128,9 +128,9 @@ int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_
 /* Refuses questions whose time is over, or whose sandbox may not ask any more. */
 void cg_decider_questions_expire(struct decider *d, int64_t now_ms);
 
-/* decider_dial.c: @j may be gone after it */
+/* decider_dial.c: @j may be freed */
 void cg_decider_dial(struct job *j);
-/* To an external proxy in place of this one: what it lets through is its own affair. */
+/* Connects to an external proxy, which decides itself. */
 void cg_decider_dial_raw(struct job *j);
 void cg_decider_dial_expire(struct decider *d, int64_t now_ms);
 
@@ -140,11 +140,11 @@ void cg_decider_job_stop_connecting(struct job *j, bool keep_fd);
 void cg_decider_job_free(struct job *j);
 /* A lookup cannot be taken back: the job stays until it returns. */
 void cg_decider_job_drop(struct job *j);
-/* The event of a decision, where the host wants it. */
+/* Sends the event of a decision, unless the policy leaves it out. */
 void cg_decider_job_report(struct job *j, enum cg_egress_result result, const char *why);
-/* @j may be gone after it. */
+/* @j may be freed. */
 void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const char *why);
-/* True when the job is gone. */
+/* True when the job was freed. */
 bool cg_decider_job_send_answer(struct job *j);
 
 #endif

@@ -317,26 +317,29 @@ void cg_domains_fini(struct cg_domains *d)
         *d = (struct cg_domains){ .n = 0 };
 }
 
-static bool matches(const struct cg_domain *d, const struct cg_host *h)
+const struct cg_domain *cg_domains_find(const struct cg_domains *list, const struct cg_host *h, uint16_t port)
 {
-        switch (d->kind) {
-        case CG_DOMAIN_ANY:
-                return true;
-        case CG_DOMAIN_NAME:
-                return !h->is_addr && strcmp(d->host, h->text) == 0;
-        case CG_DOMAIN_BELOW:
-                return !h->is_addr && cg_domain_is_below(h->text, d->host);
-        case CG_DOMAIN_ADDR:
-                return h->is_addr && cg_addr_equal(&d->addr, &h->addr);
-        }
-        return false;
-}
+        for (size_t i = 0; i < list->n; i++) {
+                const struct cg_domain *d = &list->v[i];
+                bool found = false;
 
-const struct cg_domain *cg_domains_find(const struct cg_domains *d, const struct cg_host *h, uint16_t port)
-{
-        for (size_t i = 0; i < d->n; i++) {
-                if ((!d->v[i].port || d->v[i].port == port) && matches(&d->v[i], h))
-                        return &d->v[i];
+                if (d->port && d->port != port)
+                        continue;
+                switch (d->kind) {
+                case CG_DOMAIN_ANY:
+                        found = true;
+                        break;
+                case CG_DOMAIN_NAME:
+                        found = !h->is_addr && strcmp(d->host, h->text) == 0;
+                        break;
+                case CG_DOMAIN_BELOW:
+                        found = !h->is_addr && cg_domain_is_below(h->text, d->host);
+                        break;
+                case CG_DOMAIN_ADDR:
+                        found = h->is_addr && cg_addr_equal(&d->addr, &h->addr);
+                }
+                if (found)
+                        return d;
         }
         return NULL;
 }

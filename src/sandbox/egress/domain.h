@@ -1,7 +1,7 @@
 /*
  * Host names and the entries of network.allowedDomains and network.deniedDomains, understood as srt
- * 0.0.83 understands them. Pure: nothing is looked up. One spelling of a host is parsed once; what
- * is compared is what is dialled.
+ * 0.0.83 understands them. Pure: nothing is looked up. A host is parsed once: the same text is
+ * compared and dialled.
  */
 #ifndef CG_SANDBOX_EGRESS_DOMAIN_H
 #define CG_SANDBOX_EGRESS_DOMAIN_H
@@ -20,7 +20,7 @@ struct cg_host {
 
 /*
  * Takes a name, an IPv6 address with or without brackets, or IPv4 in any form that inet_aton()
- * takes (127.1, 0x7f.0.0.1, 017700000001), which becomes the address it stands for. CG_E_INVAL:
+ * takes (127.1, 0x7f.0.0.1, 017700000001), which becomes that address. CG_E_INVAL:
  * empty or too long, a zone ("%eth0"), any byte outside of A-Z a-z 0-9 . _ -, empty labels, or a
  * last label that is a number in what is no IPv4 address. Internationalised names come as xn--...:
  * clients send them so, and a byte over 127 is refused.
@@ -60,12 +60,13 @@ struct cg_domains {
 /*
  * Adds one entry (copies): "localhost", "a.b", "*.a.b", "192.0.2.1", "[2001:db8::1]", each with
  * ":PORT" or without; with @deny also "*". Anything else is CG_E_INVAL with srt's explanation. An
- * IPv4 address in an unusual form (127.1) denies what it stands for, but allows nothing.
+ * IPv4 address in an unusual form (127.1) denies that address, but allows nothing.
  */
 int cg_domains_add(struct cg_domains *d, const char *entry, bool deny, struct cg_err *err);
 void cg_domains_fini(struct cg_domains *d);
 /* The first entry that covers the destination (borrowed), or NULL. */
-const struct cg_domain *cg_domains_find(const struct cg_domains *d, const struct cg_host *h, uint16_t port);
+const struct cg_domain *cg_domains_find(const struct cg_domains *list, const struct cg_host *h,
+                                        uint16_t port);
 /* The first entry that is this very address: how an address is named explicitly. */
 const struct cg_domain *cg_domains_find_addr(const struct cg_domains *d, const struct cg_addr *a,
                                              uint16_t port);

@@ -1,8 +1,7 @@
 /*
  * `cellgate-egress --doors`: the outer side of a sandbox's doors (doors.h). Finds the unix sockets
  * that the settings list, for init, which connects to them; listens on this machine's loopback for
- * what is exposed, and at the sandbox's ports for what may be reached; carries bytes between the
- * two, unread.
+ * exposed ports, and inside for ports of this machine; carries bytes between the two, unread.
  *
  *      cellgate-egress --doors {unix SPELLED PLACE | expose INSIDE HOST | reach INSIDE HOST}...
  *
@@ -34,9 +33,9 @@
 #include "sandbox/egress/flow.h"
 #include "sandbox/settings/paths.h"
 
-#define FD_SAID  3
-#define FD_DOORS 4
-#define FD_REACH 5
+#define FD_REPORTS 3
+#define FD_DOORS   4
+#define FD_REACH   5
 
 #define LISTENERS_MAX 96  /* listed ones, and those that allowLocalBinding finds */
 #define WANTS_MAX     64  /* connections that wait for init at once: what fits into its socket */
@@ -81,7 +80,7 @@ struct link {
 
 struct doors {
         uv_loop_t loop;
-        uv_poll_t init_poll, said_poll;
+        uv_poll_t init_poll, reports_poll;
         uv_timer_t tick, bind_again;
         struct listed *listed;
         size_t n_listed;
@@ -96,8 +95,8 @@ struct doors {
 static void on_listener(uv_poll_t *h, int status, int events);
 static void run(struct link *l);
 
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *fmt, ...)
+static void report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void report(const char *fmt, ...)
 {
         char line[CG_DOOR_PATH_MAX];
         va_list ap;
@@ -109,7 +108,7 @@ static void say(const char *fmt, ...)
         if (n < 0 || n > 900)
                 n = 900;
         line[n++] = '\n';
-        n = (int)write(FD_SAID, line, (size_t)n); /* a host that does not read gets no reports */
+        n = (int)write(FD_REPORTS, line, (size_t)n); /* a host that does not read gets no reports */
 }
 
 /* ---- the host's unix sockets */
@@ -180,8 +179,8 @@ static bool has_room(const struct doors *d)
         return d->n_links < LINKS_MAX && d->n_wants < WANTS_MAX;
 }
 
-/* It has its socket, or needs none any more. */
-static void wants_no_more(struct link *l)
+/* The link has its socket, or needs none any more. */
+static void stop_waiting(struct link *l)
 {
         if (l->state == WANTS_SOCKET)
                 l->d->n_wants--;
@@ -204,7 +203,7 @@ static void end_link(struct link *l)
 {
         struct doors *d = l->d;
 
-        wants_no_more(l);
+        stop_waiting(l);
         if (l->flowing) {
                 cg_flow_fini(&l->out, &d->common);
                 cg_flow_fini(&l->back, &d->common);
@@ -422,8 +421,8 @@ static void try_to_bind(struct listener *l)
                 return;
         }
         l->tries = BIND_TRIES;
-        say("port %u of the sandbox is not reachable: port %u of this machine cannot be listened at (%s)",
-            l->port, l->own, strerror(error));
+        report("port %u of the sandbox is not reachable: port %u of this machine cannot be listened at (%s)",
+               l->port, l->own, strerror(error));
 }
 
 static void on_bind_again(uv_timer_t *t)
@@ -464,7 +463,7 @@ static void listens(struct doors *d, int32_t port)
         if (!l)
                 return;
         if (d->n_listeners == LISTENERS_MAX)
-                say("port %d of the sandbox is the last that is reachable from this machine", (int)port);
+                report("port %d of the sandbox is the last that is reachable from this machine", (int)port);
         try_to_bind(l);
 }
 
@@ -491,7 +490,7 @@ static void take_message(struct doors *d, const struct cg_door_msg *m, int fd)
                                 break;
                 }
                 if (l)
-                        wants_no_more(l);
+                        stop_waiting(l);
                 if (l && fd >= 0)
                         connect_server(l, fd);
                 else if (l)
@@ -529,13 +528,13 @@ static void on_init(uv_poll_t *h, int status, int events)
         }
 }
 
-static void on_said(uv_poll_t *h, int status, int events)
+static void on_reports_end(uv_poll_t *h, int status, int events)
 {
         struct doors *d = h->data;
 
         (void)status;
         (void)events;
-        uv_stop(&d->loop); /* the reader is gone */
+        uv_stop(&d->loop); /* the reader has ended */
 }
 
 static void on_tick(uv_timer_t *t)
@@ -571,17 +570,17 @@ int cg_doors_main(int argc, char **argv)
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
         if (cg_egress_lock_io_uring(&err) < 0) {
-                say("no doors: %s", err.msg);
+                report("no doors: %s", err.msg);
                 return 1;
         }
         d->common = (struct cg_flow_common){ .scratch = malloc(CG_FLOW_CHUNK), .max_pipes = 256 };
         d->listed = calloc((size_t)argc + 1, sizeof(*d->listed));
         if (!d->common.scratch || !d->listed || chdir("/") < 0 || uv_loop_init(&d->loop) < 0 ||
             uv_poll_init(&d->loop, &d->init_poll, FD_DOORS) < 0 ||
-            uv_poll_init(&d->loop, &d->said_poll, FD_SAID) < 0 || uv_timer_init(&d->loop, &d->tick) < 0 ||
-            uv_timer_init(&d->loop, &d->bind_again) < 0)
+            uv_poll_init(&d->loop, &d->reports_poll, FD_REPORTS) < 0 ||
+            uv_timer_init(&d->loop, &d->tick) < 0 || uv_timer_init(&d->loop, &d->bind_again) < 0)
                 return 1;
-        d->init_poll.data = d->said_poll.data = d->tick.data = d->bind_again.data = d;
+        d->init_poll.data = d->reports_poll.data = d->tick.data = d->bind_again.data = d;
         d->bind_again.timer_cb = on_bind_again;
         for (int i = 0; i + 2 < argc; i += 3) {
                 uint16_t first = port_of(argv[i + 1]), second = port_of(argv[i + 2]);
@@ -600,11 +599,11 @@ int cg_doors_main(int argc, char **argv)
                         try_to_bind(d->listeners[i]);
         }
         if (cg_egress_lock_doors(&err) < 0) {
-                say("no doors: %s", err.msg);
+                report("no doors: %s", err.msg);
                 return 1;
         }
         uv_poll_start(&d->init_poll, UV_READABLE | UV_DISCONNECT, on_init);
-        uv_poll_start(&d->said_poll, UV_DISCONNECT, on_said);
+        uv_poll_start(&d->reports_poll, UV_DISCONNECT, on_reports_end);
         uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
         uv_run(&d->loop, UV_RUN_DEFAULT);
         return 0;

@@ -11,9 +11,9 @@
 #include "base/util.h"
 #include "config.h"
 
-#define FD_SAID  3
-#define FD_DOORS 4
-#define FD_REACH 5
+#define FD_REPORTS 3
+#define FD_DOORS   4
+#define FD_REACH   5
 
 extern char **environ;
 
@@ -119,21 +119,21 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
                                      .fds = fds,
                                      .n_fds = FD_REACH + n_reach,
                                      .new_session = true };
-        int said[2], r;
+        int report[2], r;
 
-        if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
+        if (pipe2(report, O_CLOEXEC | O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "doors");
-        fds[FD_SAID] = (struct cg_proc_fd){ said[1], FD_SAID };
+        fds[FD_REPORTS] = (struct cg_proc_fd){ report[1], FD_REPORTS };
         fds[FD_DOORS] = (struct cg_proc_fd){ doors_fd, FD_DOORS };
         for (size_t i = 0; i < n_reach; i++)
                 fds[FD_REACH + i] = (struct cg_proc_fd){ reach[i], (int)(FD_REACH + i) };
         r = cg_proc_spawn(&spec, &ret->proc, err);
-        close(said[1]);
+        close(report[1]);
         if (r < 0) {
-                close(said[0]);
+                close(report[0]);
                 return r;
         }
-        ret->said = said[0];
+        ret->reports = report[0];
         cg_buf_init(&ret->line, CG_DOORS_LINE_MAX);
         return 0;
 }
@@ -163,16 +163,16 @@ int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base,
 
 const char *cg_doors_read_report(struct cg_doors_process *p)
 {
-        while (p->said >= 0) {
+        while (p->reports >= 0) {
                 char c;
-                ssize_t n = read(p->said, &c, 1); /* lines are rare */
+                ssize_t n = read(p->reports, &c, 1); /* lines are rare */
 
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0 && errno == EAGAIN)
                         return NULL;
                 if (n <= 0) {
-                        cg_closep_(&p->said);
+                        cg_closep_(&p->reports);
                         return NULL;
                 }
                 if (c == '\n') {
@@ -195,9 +195,9 @@ bool cg_doors_reap(struct cg_doors_process *p)
 
 void cg_doors_end(struct cg_doors_process *p)
 {
-        if (p->said < 0 && p->proc.pidfd < 0)
+        if (p->reports < 0 && p->proc.pidfd < 0)
                 return;
-        cg_closep_(&p->said);
+        cg_closep_(&p->reports);
         if (p->proc.pidfd >= 0)
                 cg_proc_end(&p->proc, false, 0);
         cg_buf_fini(&p->line);

@@ -14,10 +14,7 @@
 void cg_flow_init(struct cg_flow *f, int from, int to, enum cg_flow_mode mode, struct cg_buf *before)
 {
         *f = (struct cg_flow){ .from = from, .to = to, .mode = mode, .before = before, .pipe = { -1, -1 } };
-        /*
-         * A chunk's frame is at most 18 bytes longer than what it holds; heads go through here as
-         * well.
-         */
+        /* A chunk's frame has at most 18 bytes; heads go through here as well. */
         cg_buf_init(&f->out, 4 * CG_FLOW_CHUNK + CG_HTTP_RESPONSE_MAX);
 }
 
@@ -39,11 +36,10 @@ void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c)
 
 /* ---- writing */
 
-/* Writes the buffer and the pipe. 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
-static int flush(struct cg_flow *f, struct cg_err *err)
+int cg_flow_write(int fd, struct cg_buf *b, struct cg_err *err)
 {
-        while (f->out.len) {
-                ssize_t n = send(f->to, f->out.data, f->out.len, MSG_NOSIGNAL);
+        while (b->len) {
+                ssize_t n = send(fd, b->data, b->len, MSG_NOSIGNAL);
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -51,8 +47,18 @@ static int flush(struct cg_flow *f, struct cg_err *err)
                         return CG_TIMEOUT;
                 if (n < 0)
                         return cg_fail_errno(err, "write");
-                cg_buf_consume(&f->out, (size_t)n);
+                cg_buf_consume(b, (size_t)n);
         }
+        return 0;
+}
+
+/* Writes the buffer and the pipe. 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
+static int flush(struct cg_flow *f, struct cg_err *err)
+{
+        int r = cg_flow_write(f->to, &f->out, err);
+
+        if (r != 0)
+                return r;
         /* Connections are many and mostly idle. */
         cg_buf_fini(&f->out);
         while (f->piped) {
@@ -70,10 +76,7 @@ static int flush(struct cg_flow *f, struct cg_err *err)
         return 0;
 }
 
-/*
- * Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets
- * through.
- */
+/* Parses chunks and writes new ones: extensions, trailers and odd framing do not get through. */
 static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
         *used = 0;

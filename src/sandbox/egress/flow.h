@@ -47,6 +47,8 @@ struct cg_flow {
         bool want_read, want_write;
 };
 
+/* Writes @b to a socket. 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
+int cg_flow_write(int fd, struct cg_buf *b, struct cg_err *err);
 void cg_flow_init(struct cg_flow *f, int from, int to, enum cg_flow_mode mode, struct cg_buf *before);
 void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c);
 /*

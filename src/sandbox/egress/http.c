@@ -153,30 +153,6 @@ static int find_framing(struct cg_http_head *h, struct cg_err *err)
         return 0;
 }
 
-/* Hop-by-hop fields, and fields that the proxy writes itself. */
-static bool is_hop_by_hop(struct cg_slice name)
-{
-        static const char *const names[] = {
-                "connection",
-                "keep-alive",
-                "proxy-authenticate",
-                "proxy-authorization",
-                "proxy-connection",
-                "te",
-                "trailer",
-                "transfer-encoding",
-                "upgrade",
-                "content-length",
-                "host",
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                if (same(name, names[i]))
-                        return true;
-        }
-        return false;
-}
-
 /* The list in a Connection field, or in Proxy-Connection, which some clients send instead. */
 static int read_options(struct cg_http_head *h, struct cg_slice list, bool names_fields, size_t *n,
                         struct cg_err *err)
@@ -208,6 +184,20 @@ static int read_options(struct cg_http_head *h, struct cg_slice list, bool names
 /* Marks the fields that do not go on, and finds out whether the connection is kept. */
 static int mark_fields(struct cg_http_head *h, struct cg_err *err)
 {
+        /* Hop-by-hop fields, and fields that the proxy writes itself. */
+        static const char *const skipped[] = {
+                "connection",
+                "keep-alive",
+                "proxy-authenticate",
+                "proxy-authorization",
+                "proxy-connection",
+                "te",
+                "trailer",
+                "transfer-encoding",
+                "upgrade",
+                "content-length",
+                "host",
+        };
         size_t n = 0;
 
         h->keep_alive = h->minor == 1;
@@ -215,8 +205,8 @@ static int mark_fields(struct cg_http_head *h, struct cg_err *err)
                 struct cg_http_field *f = &h->fields[i];
                 bool connection = same(f->name, "connection");
 
-                if (is_hop_by_hop(f->name))
-                        f->skip = true;
+                for (size_t k = 0; k < CG_ARRAY_LEN(skipped) && !f->skip; k++)
+                        f->skip = same(f->name, skipped[k]);
                 if (connection || same(f->name, "proxy-connection")) {
                         int r = read_options(h, f->value, connection, &n, err);
 
@@ -227,7 +217,7 @@ static int mark_fields(struct cg_http_head *h, struct cg_err *err)
         return 0;
 }
 
-/* Parses all that follows the first line: the fields, and what they say of body and connection. */
+/* Parses all that follows the first line: the fields, the framing of the body, the connection. */
 static int parse_fields(const char *p, const char *end, struct cg_http_head *h, struct cg_err *err)
 {
         int r;

@@ -13,10 +13,7 @@
 #include "base/slice.h"
 #include "sandbox/egress/domain.h"
 
-/*
- * Of a request, and what srt (Node) takes as well; a response may have more, for servers set large
- * cookies and policies.
- */
+/* The limit of requests is that of srt (Node); servers set large cookies and policies. */
 #define CG_HTTP_REQUEST_MAX  (16u << 10)
 #define CG_HTTP_RESPONSE_MAX (64u << 10)
 /* Fields of one head: browsers send 20 to 40. */
@@ -67,7 +64,7 @@ struct cg_http_response {
 
 /*
  * Looks for the end of the head that @p starts with: its length, the empty line included; 0 when
- * more is needed. *@scanned (0 at first) is how far was looked before, so that a head that comes
+ * more is needed. *@scanned (0 at first) is how far was searched before, so that a head that comes
  * byte by byte is not read again for each. The limit is the caller's: what has no end within it is
  * too long.
  */
@@ -97,10 +94,7 @@ int cg_http_request_write(const struct cg_http_request *r, bool absolute, const 
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err);
 
-/*
- * The Host fields of a request that says where it goes already: 0 when they say the same, 400 when
- * there is none, else 421.
- */
+/* Compares the Host fields with the request line: 0 if equal, 400 without one, else 421. */
 unsigned int cg_http_check_host(const struct cg_http_request *r);
 /*
  * Leaves out fields by name: @names one a line, compared without case, "-", "_" and "." being one

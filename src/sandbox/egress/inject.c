@@ -1,14 +1,14 @@
 /*
- * The injector of cellgate-egress: puts real values in the place of masked credentials. It stands
- * between the relay and a server that the decider has found to be one of those that may have them,
- * and is the only part that knows them:
+ * The injector of cellgate-egress: replaces fakes by the real values of masked credentials. It
+ * works between the relay and a server that may have them, as the decider has found, and is the
+ * only part that knows them:
  *
- *      relay ── request, with what stands for a secret ──> injector ── with the secret ──> server
- *            <───────────────── response, as it is ──────          <──────────────────
+ *      relay ── request, with a fake ──> injector ── with the secret ──> server
+ *            <── response, unchanged ───          <─────────────────────
  *
- * It looks for the fakes in the fields of the request's head and in its body, by their bytes. The
- * head ends at an empty line; what the body is, is said by the framing that the relay wrote: one
- * that may change its length comes in chunks, and goes on in others.
+ * It searches the fields of the request's head and its body for the bytes of fakes. The head ends
+ * at an empty line; the framing of the body is the one that the relay wrote: a body that may change
+ * its length comes in chunks, and goes on in others.
  */
 #include "sandbox/egress/internal.h"
 
@@ -28,10 +28,7 @@
 #include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"
 
-/*
- * What the relay writes: a head of a client's, with a host, credentials of a parent proxy and the
- * framing.
- */
+/* The relay's heads: a client's, with a host, credentials of a parent proxy and the framing. */
 #define HEAD_MAX  (2 * CG_HTTP_REQUEST_MAX)
 #define FAKE_LEN  (sizeof(CG_EGRESS_FAKE) - 1)
 #define MAX_PIPES 256
@@ -41,7 +38,7 @@ struct secret {
         uint32_t cred;
         const char *fake, *real;
         size_t fake_len, real_len;
-        bool in_fields; /* the real value can stand in a field: nothing in it ends a line */
+        bool in_fields; /* the real value fits into a field: nothing in it ends a line */
 };
 
 struct box {
@@ -334,20 +331,12 @@ static void end_link(struct link *l)
 /* 0: all is written; 1: the server is slow. One that reads no more may still answer. */
 static int flush(struct link *l)
 {
-        while (l->out.len) {
-                ssize_t n = send(l->server->fd, l->out.data, l->out.len, MSG_NOSIGNAL);
+        int r = cg_flow_write(l->server->fd, &l->out, NULL);
 
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0 && errno == EAGAIN)
-                        return 1;
-                if (n < 0) {
-                        l->state = DONE;
-                        wipe(&l->out);
-                        return 0;
-                }
-                cg_buf_consume(&l->out, (size_t)n);
-        }
+        if (r == CG_TIMEOUT)
+                return 1;
+        if (r < 0)
+                l->state = DONE;
         wipe(&l->out);
         return 0;
 }
@@ -408,8 +397,8 @@ static void on_end(uv_poll_t *h, int status, int events)
         if (!l)
                 return;
         if (status < 0)
-                e->events = 0; /* a read or write will say what it is */
-        /* The relay closes its end when nobody wants the answer any more, or has all of it. */
+                e->events = 0; /* the next read or write fails with its error */
+        /* The relay closes its end when the client has gone, or has all of the answer. */
         if (e == l->relay && (events & UV_DISCONNECT) && !(events & UV_READABLE))
                 end_link(l);
         else

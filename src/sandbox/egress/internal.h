@@ -11,8 +11,8 @@
  *                 server that may have them. It alone has them; of what goes through it understands
  *                 where a head ends, and the chunks that the relay writes
  *
- * They speak in datagrams of one size over a SOCK_SEQPACKET pair; the decider hands connected
- * sockets over. Neither trusts a text to be terminated. A relay that lies gains nothing that the
+ * They exchange datagrams of one size over a SOCK_SEQPACKET pair; the decider hands connected
+ * sockets over. Neither trusts a text to be terminated. A compromised relay gains nothing that the
  * policy does not allow anyway.
  */
 #ifndef CG_SANDBOX_EGRESS_INTERNAL_H
@@ -59,7 +59,7 @@ enum cg_egress_kind {
 
 enum cg_egress_result {
         CG_EGRESS_CONNECTED,       /* to the host itself */
-        CG_EGRESS_CONNECTED_PROXY, /* to another proxy, which has to be told where to */
+        CG_EGRESS_CONNECTED_PROXY, /* to another proxy, which needs the destination */
         CG_EGRESS_DENIED,          /* by name */
         CG_EGRESS_DENIED_ADDRESS,  /* by address */
         CG_EGRESS_DENIED_TUNNEL,   /* because it is a tunnel */
@@ -86,7 +86,7 @@ struct cg_egress_msg {
 
 _Static_assert(sizeof(((struct cg_egress_msg *)0)->text) > CG_POLICY_STRIP_MAX, "names of fields fit");
 
-/* Text from a message of the other process, which may have forgotten the NUL. */
+/* Terminates the texts: the other process is not trusted to have done so. */
 void cg_egress_msg_terminate(struct cg_egress_msg *m);
 /* 0; CG_TIMEOUT when the socket is full; negative. @fd: -1 none. */
 int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, size_t n_fds,
@@ -105,12 +105,12 @@ int cg_egress_lock_injector(struct cg_err *err);
 int cg_egress_lock_doors(struct cg_err *err);
 int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err);
 
-/* relay.c, inject.c, decider.c: run until the other side is gone; the exit status. */
+/* relay.c, inject.c, decider.c: run until the other side has ended; the exit status. */
 int cg_relay_run(int sock);
 int cg_inject_run(int sock);
 int cg_decider_run(int control, int relay, int injector);
 
-/* doors.c: `cellgate-egress --doors`, the outer side of what doors.h says. */
+/* doors.c: `cellgate-egress --doors`, the outer side of doors (doors.h). */
 int cg_doors_main(int argc, char **argv);
 
 /*

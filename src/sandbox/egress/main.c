@@ -23,7 +23,7 @@
 
 #define FD_CONTROL 3
 
-/* Lookups block, for seconds where a server is gone: so many at once. */
+/* Lookups block, for seconds if a server does not answer: the most at once. */
 #define LOOKUP_THREADS "16"
 
 static int fail(const char *what)

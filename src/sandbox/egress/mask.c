@@ -29,8 +29,7 @@ void cg_masks_fini(struct cg_masks *masks)
 }
 
 /*
- * "fake_value_" and a random UUID, as long as what it stands for: some programs look at a token's
- * length.
+ * "fake_value_" and a random UUID, as long as the secret: some programs check a token's length.
  */
 static char *make_fake(size_t len, struct cg_err *err)
 {
@@ -368,7 +367,7 @@ int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, 
                                                  .real_len = (uint32_t)strlen(m->real) };
 
                 if (head.fake_len > CG_EGRESS_SECRET_MAX)
-                        continue; /* cg_masks_make() has said so */
+                        continue; /* cg_masks_make() has warned */
                 if (cg_write_all(fd, &head, sizeof(head), err) < 0 ||
                     cg_write_all(fd, m->fake, head.fake_len, err) < 0 ||
                     cg_write_all(fd, m->real, head.real_len, err) < 0)

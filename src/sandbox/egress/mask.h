@@ -25,9 +25,8 @@ struct cg_masks {
 };
 
 /*
- * What the egress proxy has to know to put real values back: the secrets themselves in memory of
- * their own, for a process of the proxy that reads nothing else (*ret: caller closes; -1 when there
- * is nothing to put back), and, for the one that decides, the "inject" list of a policy: who may
+ * Input of the egress proxy. For its injector, the secrets in a memfd (*ret: caller closes; -1 when
+ * nothing is to be put back). For its decider, the "inject" list of a policy: the hosts that may
  * have them (returns; NULL as above).
  */
 int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, int *ret, struct cg_err *err);

@@ -361,8 +361,8 @@ void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_
         for (size_t i = 0; i < p->n_injects; i++) {
                 const struct inject *in = &p->injects[i];
                 /*
-                 * Without a port: entries of injectHosts have none. What was only answered to a
-                 * question is on no list.
+                 * Without a port: entries of injectHosts have none. A host that was only allowed
+                 * by an answer is on no list.
                  */
                 bool may = in->has_hosts ? cg_domains_find(&in->hosts, h, 0)
                                          : cg_domains_find(&p->allowed, h, port);
@@ -507,7 +507,7 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
         static const uint8_t loopback6[16] = { [15] = 1 };
         struct cg_addr v4;
         /*
-         * What an address carries only adds denials: it earns no exception, and makes nothing
+         * The carried address only adds denials: it earns no exception, and makes nothing
          * loopback.
          */
         const struct cg_addr *carried = cg_addr_embedded4(a, &v4) ? &v4 : NULL;

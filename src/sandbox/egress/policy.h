@@ -1,10 +1,10 @@
 /*
- * What a sandbox may reach: a policy as plain data, and the three questions it answers. Pure: text
+ * The hosts that a sandbox may reach: a policy as plain data, and its three decisions. Pure: text
  * in, decisions out.
  *
  *      cg_policy_decide()   by name, before anything is looked up
- *      cg_policy_vet()      by address, for each that a name led to
- *      cg_policy_route()    straight there, or through another proxy
+ *      cg_policy_vet()      by address, for each that a name resolved to
+ *      cg_policy_route()    directly, or through another proxy
  */
 #ifndef CG_SANDBOX_EGRESS_POLICY_H
 #define CG_SANDBOX_EGRESS_POLICY_H
@@ -29,12 +29,12 @@ struct cg_upstream {
 struct cg_policy;
 
 /*
- * A policy is the settings' network object (@net, borrowed for the policy's whole life) and what
- * settings do not say (@own): "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events"
- * ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"}, "parentProxy" (as
- * in settings; used where these have none), "inject" (a list, in the order of the secrets'
- * credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is shorter than
- * what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (an https parent proxy). Caller frees.
+ * A policy is the settings' network object (@net, borrowed for the policy's whole life) and members
+ * that settings do not have (@own): "ask" (bool), "askTimeoutMs", "privateAddresses" (bool),
+ * "events" ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"},
+ * "parentProxy" (as in settings; used where these have none), "inject" (a list, in the order of the
+ * secrets' credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is
+ * shorter than its fake}). CG_E_INVAL or CG_E_UNSUPPORTED (an https parent proxy). Caller frees.
  */
 int cg_policy_new(const struct cg_settings_network *net, const json_t *own, struct cg_policy **ret,
                   struct cg_err *err);
@@ -72,9 +72,9 @@ void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16
                       struct cg_decision *ret);
 
 /*
- * May a connection for @h go to @a, one of the addresses that it resolved to? NULL: yes; else what
- * is wrong with it ("a loopback address"). @own: the addresses of this machine. An address that was
- * asked for as such is not vetted: that was decided by name.
+ * May a connection for @h go to @a, one of the addresses that it resolved to? NULL: yes; else the
+ * reason against it ("a loopback address"). @own: the addresses of this machine. A destination that
+ * is an address is not vetted: that was decided by name.
  */
 const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
                           const struct cg_addr *a, const struct cg_addr *own, size_t n_own);

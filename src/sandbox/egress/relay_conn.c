@@ -27,7 +27,7 @@ static void on_end(uv_poll_t *h, int status, int events)
         if (!c)
                 return;
         if (status < 0)
-                e->events = 0; /* a reset: a read or write will say what it is */
+                e->events = 0; /* a reset: the next read or write fails with its error */
         if ((status < 0 || (events & UV_DISCONNECT)) && e == c->client)
                 c->half_closed = true;
         c->r->run(c);
@@ -185,16 +185,9 @@ int cg_conn_read_up(struct conn *c)
 
 int cg_conn_flush(struct conn *c)
 {
-        while (c->reply.len) {
-                ssize_t n = send(c->client->fd, c->reply.data, c->reply.len, MSG_NOSIGNAL);
+        int r = cg_flow_write(c->client->fd, &c->reply, NULL);
 
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return errno == EAGAIN ? 0 : CG_E_SYS;
-                cg_buf_consume(&c->reply, (size_t)n);
-        }
-        return 0;
+        return r == CG_TIMEOUT ? 0 : r;
 }
 
 void cg_conn_active(struct conn *c)

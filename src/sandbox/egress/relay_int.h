@@ -70,7 +70,7 @@ struct conn {
         enum cg_egress_kind kind;
         bool to_ask;         /* the question is not sent yet */
         bool client_ended;   /* its end was seen: nothing more is read */
-        bool half_closed;    /* seen while nothing was read: it may still want the answer */
+        bool half_closed;    /* seen while nothing was read: it may still wait for the answer */
         int64_t deadline_ms; /* 0: none */
         struct cg_endpoint *client, *up;
         struct cg_buf in, up_in; /* read, not used */
@@ -101,7 +101,7 @@ struct relay {
         uv_poll_t chan_poll;
         int chan_events;
         uv_poll_cb on_chan, on_listener;
-        void (*run)(struct conn *c); /* all steps that can be taken now; @c may be gone after it */
+        void (*run)(struct conn *c); /* all steps that can be taken now; @c may be freed */
         uv_timer_t tick, gather;
         int chan;
         LIST_HEAD(, box) boxes;
@@ -144,7 +144,7 @@ struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id);
 int cg_conn_read(struct conn *c, size_t limit);
 /* 0: something new is in c->up_in; CG_TIMEOUT; CG_CLOSED; negative. */
 int cg_conn_read_up(struct conn *c);
-/* Writes what can be of c->reply; negative when the client is gone. */
+/* Writes c->reply, as far as the socket takes it; negative when the client has gone. */
 int cg_conn_flush(struct conn *c);
 void cg_conn_stop_flows(struct conn *c);
 /* Bytes have moved: its time begins anew. */
@@ -156,17 +156,17 @@ void cg_conn_active(struct conn *c);
 void cg_conn_linger(struct conn *c);
 void cg_conn_set_to_ask(struct conn *c, bool yes);
 
-/* relay_run.c: @c may be gone after it */
+/* relay_run.c: @c may be freed */
 void cg_conn_run(struct conn *c);
 void cg_conn_on_deadline(struct conn *c);
 
 /* relay_request.c */
 /* Sends the question, or marks that it is to be sent when there is room. */
 void cg_conn_ask(struct conn *c);
-/* Takes @fd; -1 none. @c may be gone after it. */
+/* Takes @fd; -1 none. @c may be freed. */
 void cg_conn_on_answer(struct conn *c, const struct cg_egress_msg *m, int fd);
 
-/* Steps. True: run the next one at once; false: wait, or @c is gone. */
+/* Steps. True: run the next one at once; false: wait, or @c was freed. */
 bool cg_conn_step_first(struct conn *c);
 bool cg_conn_step_socks_password(struct conn *c);
 bool cg_conn_step_socks_request(struct conn *c);
@@ -185,13 +185,11 @@ void cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, boo
 bool cg_conn_step_exchange(struct conn *c);
 
 /* relay_refuse.c */
-/* The decider's answer, in the words of the client's protocol; @c may be gone after it. */
+/* Sends the decider's answer in the client's protocol; @c may be freed. */
 void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m);
 /* Refuses a request that is never asked about. */
 void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why);
 void cg_conn_bad_gateway(struct conn *c, const char *why);
 void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code);
-/* Reports to the decider a refusal that it was not asked about. */
-void cg_conn_note(struct conn *c, const char *why);
 
 #endif

@@ -108,16 +108,11 @@ void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m)
         cg_conn_linger(c);
 }
 
-void cg_conn_note(struct conn *c, const char *why)
-{
-        cg_relay_send(c, CG_EGRESS_NOTE, why);
-}
-
 void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why)
 {
         char body[1200];
 
         snprintf(body, sizeof(body), "%s\n", why);
-        cg_conn_note(c, why);
+        cg_relay_send(c, CG_EGRESS_NOTE, why);
         respond(c, status, NULL, NULL, body);
 }

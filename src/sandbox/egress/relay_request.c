@@ -38,7 +38,7 @@ static void ask(struct conn *c, enum cg_egress_kind kind)
         cg_conn_ask(c);
 }
 
-/* ---- SOCKS, or what the first byte says it is */
+/* ---- the first byte, SOCKS */
 
 static bool wait_or_end(struct conn *c, int r)
 {
@@ -65,14 +65,14 @@ bool cg_conn_step_first(struct conn *c)
                         c->scanned = 0; /* the greeting comes first */
                 } else {
                         c->kind = CG_EGRESS_SOCKS;
-                        cg_conn_note(c, "SOCKS 4; this proxy speaks SOCKS 5");
+                        cg_relay_send(c, CG_EGRESS_NOTE, "SOCKS 4; this proxy speaks SOCKS 5");
                         cg_buf_add(&c->reply, socks4_refusal, sizeof(socks4_refusal), NULL);
                         cg_conn_linger(c);
                 }
                 return true;
         case 0x16:
                 c->kind = CG_EGRESS_CONNECT;
-                cg_conn_note(c, "TLS without CONNECT; this is a proxy");
+                cg_relay_send(c, CG_EGRESS_NOTE, "TLS without CONNECT; this is a proxy");
                 cg_conn_end(c);
                 return false;
         default:
@@ -103,7 +103,7 @@ bool cg_conn_step_socks_password(struct conn *c)
 
         if (r != 0)
                 return socks_more(c, r);
-        /* Whatever it says: only this sandbox can connect here. */
+        /* Any name and password: only this sandbox can connect here. */
         cg_buf_consume(&c->in, used);
         cg_buf_add(&c->reply, welcome, sizeof(welcome), NULL);
         c->state = SOCKS_REQUEST;
@@ -141,7 +141,7 @@ bool cg_conn_step_socks_request(struct conn *c)
                 return socks_more(c, r);
         cg_buf_consume(&c->in, used);
         if (q.code != CG_SOCKS_OK) {
-                cg_conn_note(c, err.msg);
+                cg_relay_send(c, CG_EGRESS_NOTE, err.msg);
                 cg_conn_reply_socks(c, q.code);
                 cg_conn_linger(c);
                 return true;

@@ -64,34 +64,20 @@ static void watch(struct conn *c)
         cg_endpoint_watch(c->up, up);
 }
 
-static bool step(struct conn *c)
-{
-        switch (c->state) {
-        case FIRST:
-                return cg_conn_step_first(c);
-        case SOCKS_PASSWORD:
-                return cg_conn_step_socks_password(c);
-        case SOCKS_REQUEST:
-                return cg_conn_step_socks_request(c);
-        case HEAD:
-                return cg_conn_step_head(c);
-        case ASKED:
-                return cg_conn_step_asked(c);
-        case PARENT:
-                return cg_conn_step_parent(c);
-        case TUNNEL:
-                return cg_conn_step_tunnel(c);
-        case EXCHANGE:
-                return cg_conn_step_exchange(c);
-        case LINGER:
-                return false;
-        }
-        return false;
-}
-
 void cg_conn_run(struct conn *c)
 {
         struct relay *r = c->r;
+        static bool (*const steps[])(struct conn * c) = {
+                [FIRST] = cg_conn_step_first,
+                [SOCKS_PASSWORD] = cg_conn_step_socks_password,
+                [SOCKS_REQUEST] = cg_conn_step_socks_request,
+                [HEAD] = cg_conn_step_head,
+                [ASKED] = cg_conn_step_asked,
+                [PARENT] = cg_conn_step_parent,
+                [TUNNEL] = cg_conn_step_tunnel,
+                [EXCHANGE] = cg_conn_step_exchange,
+                [LINGER] = NULL,
+        };
         struct pollfd p = { .fd = c->client->fd };
         uint32_t id = c->id;
 
@@ -100,7 +86,7 @@ void cg_conn_run(struct conn *c)
                 cg_conn_end(c);
                 return;
         }
-        while (step(c))
+        while (steps[c->state] && steps[c->state](c))
                 ;
         if (!cg_conn_is_alive(r, c, id))
                 return;

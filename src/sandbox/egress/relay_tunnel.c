@@ -27,9 +27,9 @@ void cg_conn_start_tunnel(struct conn *c)
 
 /*
  * Many servers write the head of a response and its body in two pieces, the second of them a moment
- * later. Simple clients read once and take what that gives for the whole; behind most proxies it
- * is. So the first bytes that come back, when they are a head alone, wait for what follows, or for
- * GATHER_MS. Nobody else is delayed. 1: they still wait; 0; -1: the connection is broken.
+ * later. Simple clients read once and take the result for the whole; most proxies deliver it so. If
+ * the first bytes that come back are a head alone, they wait for the next, or for GATHER_MS. 1:
+ * they still wait; 0; -1: the connection is broken.
  */
 static int gathers(struct conn *c)
 {

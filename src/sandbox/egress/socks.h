@@ -36,7 +36,7 @@ int cg_socks_password(const uint8_t *p, size_t len, size_t *used, struct cg_err 
 struct cg_socks_request {
         struct cg_host host;
         uint16_t port;
-        /* CG_SOCKS_OK: go on; else what to answer, @err says why; host is not set */
+        /* CG_SOCKS_OK: go on; else the code to answer, with the reason in @err; no host is set */
         enum cg_socks_code code;
 };
 int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret,
@@ -45,8 +45,8 @@ int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks
 void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN]);
 
 /*
- * What an SSH client prints as the reason it was disconnected: the start of an SSH server, and
- * SSH_MSG_DISCONNECT before any keys. To be sent after CG_SOCKS_OK, in place of a connection.
+ * The banner of an SSH server, and SSH_MSG_DISCONNECT before any keys: an SSH client prints
+ * @reason. To be sent after CG_SOCKS_OK, in place of a connection.
  */
 int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err);
 
