@@ -13,11 +13,10 @@
 #include "sandbox/egress/domain.h"
 #include "sandbox/settings/settings.h"
 
-/* Ceilings. A person writes hundreds of entries at most; generated lists have thousands. */
-#define CG_POLICY_ENTRIES_MAX 20000
-#define CG_POLICY_REASON_MAX  500  /* srt's */
-#define CG_POLICY_STRIP_MAX   1024 /* bytes of all names in stripResponseHeaders */
-#define CG_POLICY_CREDS_MAX   256  /* masked credentials: a bit each in messages */
+/* Ceilings. The settings' reader limits the lists. */
+#define CG_POLICY_REASON_MAX 500  /* srt's */
+#define CG_POLICY_STRIP_MAX  1024 /* bytes of all names in stripResponseHeaders */
+#define CG_POLICY_CREDS_MAX  256  /* masked credentials: a bit each in messages */
 
 /* Another proxy on the way. */
 struct cg_upstream {
