@@ -9,9 +9,8 @@
  *        with the group as its root
  *      the caller        cg_cgroup_counts(), cg_cgroup_free() once init has ended
  *
- * The group's folder is locked (flock) by whoever made it. A lock ends with its process, so what a
- * killed one left behind is recognised and removed by the next that looks (cg_cgroup_tidy()),
- * without any register.
+ * The process that makes a group locks its folder (flock). A lock ends with its process, so the
+ * groups of killed processes are recognised and removed by cg_cgroup_tidy(), without a register.
  */
 #ifndef CG_SANDBOX_CGROUP_H
 #define CG_SANDBOX_CGROUP_H

@@ -1,10 +1,9 @@
 /*
- * Limits of a sandbox: their names, by which mechanism each is held here, and how its being reached
- * is told.
+ * Limits of a sandbox: their names, the mechanism that enforces each on this machine, and the text
+ * that reports that one was reached.
  *
- * A limit is held by the best that the machine offers: a control group counts the sandbox as a
- * whole, an rlimit each process for itself. Which one it is goes into every result; nothing is
- * promised that does not hold.
+ * The best mechanism of the machine enforces a limit: a control group counts the sandbox as a
+ * whole, an rlimit each process for itself. Every result names the mechanism.
  */
 #ifndef CG_SANDBOX_LIMIT_H
 #define CG_SANDBOX_LIMIT_H

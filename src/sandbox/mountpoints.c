@@ -24,10 +24,10 @@
 #define WAIT_NS 1000000
 
 /*
- * The folder that @path lies in, opened, and the last name. Another sandbox may write there at the
- * same time: were a folder in the path replaced by a symlink, we would make or remove a file of the
- * host's. So no symlink is followed (plans have resolved paths), and all that follows happens in
- * this folder, wherever it is moved.
+ * Opens the folder of @path and sets *name to the last name. Another sandbox may write there at the
+ * same time and replace a folder of the path by a symlink to make this process change a file of the
+ * host's. So no symlink is followed (plans have resolved paths), and all later calls use this
+ * descriptor.
  */
 static int open_parent(const char *path, const char **name)
 {
@@ -44,7 +44,9 @@ static int open_it(int dir, const char *name)
         return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Of any owner: another user's is removed when that user's sandbox ends. */
+/*
+ * The owner does not matter: another user's placeholder is removed when that user's sandbox ends.
+ */
 bool cg_placeholder_is(const struct stat *st)
 {
         return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;

@@ -1,10 +1,10 @@
 /*
- * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that
- * is a copy of the caller's.
+ * Makes the sandbox's view of the file system. Runs in init, which is alone in a mount namespace
+ * that is a copy of the caller's.
  *
- * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the
- * same out of reach (nothing inside has the capability to unmount), is faster, and works where the
- * root is an initramfs, which cannot be pivoted away.
+ * The copy is changed in place: no second copy of the tree and no pivot_root. This is as safe
+ * (nothing inside has the capability to unmount), faster, and works if the root is an initramfs,
+ * which cannot be pivoted away.
  */
 #include "sandbox/steps.h"
 

@@ -55,7 +55,7 @@ bool cg_names_match(const char *pattern, const char *path, size_t root);
 /* The name that protects @path, git's included, as in cellgate.writableNames; there must be one. */
 const char *cg_names_of(const char *path);
 
-/* ---- git: what it obeys depends on where in a repository it stands */
+/* ---- git, which obeys files by their place in a repository */
 
 enum cg_git_part {
         CG_GIT_FREE, /* git does not obey it, or not in a repository */
@@ -67,7 +67,7 @@ enum cg_git_part {
         CG_GIT_DENIED,
 };
 
-/* What @path is in a repository whose folder is named .git. */
+/* The meaning of @path in a repository whose folder is named .git. */
 enum cg_git_part cg_git_part(const char *path, size_t root);
 /*
  * The same for repositories without a work tree, whose folder may have any name: iterates over

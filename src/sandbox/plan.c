@@ -146,8 +146,7 @@ static void set_filter(struct cg_sandbox *sb, unsigned int flags)
         cg_seccomp_filter(flags, &sb->filter);
 }
 
-/* Private file systems. Missing folders are skipped; /var/tmp may be a symlink to /tmp. */
-static int add_private(struct cg_sandbox *sb, struct cg_err *err)
+int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
                 { .kind = CG_PLAN_TMPFS, .path = (char *)"/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE },
@@ -160,35 +159,24 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
                 { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
                 { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
-        char real[PATH_MAX];
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
-                struct cg_plan_mount m = places[i];
-                int r;
-
-                if (!realpath(m.path, real)) {
-                        if (errno == ENOENT)
-                                continue;
-                        return cg_fail_errno(err, "sandbox: %s", m.path);
-                }
-                m.path = real;
-                r = cg_plan_insert(sb, &m, err);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
-}
-
-int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
-{
         struct cg_sandbox *sb = calloc(1, sizeof(*sb));
-        int r;
+        char real[PATH_MAX];
+        int r = 0;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){ 0 });
         set_filter(sb, 0);
-        r = add_private(sb, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++) {
+                struct cg_plan_mount m = places[i];
+
+                /* /var/tmp may be a symlink to /tmp. Missing folders are skipped. */
+                m.path = real;
+                if (realpath(places[i].path, real))
+                        r = cg_plan_insert(sb, &m, err);
+                else if (errno != ENOENT)
+                        r = cg_fail_errno(err, "sandbox: %s", places[i].path);
+        }
         if (r < 0) {
                 cg_sandbox_free(sb);
                 return r;

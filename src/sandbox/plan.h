@@ -29,10 +29,10 @@
 #define CG_PLAN_RUN_SIZE   "64m"
 #define CG_PLAN_SHM_SIZE   "1g"
 #define CG_PLAN_TMP_INODES "262144"
-/* Of a hidden folder with paths in it that are shown: holds only mount points. */
+/* For a hidden folder with visible paths in it: holds only mount points. */
 #define CG_PLAN_EMPTY_SIZE "1m"
 
-/* What is mounted at a path. Of two entries with the same path the later kind is on top. */
+/* Kinds of mounts. Of two entries with the same path the later kind is on top. */
 enum cg_plan_kind {
         CG_PLAN_TMPFS, /* private, writable, removed with the sandbox */
         CG_PLAN_DEV,

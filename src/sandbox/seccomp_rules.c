@@ -298,15 +298,13 @@ static void add_sockets(struct rules *r, unsigned int flags)
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_protocols); i++)
                 deny_if(r, SCMP_SYS(socket), EPERM, 1,
                         (const struct scmp_arg_cmp[]){ ARG_IS(2, denied_protocols[i]) });
-}
-
-/*
- * asyncio and multiprocessing use pairs of streams, and a connected stream cannot be connected
- * again. A datagram pair can be: connect() or sendto() on it reaches any host socket with a path,
- * as with socket(AF_UNIX). SOCK_RAW is the same as SOCK_DGRAM there.
- */
-static void add_socketpairs(struct rules *r)
-{
+        if (flags & CG_FILTER_UNIX_SOCKETS)
+                return;
+        /*
+         * asyncio and multiprocessing use pairs of streams, and a connected stream cannot be
+         * connected again. A datagram pair can be: connect() or sendto() on it reaches any host
+         * socket with a path, as with socket(AF_UNIX). SOCK_RAW is the same as SOCK_DGRAM there.
+         */
         for (unsigned int type = 0; type <= SOCKET_TYPE_MASK; type++) {
                 if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
                         deny_if1(r, SCMP_SYS(socketpair),
@@ -339,46 +337,6 @@ static void add_setid(struct rules *r)
 }
 
 /*
- * In its own user namespace a process has all capabilities, and access to most of the kernel's
- * vulnerabilities.
- */
-static void add_namespaces(struct rules *r)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(namespace_flags); i++) {
-                deny_if1(r, SCMP_SYS(clone), ARG_HAS(CLONE_FLAGS_ARG, namespace_flags[i]));
-                deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, namespace_flags[i]));
-        }
-        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_NEWTIME));
-        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, UNSHARE_EMPTY_MNTNS));
-        /* Its flags are in memory, which a filter cannot read. On ENOSYS libc uses clone(). */
-        deny(r, SCMP_SYS(clone3), ENOSYS);
-}
-
-/*
- * TCP sockets that only the broker connects. They are in the host's network, so they must not
- * listen, be bound, name interfaces, or connect by sending to an address (TCP Fast Open).
- */
-static void add_tcp(struct rules *r)
-{
-        static const struct {
-                int nr;
-                unsigned int flags_arg;
-        } sends[] = { { SCMP_SYS(sendto), 3 }, { SCMP_SYS(sendmsg), 2 }, { SCMP_SYS(sendmmsg), 3 } };
-        static const unsigned int type_mask = 0xf;
-
-        for (unsigned int type = 0; type <= type_mask; type++) {
-                if (type != SOCK_STREAM)
-                        deny_if1(r, SCMP_SYS(socket), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, type_mask, type));
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(sends); i++)
-                deny_if1(r, sends[i].nr, ARG_HAS(sends[i].flags_arg, MSG_FASTOPEN));
-        deny_if1(r, SCMP_SYS(ioctl), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xffffff00, 0x8900));
-        deny(r, SCMP_SYS(bind), REPORTED);
-        deny(r, SCMP_SYS(listen), REPORTED);
-        deny(r, SCMP_SYS(connect), REPORTED);
-}
-
-/*
  * init has the same user, so without these rules a process inside could limit it (RLIMIT_CPU 1 ends
  * it, and the sandbox), give it the lowest priority or move it to another processor. In a pid
  * namespace init is number 1 and its process group has no number; in the landlock tier every other
@@ -403,38 +361,10 @@ static void add_other_processes(struct rules *r, unsigned int flags)
         deny_if1(r, SCMP_SYS(prctl), ARG_IS(0, PR_SCHED_CORE));
 }
 
-/* Rules of the landlock tier. */
-static void add_landlock(struct rules *r, unsigned int flags)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_without_namespaces); i++)
-                deny(r, denied_without_namespaces[i], REPORTED);
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
-                deny(r, denied_attributes[i], EOPNOTSUPP);
-        for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                deny(r, brokered[i], REPORTED);
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
-                deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
-        if (flags & CG_FILTER_TCP)
-                add_tcp(r);
-}
-
-/* Opening for reading is not notified. */
-static void add_mediated(struct rules *r)
+static void add_rules(struct rules *r, unsigned int flags)
 {
         static const unsigned int writes[] = { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
-                deny(r, mediated[i], REPORTED);
-        for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                deny(r, brokered[i], REPORTED);
-        for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
-                deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
-                deny_if1(r, SCMP_SYS(openat), ARG_HAS(2, writes[i]));
-        }
-}
-
-static void add_rules(struct rules *r, unsigned int flags)
-{
         for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
                 deny(r, denied[i], REPORTED);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_silently); i++)
@@ -453,13 +383,34 @@ static void add_rules(struct rules *r, unsigned int flags)
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
         add_setid(r);
-        if (flags & CG_FILTER_NAMES)
-                add_mediated(r);
+        if (flags & CG_FILTER_NAMES) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
+                        deny(r, mediated[i], REPORTED);
+                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
+                        deny(r, brokered[i], REPORTED);
+                /* Opening for reading is not notified. */
+                for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
+                        deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
+                        deny_if1(r, SCMP_SYS(openat), ARG_HAS(2, writes[i]));
+                }
+        }
         add_sockets(r, flags);
-        if (!(flags & CG_FILTER_UNIX_SOCKETS))
-                add_socketpairs(r);
-        if (!(flags & CG_FILTER_NESTED_USERS))
-                add_namespaces(r);
+        if (!(flags & CG_FILTER_NESTED_USERS)) {
+                /*
+                 * In its own user namespace a process has all capabilities, and access to most of
+                 * the kernel's vulnerabilities.
+                 */
+                for (size_t i = 0; i < CG_ARRAY_LEN(namespace_flags); i++) {
+                        deny_if1(r, SCMP_SYS(clone), ARG_HAS(CLONE_FLAGS_ARG, namespace_flags[i]));
+                        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, namespace_flags[i]));
+                }
+                deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_NEWTIME));
+                deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, UNSHARE_EMPTY_MNTNS));
+                /*
+                 * Its flags are in memory, which a filter cannot read. On ENOSYS libc uses clone().
+                 */
+                deny(r, SCMP_SYS(clone3), ENOSYS);
+        }
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_ioctls[i]));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_copies); i++)
@@ -472,8 +423,35 @@ static void add_rules(struct rules *r, unsigned int flags)
         /* Only the query is allowed: some personalities disable memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
         add_other_processes(r, flags);
-        if (flags & CG_FILTER_LANDLOCK)
-                add_landlock(r, flags);
+        if (flags & CG_FILTER_LANDLOCK) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(denied_without_namespaces); i++)
+                        deny(r, denied_without_namespaces[i], REPORTED);
+                for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
+                        deny(r, denied_attributes[i], EOPNOTSUPP);
+                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
+                        deny(r, brokered[i], REPORTED);
+                for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
+                        deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
+        }
+        if (!(flags & CG_FILTER_TCP))
+                return;
+        /*
+         * TCP sockets that only the broker connects. They are in the host's network, so they must
+         * not listen, be bound, name interfaces, or connect by sending to an address (TCP Fast
+         * Open).
+         */
+        for (unsigned int type = 0; type <= SOCKET_TYPE_MASK; type++) {
+                if (type != SOCK_STREAM)
+                        deny_if1(r, SCMP_SYS(socket),
+                                 SCMP_CMP(1, SCMP_CMP_MASKED_EQ, SOCKET_TYPE_MASK, type));
+        }
+        deny_if1(r, SCMP_SYS(sendto), ARG_HAS(3, MSG_FASTOPEN));
+        deny_if1(r, SCMP_SYS(sendmsg), ARG_HAS(2, MSG_FASTOPEN));
+        deny_if1(r, SCMP_SYS(sendmmsg), ARG_HAS(3, MSG_FASTOPEN));
+        deny_if1(r, SCMP_SYS(ioctl), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xffffff00, 0x8900));
+        deny(r, SCMP_SYS(bind), REPORTED);
+        deny(r, SCMP_SYS(listen), REPORTED);
+        deny(r, SCMP_SYS(connect), REPORTED);
 }
 
 /* Before 2.6 libseccomp writes programs to descriptors only: uses a file in memory. */

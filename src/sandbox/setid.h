@@ -26,11 +26,11 @@
 /* O_TMPFILE without O_DIRECTORY: a file is made when it is there, whatever else is. */
 #define CG_O_TMPFILE ((unsigned int)O_TMPFILE & ~(unsigned int)O_DIRECTORY)
 
-/* Where a call has its mode; mkdir() takes none of these bits. */
+/* Arguments of a call; mkdir() takes none of these bits. */
 struct cg_setid_call {
         int nr;
         int mode;  /* argument */
-        int flags; /* argument that must say that a file is made, or -1 */
+        int flags; /* argument with the flags that make a file, or -1 */
 };
 
 static const struct cg_setid_call cg_setid_calls[] = {

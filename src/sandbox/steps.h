@@ -94,7 +94,7 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
 int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins,
                            struct cg_err *err);
 
-/* What a filter allows. */
+/* Flags of a filter. */
 enum {
         /* AF_UNIX and AF_VSOCK, to any listening socket of the host */
         CG_FILTER_UNIX_SOCKETS = 1,

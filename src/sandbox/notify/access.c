@@ -235,26 +235,26 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 [CG_ACCESS_DENY_READ] = { "filesystem.denyRead", "filesystem.denyRead hides it",
                                           "add it to filesystem.allowRead" },
                 [CG_ACCESS_CREDENTIALS] = { "credentials (built in)",
-                                            "places where credentials lie are hidden",
+                                            "usual places of credentials are hidden",
                                             "set cellgate.hideCredentials to false" },
                 [CG_ACCESS_PRIVATE] = { "private files (built in)",
-                                        "the host keeps it to itself: .env, cellgate's own files, and what the session was told to hide",
+                                        ".env files, cellgate's own files and paths that the session hides cannot be read",
                                         NULL },
                 [CG_ACCESS_OWN] = { "own /dev, /proc and /sys (built in)",
                                     "the sandbox has its own /dev, /proc and /sys", NULL },
                 [CG_ACCESS_MASKED] = { "credentials.files",
-                                       "another file stands for it, since it holds a credential", NULL },
+                                       "it holds a credential, so other content is shown", NULL },
                 [CG_ACCESS_NAME] = { "names (built in)",
                                      "programs outside of the sandbox obey files of that name", NULL },
                 [CG_ACCESS_IN_PLACE] = { "kept in place (built in)",
-                                         "what is denied below it would move along", NULL },
+                                         "denied paths below it would be moved with it", NULL },
                 [CG_ACCESS_PRIVILEGES] = { "no powers of root (built in)",
                                            "user 0 has no powers over other users' files in a sandbox",
                                            NULL },
                 [CG_ACCESS_NO_NETWORK] = { "no network", "this sandbox has no network",
                                            "remove cellgate.networkOff" },
                 [CG_ACCESS_NO_DIRECT] = { "no direct network (built in)",
-                                          "only the proxy leads out that HTTPS_PROXY and ALL_PROXY name",
+                                          "only the proxy that HTTPS_PROXY and ALL_PROXY name has a network",
                                           "let the program use it" },
                 [CG_ACCESS_UNIX_SOCKETS] = { "system call filter (built in)",
                                              "Unix sockets lead to programs outside of the sandbox", NULL },
@@ -282,7 +282,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 ret->how = NULL;
         } else if (rule == CG_ACCESS_DENY_WRITE && setting && strncmp(setting, "mandatory", 9) == 0) {
                 snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
-                snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
+                snprintf(ret->why, sizeof(ret->why), "programs outside run its contents");
                 ret->how = n >= sizeof(config) - 1 && strcmp(path + n - (sizeof(config) - 1), config) == 0
                                    ? "set filesystem.allowGitConfig"
                                    : NULL;

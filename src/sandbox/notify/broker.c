@@ -314,29 +314,6 @@ static int find_port(const struct cg_broker *b, const union address *a, size_t l
         return loopback ? -ECONNREFUSED : -ENETUNREACH;
 }
 
-/* Accepts the connection that comes from @port; others are dropped. -1: it has not come. */
-static int accept_from(int listener, uint16_t port)
-{
-        int64_t deadline = cg_now_ms() + LOOPBACK_MS;
-
-        for (int i = 0; i < FOREIGN_MAX; i++) {
-                int64_t left = deadline - cg_now_ms();
-                struct pollfd p = { .fd = listener, .events = POLLIN };
-                struct sockaddr_in peer = { 0 };
-                socklen_t len = sizeof(peer);
-                int fd;
-
-                if (left <= 0 || poll(&p, 1, (int)left) <= 0)
-                        return -1;
-                fd = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-                if (fd >= 0 && peer.sin_port == port && peer.sin_addr.s_addr == htonl(INADDR_LOOPBACK))
-                        return fd;
-                if (fd >= 0)
-                        close(fd);
-        }
-        return -1;
-}
-
 /*
  * Both ends of one TCP connection, which no other program has. Not a socketpair: programs set TCP
  * options on their socket and ask for its address.
@@ -348,7 +325,7 @@ static int tcp_pair(int *client, int *server)
         cg_auto_fd int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         socklen_t len = sizeof(at), own_len = sizeof(own);
-        int other;
+        int64_t deadline;
 
         if (listener < 0 || fd < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 ||
             listen(listener, 8) < 0 || getsockname(listener, (struct sockaddr *)&at, &len) < 0)
@@ -357,12 +334,26 @@ static int tcp_pair(int *client, int *server)
                 return -1;
         if (getsockname(fd, (struct sockaddr *)&own, &own_len) < 0)
                 return -1;
-        other = accept_from(listener, own.sin_port);
-        if (other < 0)
-                return -1;
-        *client = cg_steal_fd(&fd);
-        *server = other;
-        return 0;
+        /* Connections of other programs are dropped. */
+        deadline = cg_now_ms() + LOOPBACK_MS;
+        for (int i = 0; i < FOREIGN_MAX; i++) {
+                int64_t left = deadline - cg_now_ms();
+                struct pollfd p = { .fd = listener, .events = POLLIN };
+                struct sockaddr_in peer = { 0 };
+                cg_auto_fd int other = -1;
+
+                len = sizeof(peer);
+                if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+                        return -1;
+                other = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                if (other >= 0 && peer.sin_port == own.sin_port &&
+                    peer.sin_addr.s_addr == htonl(INADDR_LOOPBACK)) {
+                        *client = cg_steal_fd(&fd);
+                        *server = cg_steal_fd(&other);
+                        return 0;
+                }
+        }
+        return -1;
 }
 
 /* Flags of the caller's descriptor; fdinfo includes O_CLOEXEC. */

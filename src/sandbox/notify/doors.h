@@ -77,7 +77,7 @@ struct cg_doors {
 
 /* Borrows all arguments. Sets @notify's doors. */
 void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open);
-/* Fills in what to poll for. Return: the number of entries. */
+/* Fills in the entries for poll(2). Return: their number. */
 size_t cg_doors_poll(const struct cg_doors *d, struct pollfd fds[CG_DOORS_FDS]);
 int cg_doors_timeout(const struct cg_doors *d);
 void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS]);

@@ -142,58 +142,18 @@ static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 
 /* ---- unix sockets */
 
-/* Connects to a socket with a path; *c is zeroed but for the call and its socket. */
-static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char *given)
-{
-        /* As the caller's own connect() would open it, in the view that both have. */
-        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
-        struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX };
-        char path[CG_DOOR_PATH_MAX], link[64];
-        struct stat st;
-        ssize_t len = 0;
-        int target;
-
-        if (given[0] != '/') {
-                snprintf(link, sizeof(link), "/proc/%u/cwd", c->call.pid);
-                len = d->notify->foreign_proc ? -1 : readlink(link, path, sizeof(path) - 1);
-                if (len <= 0 || path[0] != '/') {
-                        finish(d, c, EPERM);
-                        return;
-                }
-        }
-        if ((size_t)len + strlen(given) + 2 > sizeof(path)) {
-                finish(d, c, ENAMETOOLONG);
-                return;
-        }
-        snprintf(path + len, sizeof(path) - (size_t)len, "%s%s", len ? "/" : "", given);
-        memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1));
-        target = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-        /* Sockets that were made inside may be used. */
-        if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
-            cg_unix_listens_here(st.st_dev, st.st_ino)) {
-                connect_to(d, c, target);
-                return;
-        }
-        c->missing = target < 0 ? errno : 0;
-        cg_closep_(&target);
-        /* Asks cellgate-egress, which has the list. */
-        m.id = ++d->next_id;
-        snprintf(m.path, sizeof(m.path), "%s", path);
-        c->id = m.id;
-        c->state = CG_CALL_ASKED;
-        c->deadline_ms = cg_now_ms() + ASK_MS;
-        if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
-                refuse(d, c);
-}
-
 static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr_storage *a,
                          socklen_t len)
 {
         const struct sockaddr_un *un = (const struct sockaddr_un *)a;
         size_t n = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path)
                                                                 : 0;
-        char path[sizeof(*a) + 1];
-        int type = option(c->sock, SO_TYPE);
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+        struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX };
+        char given[sizeof(*a) + 1], link[64];
+        int target, type = option(c->sock, SO_TYPE);
+        struct stat st;
+        ssize_t cwd = 0;
 
         /*
          * A datagram socket that was received from elsewhere could be connected again, or be used
@@ -212,9 +172,38 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
                 connect_now(d, c, (const struct sockaddr *)a, len);
                 return;
         }
-        memcpy(path, un->sun_path, n);
-        path[n] = '\0';
-        connect_path(d, c, path);
+        memcpy(given, un->sun_path, n);
+        given[n] = '\0';
+        if (given[0] != '/') {
+                snprintf(link, sizeof(link), "/proc/%u/cwd", c->call.pid);
+                cwd = d->notify->foreign_proc ? -1 : readlink(link, m.path, sizeof(m.path) - 1);
+                if (cwd <= 0 || m.path[0] != '/') {
+                        finish(d, c, EPERM);
+                        return;
+                }
+        }
+        if ((size_t)cwd + strlen(given) + 2 > sizeof(m.path)) {
+                finish(d, c, ENAMETOOLONG);
+                return;
+        }
+        snprintf(m.path + cwd, sizeof(m.path) - (size_t)cwd, "%s%s", cwd ? "/" : "", given);
+        memcpy(c->path, m.path, strnlen(m.path, sizeof(c->path) - 1)); /* zeroed before */
+        /* As the caller's own connect() would open it, in the view that both have. */
+        target = (int)syscall(SYS_openat2, AT_FDCWD, m.path, &how, sizeof(how));
+        /* Sockets that were made inside may be used. */
+        if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
+            cg_unix_listens_here(st.st_dev, st.st_ino)) {
+                connect_to(d, c, target);
+                return;
+        }
+        c->missing = target < 0 ? errno : 0;
+        cg_closep_(&target);
+        /* Asks cellgate-egress, which has the list. */
+        m.id = c->id = ++d->next_id;
+        c->state = CG_CALL_ASKED;
+        c->deadline_ms = cg_now_ms() + ASK_MS;
+        if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
+                refuse(d, c);
 }
 
 void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)

@@ -79,7 +79,7 @@ void cg_med_take_umask(struct cg_med_call *c);
 void cg_med_path_of(int fd, char buf[PATH_MAX]);
 /* openat2() with O_PATH: the descriptor, or -1 and errno. */
 int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t resolve);
-/* @fd lies in a mount of init's own namespace. */
+/* @fd is in a mount of init's own namespace. */
 bool cg_med_is_in_view(struct cg_mediator *m, int fd);
 /* The folder that a relative path starts at, in init's view; negative: there is none. */
 int cg_med_base_of(const struct cg_med_call *c, int dirfd);
@@ -116,7 +116,7 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
                                const char **setting);
 /* Records @w and @setting for the report. Return: CG_MED_DENIED. */
 int cg_med_deny(struct cg_med_call *c, const struct cg_med_where *w, const char *setting);
-/* What @w is to git, by its path and by where there are HEAD files. */
+/* The meaning of @w to git, by its path and by the HEAD files that exist. */
 enum cg_git_part cg_med_git_part(const struct cg_med_where *w);
 /* Remembers that @name in @dir ("": @dir itself) was made by init for a process inside. */
 void cg_med_remember(struct cg_made_list *list, int dir, const char *name);
@@ -147,7 +147,7 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w);
 int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was);
 /* The act of giving a name to an existing file with @st. */
 enum cg_med_act cg_med_act_of(const struct stat *st);
-/* Of a system call: 0 or -errno. */
+/* The result of a system call as 0 or -errno. */
 static inline int cg_med_result(int r)
 {
         return r < 0 ? -errno : 0;

@@ -1,4 +1,4 @@
-/* What init refuses: see mediate_int.h. */
+/* Decides which calls init refuses: see mediate_int.h. */
 #include "sandbox/notify/mediate_int.h"
 
 #include <fcntl.h>
@@ -131,7 +131,7 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
 
         switch (cg_med_git_part(w)) {
         case CG_GIT_SELF:
-                /* Of what exists, only an empty folder can be removed. */
+                /* Only an empty folder can be removed. */
                 return act == CG_MED_FOLDER || (act == CG_MED_REMOVE && is_folder(w)) ? NULL : ".git";
         case CG_GIT_CONFIG:
                 /*

@@ -54,7 +54,7 @@ struct cg_notify {
 
 /* Borrows the descriptors, which must stay open while @n is used. @sock -1: there is no filter. */
 void cg_notify_init(struct cg_notify *n, int sock, int out, bool foreign_proc);
-/* What to poll for. */
+/* The entry for poll(2). */
 struct pollfd cg_notify_poll(const struct cg_notify *n);
 /* After poll(2): handles one event. */
 void cg_notify_work(struct cg_notify *n, const struct pollfd *fd);

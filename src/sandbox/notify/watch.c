@@ -22,7 +22,7 @@
 #include "sandbox/plan.h"
 #include "sandbox/setid.h"
 
-/* What a call does with its path; OPEN depends on its flags. */
+/* Effects of a call on its path; that of OPEN depends on its flags. */
 enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
 
 /* Indexes of arguments; -1: none. */
@@ -177,46 +177,38 @@ bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
 
 #define DNS 53
 
-/*
- * True if a connection to @a needs a network. @text: "192.0.2.1:443"; "" for port 53, since the
- * name that is looked up is unknown. Name servers may have a loopback address.
- */
-static bool needs_network(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
-{
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
-        char host[INET6_ADDRSTRLEN] = "";
-        bool local, dns;
-
-        if (a->ss_family == AF_INET && len >= sizeof(*v4)) {
-                local = ntohl(v4->sin_addr.s_addr) >> 24 == 127 || !v4->sin_addr.s_addr;
-                inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-        } else if (a->ss_family == AF_INET6 && len >= sizeof(*v6)) {
-                local = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr) ||
-                        (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
-                inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-        } else {
-                return false;
-        }
-        dns = ntohs(v4->sin_port) == DNS; /* at the same offset in both */
-        if (dns)
-                snprintf(text, size, "%s", "");
-        else
-                snprintf(text, size, a->ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host,
-                         ntohs(v4->sin_port));
-        return dns || !local;
-}
-
 void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
 {
         struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&a;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&a;
         struct cg_denied_path p = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
         size_t len = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a);
-        char text[INET6_ADDRSTRLEN + 16];
+        char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 16] = "";
+        uint16_t port;
+        bool local = true;
 
-        p.path = text;
-        if (cg_caller_read(call, call->data.args[1], &a, len) == 0 &&
-            needs_network(&a, len, text, sizeof(text)))
+        if (cg_caller_read(call, call->data.args[1], &a, len) < 0)
+                a.ss_family = AF_UNSPEC;
+        if (a.ss_family == AF_INET && len >= sizeof(*v4)) {
+                local = ntohl(v4->sin_addr.s_addr) >> 24 == 127 || !v4->sin_addr.s_addr;
+                inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        } else if (a.ss_family == AF_INET6 && len >= sizeof(*v6)) {
+                local = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr) ||
+                        (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
+                inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        }
+        port = ntohs(v4->sin_port); /* at the same offset in both */
+        /*
+         * Name servers may have a loopback address. They are reported without an address, since the
+         * name that is looked up is unknown.
+         */
+        if (host[0] && (port == DNS || !local)) {
+                if (port != DNS)
+                        snprintf(text, sizeof(text), a.ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host,
+                                 port);
+                p.path = text;
                 cg_reply_report(n, call, &p);
+        }
         cg_reply_continue(n, call);
 }
