@@ -1,4 +1,4 @@
-/* The handshake of an MCP client and its server: initialize, and what had to wait for it. */
+/* The handshake of an MCP client and its server: initialize, and the requests that waited for it. */
 #include "mcp/client_int.h"
 
 #include <stdio.h>
@@ -27,18 +27,11 @@ int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err)
         return r < 0 ? r : cg_mcp_send(c, &b, 0, err);
 }
 
-static bool version_known(const char *version)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(versions); i++)
-                if (strcmp(versions[i], version) == 0)
-                        return true;
-        return false;
-}
-
 static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, struct cg_err *err)
 {
         struct cg_slice version = CG_SLICE_NONE, caps = CG_SLICE_NONE, tools = CG_SLICE_NONE;
         cg_auto_free char *text = NULL;
+        size_t v = 0;
         char why[600];
 
         if (m->kind == CG_RPC_ERROR) {
@@ -50,7 +43,9 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
                 return cg_err_prefix(err, "its answer to initialize is broken");
         if (cg_json_strdup(version, &text, NULL) < 0)
                 return cg_fail(err, CG_E_PROTO, "its answer to initialize has no protocolVersion");
-        if (!version_known(text)) {
+        while (v < CG_ARRAY_LEN(versions) && strcmp(versions[v], text) != 0)
+                v++;
+        if (v == CG_ARRAY_LEN(versions)) {
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
 
                 cg_text_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
@@ -63,32 +58,9 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
         return 0;
 }
 
-static struct cg_mcp_req *first_waiting(const struct cg_mcp_client *c)
-{
-        bool lists = cg_mcp_lists(c);
-
-        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (!q->id && !(q->kind == LIST && lists))
-                        return q;
-        return NULL;
-}
-
-/*
- * Sends the requests that waited for the handshake, and the first of the lists. Sending sets the id
- * even when it fails, so the loop terminates.
- */
-static void flush_reqs(struct cg_mcp_client *c)
-{
-        struct cg_mcp_req *q;
-        struct cg_err err;
-
-        while (c->state == READY && (q = first_waiting(c)))
-                if (cg_mcp_send_req(q, &err) < 0)
-                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
-}
-
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
+        struct cg_mcp_req *q;
         struct cg_err err;
 
         c->init_id = 0;
@@ -100,5 +72,18 @@ void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m)
         c->start_failures = 0;
         cg_mcp_send_notification(c, "notifications/initialized", NULL);
         cg_mcp_client_rearm(c);
-        flush_reqs(c);
+        /*
+         * Sends the requests that waited for the handshake, and the first of the lists. Sending
+         * sets the id even when it fails, so the loop terminates.
+         */
+        while (c->state == READY) {
+                bool lists = cg_mcp_lists(c);
+
+                for (q = c->reqs; q && (q->id || (q->kind == LIST && lists)); q = q->next)
+                        ;
+                if (!q)
+                        break;
+                if (cg_mcp_send_req(q, &err) < 0)
+                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+        }
 }

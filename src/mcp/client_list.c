@@ -6,15 +6,6 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
-static uint64_t hash_bytes(struct cg_slice s)
-{
-        uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-
-        for (size_t i = 0; i < s.len; i++)
-                h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
-        return h;
-}
-
 static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)
 {
         struct cg_slice name = CG_SLICE_NONE;
@@ -43,20 +34,6 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
         return 0;
 }
 
-static int add_tool(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)
-{
-        int r;
-
-        if (q->n_tools == CG_MCP_MAX_TOOLS)
-                return cg_fail(err, CG_E_LIMIT, "it lists more than %u tools", CG_MCP_MAX_TOOLS);
-        if (q->tools.len + tool.len + 2 > q->tools.max)
-                return cg_fail(err, CG_E_LIMIT, "its tool list is over %zu bytes", q->tools.max);
-        r = cg_buf_adds(&q->tools, q->n_tools++ ? "," : "[", err);
-        if (r == 0)
-                r = cg_buf_add(&q->tools, tool.p, tool.len, err);
-        return r < 0 ? r : remember_name(q, tool, err);
-}
-
 static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
 {
         struct cg_slice tool;
@@ -65,8 +42,17 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
 
         while (r == 0) {
                 r = cg_json_walk_next(&w, NULL, &tool, err);
+                if (r != 0)
+                        break;
+                if (q->n_tools == CG_MCP_MAX_TOOLS)
+                        return cg_fail(err, CG_E_LIMIT, "it lists more than %u tools", CG_MCP_MAX_TOOLS);
+                if (q->tools.len + tool.len + 2 > q->tools.max)
+                        return cg_fail(err, CG_E_LIMIT, "its tool list is over %zu bytes", q->tools.max);
+                r = cg_buf_adds(&q->tools, q->n_tools++ ? "," : "[", err);
                 if (r == 0)
-                        r = add_tool(q, tool, err);
+                        r = cg_buf_add(&q->tools, tool.p, tool.len, err);
+                if (r == 0)
+                        r = remember_name(q, tool, err);
         }
         return r < 0 ? r : 0;
 }
@@ -74,8 +60,10 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
 /* Checks whether the next page may be requested: cursors that repeat would never end. */
 static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
-        uint64_t h = hash_bytes(cursor), *p;
+        uint64_t h = 0xcbf29ce484222325u, *p; /* FNV-1a */
 
+        for (size_t i = 0; i < cursor.len; i++)
+                h = (h ^ (unsigned char)cursor.p[i]) * 0x100000001b3u;
         if (cursor.p[0] != '"')
                 return cg_fail(err, CG_E_PROTO, "nextCursor is not a string");
         if (cursor.len > CG_MCP_MAX_CURSOR)
@@ -94,18 +82,6 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_
         q->cursors = p;
         q->cursors[q->n_pages++] = h;
         return 0;
-}
-
-/*
- * Answers all list requests that waited for this list, unless the tools have changed since it was
- * requested. A kernel can call any number of unknown names: they cost one list.
- */
-static void share(struct cg_mcp_client *c, const struct cg_buf *tools, uint64_t last)
-{
-        struct cg_mcp_req *q;
-
-        while (!c->stale && !c->ending && (q = cg_mcp_waiting_list(c)) && q->seq <= last)
-                cg_mcp_req_finish(q, CG_MCP_OK, tools->data, tools->len);
 }
 
 static void list_done(struct cg_mcp_req *q)
@@ -127,7 +103,12 @@ static void list_done(struct cg_mcp_req *q)
         cg_buf_init(&q->tools, 0);
         c->sharing = true;
         cg_mcp_req_finish(q, CG_MCP_OK, tools.data, tools.len);
-        share(c, &tools, last);
+        /*
+         * Answers all list requests that waited for this list, unless the tools have changed since
+         * it was requested. A kernel can call any number of unknown names: they cost one list.
+         */
+        while (!c->stale && !c->ending && (q = cg_mcp_waiting_list(c)) && q->seq <= last)
+                cg_mcp_req_finish(q, CG_MCP_OK, tools.data, tools.len);
         c->sharing = false;
         cg_mcp_next_list(c);
 }

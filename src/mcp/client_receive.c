@@ -1,4 +1,4 @@
-/* What an MCP server says to its client: which request it answers, or what else it is. */
+/* Messages of an MCP server to its client: answers, requests, notifications. */
 #include "mcp/client_int.h"
 
 #include <stdio.h>
@@ -8,17 +8,6 @@
 #include "mcp/ceilings.h"
 
 /* ---- answers */
-
-static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
-{
-        struct cg_slice s = m->kind == CG_RPC_ERROR ? m->error : m->result;
-
-        if (s.p[0] != '{')
-                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
-                                q->c->def->name, q->tool);
-        else
-                cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, s.p, s.len);
-}
 
 /* The request in flight when there is exactly one, else NULL. */
 static struct cg_mcp_req *only_req(const struct cg_mcp_client *c)
@@ -35,36 +24,6 @@ static struct cg_mcp_req *only_req(const struct cg_mcp_client *c)
         return found;
 }
 
-/* An error without an id: the server could not read a request. */
-static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
-{
-        struct cg_mcp_req *q = only_req(c);
-        char why[600];
-
-        cg_mcp_error_text(m->error, why, sizeof(why));
-        cg_stdio_log_line(c->child, CG_LOG_WARN, "error without an id", m->error);
-        if (q)
-                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s", c->def->name,
-                                why);
-}
-
-/*
- * An answer with an id that no request ever had would leave the request in flight waiting for ever.
- * A number that was used is the late answer to a cancelled request, or a second answer.
- */
-static void on_unknown_id(struct cg_mcp_client *c, const struct cg_rpc *m)
-{
-        struct cg_mcp_req *q = m->id_is_number && m->id_number <= c->last_id ? NULL : only_req(c);
-
-        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id",
-                          m->id);
-        if (q)
-                cg_mcp_req_fail(
-                        q,
-                        "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)",
-                        c->def->name);
-}
-
 static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
 {
         struct cg_mcp_req *q = id ? c->reqs : NULL;
@@ -76,10 +35,18 @@ static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
 
 static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
+        struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
         struct cg_mcp_req *q;
 
-        if (!m->id.p) {
-                on_error_without_id(c, m);
+        if (!m->id.p) { /* an error: the server could not read a request */
+                char why[600];
+
+                q = only_req(c);
+                cg_mcp_error_text(m->error, why, sizeof(why));
+                cg_stdio_log_line(c->child, CG_LOG_WARN, "error without an id", m->error);
+                if (q)
+                        cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s",
+                                        c->def->name, why);
                 return;
         }
         if (m->id_is_number && m->id_number && m->id_number == c->init_id) {
@@ -87,12 +54,29 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
-        if (!q)
-                on_unknown_id(c, m);
-        else if (q->kind == LIST)
+        if (!q) {
+                /*
+                 * A number that was used is the late answer to a cancelled request, or a second
+                 * answer. With any other id the request in flight would wait for ever.
+                 */
+                if (!m->id_is_number || m->id_number > c->last_id)
+                        q = only_req(c);
+                cg_stdio_log_line(c->child, CG_LOG_WARN,
+                                  "answer to nothing that was asked is ignored; its id", m->id);
+                if (q)
+                        cg_mcp_req_fail(
+                                q,
+                                "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)",
+                                c->def->name);
+        } else if (q->kind == LIST) {
                 cg_mcp_on_list_answer(q, m);
-        else
-                on_call_answer(q, m);
+        } else if (payload.p[0] != '{') {
+                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
+                                c->def->name, q->tool);
+        } else {
+                cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, payload.p,
+                                  payload.len);
+        }
 }
 
 /* ---- the rest */
@@ -173,14 +157,23 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text)
         }
 }
 
-/* A batch: revision 2025-03-26 has them, no other. */
-static void on_batch(struct cg_mcp_client *c, struct cg_slice text)
+void cg_mcp_on_line(void *data, struct cg_slice line)
 {
+        struct cg_mcp_client *c = data;
         const struct cg_stdio *child = c->child;
         struct cg_slice one;
         struct cg_json_walk w;
-        int r = cg_json_walk_init(&w, text, '[', NULL);
+        int r;
 
+        line = cg_json_trim(line);
+        if (!line.len)
+                return;
+        if (line.p[0] != '[') {
+                on_message(c, line);
+                return;
+        }
+        /* A batch: revision 2025-03-26 has them, no other. */
+        r = cg_json_walk_init(&w, line, '[', NULL);
         while (r == 0) {
                 r = cg_json_walk_next(&w, NULL, &one, NULL);
                 if (r == 0)
@@ -190,20 +183,7 @@ static void on_batch(struct cg_mcp_client *c, struct cg_slice text)
         }
         if (r < 0)
                 cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  "line on standard output that is not JSON-RPC is skipped", text);
-}
-
-void cg_mcp_on_line(void *data, struct cg_slice line)
-{
-        struct cg_mcp_client *c = data;
-
-        line = cg_json_trim(line);
-        if (!line.len)
-                return;
-        if (line.p[0] == '[')
-                on_batch(c, line);
-        else
-                on_message(c, line);
+                                  "line on standard output that is not JSON-RPC is skipped", line);
 }
 
 /* The request that the line answered is unknown: all requests in flight fail. */

@@ -216,22 +216,20 @@ static void expire(struct cg_mcp_req *q)
                                 c->def->name, q->tool, (long long)q->timeout_ms);
 }
 
-static struct cg_mcp_req *first_expired(const struct cg_mcp_client *c, int64_t now)
-{
-        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->deadline_ms && q->deadline_ms <= now)
-                        return q;
-        return NULL;
-}
-
 static void on_timer(uv_timer_t *t)
 {
         struct cg_mcp_client *c = t->data;
         int64_t now = cg_now_ms();
         struct cg_mcp_req *q;
 
-        while ((q = first_expired(c, now)) && !c->ending)
+        for (q = c->reqs; q && !c->ending;) {
+                if (!q->deadline_ms || q->deadline_ms > now) {
+                        q = q->next;
+                        continue;
+                }
                 expire(q);
+                q = c->reqs; /* the callback may have changed the list */
+        }
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {
                 char why[3072];
 

@@ -82,20 +82,7 @@ static const char *plain_string(const json_t *j)
         return json_string_value(j);
 }
 
-static int check_transport(const struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
-{
-        const char *type = plain_string(json_object_get(j, "type"));
-
-        if (json_object_get(j, "url") || json_object_get(j, "serverUrl") || json_object_get(j, "httpUrl") ||
-            (type && strcmp(type, "stdio") != 0))
-                return cg_fail(
-                        err, CG_E_UNSUPPORTED,
-                        "MCP server \"%s\": HTTP servers are not supported yet by this build; give \"command\" and \"args\"",
-                        d->name);
-        return 0;
-}
-
-/* What is put before the command, at most this many words. */
+/* Most words before the command. */
 #define PREFIX_MAX 5
 
 static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefix[PREFIX_MAX], size_t *n,
@@ -108,7 +95,7 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefi
         *n = 0;
         if (!sandbox || json_is_null(sandbox))
                 return 0;
-        /* A program that was to be sandboxed does not run without, whatever stands there. */
+        /* Any other value is an error: the program must not run without its sandbox. */
         if (!json_is_object(sandbox) && (!file || file[0] != '/'))
                 return bad_member(d->name, "\"sandbox\"",
                                   "the absolute path of a settings file, or its content as an object", err);
@@ -248,39 +235,19 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
         return r;
 }
 
-static int read_cwd(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
-{
-        const json_t *cwd = json_object_get(j, "cwd");
-
-        if (!cwd || json_is_null(cwd))
-                return 0;
-        if (!plain_string(cwd) || !*plain_string(cwd))
-                return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
-        d->cwd = strdup(plain_string(cwd));
-        return d->cwd ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
-}
-
-static int read_start_timeout(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
-{
-        const json_t *v = json_object_get(j, "startTimeout");
-
-        if (!v || json_is_null(v))
-                return 0;
-        if (!json_is_number(v) || json_number_value(v) <= 0 || json_number_value(v) > CG_MCP_MAX_START_S)
-                return bad_member(d->name, "\"startTimeout\"",
-                                  "a number of seconds, more than 0 and at most 3600", err);
-        d->start_timeout_ms = (int64_t)(json_number_value(v) * 1000 + 0.5) ?: 1;
-        return 0;
-}
-
 static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
 {
-        const char *command;
-        int r = check_transport(d, j, err);
+        const char *type = plain_string(json_object_get(j, "type"));
+        const char *command = plain_string(json_object_get(j, "command"));
+        const json_t *timeout = json_object_get(j, "startTimeout"), *cwd = json_object_get(j, "cwd");
+        int r;
 
-        if (r < 0)
-                return r;
-        command = plain_string(json_object_get(j, "command"));
+        if (json_object_get(j, "url") || json_object_get(j, "serverUrl") || json_object_get(j, "httpUrl") ||
+            (type && strcmp(type, "stdio") != 0))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "MCP server \"%s\": HTTP servers are not supported yet by this build; give \"command\" and \"args\"",
+                        d->name);
         if (!command || !*command)
                 return bad_member(d->name, "\"command\"", "the program to start, a string that is not empty",
                                   err);
@@ -290,9 +257,24 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         r = read_args(d, j, err);
         if (r == 0)
                 r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);
-        if (r == 0)
-                r = read_start_timeout(d, j, err);
-        return r < 0 ? r : read_cwd(d, j, err);
+        if (r < 0)
+                return r;
+        if (timeout && !json_is_null(timeout)) {
+                double s = json_number_value(timeout);
+
+                if (!json_is_number(timeout) || s <= 0 || s > CG_MCP_MAX_START_S)
+                        return bad_member(d->name, "\"startTimeout\"",
+                                          "a number of seconds, more than 0 and at most 3600", err);
+                d->start_timeout_ms = (int64_t)(s * 1000 + 0.5) ?: 1;
+        }
+        if (cwd && !json_is_null(cwd)) {
+                if (!plain_string(cwd) || !*plain_string(cwd))
+                        return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
+                d->cwd = strdup(plain_string(cwd));
+                if (!d->cwd)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+        }
+        return 0;
 }
 
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,

@@ -28,17 +28,9 @@ static struct cg_slice *top_slot(struct top *t, struct cg_slice key)
         return NULL;
 }
 
-static bool seen_before(const struct cg_slice *keys, size_t n, struct cg_slice key)
-{
-        for (size_t i = 0; i < n; i++)
-                if (cg_slice_eq(keys[i], key))
-                        return true;
-        return false;
-}
-
 /*
- * Whoever reads a member with another library than we do must read the same one: so no name twice,
- * and no second spelling of a name ("\u0069d").
+ * No name twice, and no second spelling of a name ("\u0069d"): another JSON library must read the
+ * same members.
  */
 static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice key, struct cg_err *err)
 {
@@ -46,9 +38,10 @@ static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice 
                 return cg_fail(err, CG_E_PROTO, "message of more than %u members", CG_MCP_MAX_MEMBERS);
         if (memchr(key.p, '\\', key.len))
                 return cg_fail(err, CG_E_PROTO, "escape in the name of a top-level member");
-        if (seen_before(keys, n, key))
-                return cg_fail(err, CG_E_PROTO, "top-level member \"%.*s\" stands there twice",
-                               (int)(key.len < 100 ? key.len : 100), key.p);
+        for (size_t i = 0; i < n; i++)
+                if (cg_slice_eq(keys[i], key))
+                        return cg_fail(err, CG_E_PROTO, "top-level member \"%.*s\" stands there twice",
+                                       (int)(key.len < 100 ? key.len : 100), key.p);
         return 0;
 }
 
@@ -109,21 +102,12 @@ static int parse_id(struct cg_slice s, struct cg_rpc *m, struct cg_err *err)
         return 0;
 }
 
-static int parse_method(struct cg_slice s, struct cg_rpc *m, struct cg_err *err)
-{
-        cg_auto_free char *text = NULL;
-
-        if (cg_json_strdup(s, &text, NULL) < 0 || strlen(text) >= sizeof(m->method))
-                return cg_fail(err, CG_E_PROTO, "method is not a short string");
-        memcpy(m->method, text, strlen(text) + 1);
-        return 0;
-}
-
 static int classify(const struct top *t, struct cg_rpc *m, struct cg_err *err)
 {
         /* "error": null beside a result, and the reverse, is what several old libraries write. */
         bool has_result = t->result.p && (span_null(t->error) || !span_null(t->result));
         bool has_error = !span_null(t->error);
+        cg_auto_free char *method = NULL;
 
         if (t->method.p) {
                 if (t->result.p || t->error.p)
@@ -132,7 +116,10 @@ static int classify(const struct top *t, struct cg_rpc *m, struct cg_err *err)
                         return cg_fail(err, CG_E_PROTO, "request with the id null");
                 m->kind = t->id.p ? CG_RPC_REQUEST : CG_RPC_NOTIFICATION;
                 m->params = t->params;
-                return parse_method(t->method, m, err);
+                if (cg_json_strdup(t->method, &method, NULL) < 0 || strlen(method) >= sizeof(m->method))
+                        return cg_fail(err, CG_E_PROTO, "method is not a short string");
+                memcpy(m->method, method, strlen(method) + 1);
+                return 0;
         }
         if (has_result == has_error)
                 return cg_fail(err, CG_E_PROTO,
@@ -256,25 +243,6 @@ void cg_lines_added(struct cg_lines *l, size_t n)
         cg_buf_end(&l->buf);
 }
 
-/* No end of line yet: what is too long already is let go. */
-static int lines_wait(struct cg_lines *l)
-{
-        l->scanned = l->buf.len;
-        if (l->skipped || l->buf.len - l->at > l->max) {
-                l->skipped += l->buf.len - l->at;
-                l->buf.len = l->at = l->scanned = 0;
-                cg_buf_end(&l->buf);
-        }
-        return CG_TIMEOUT;
-}
-
-static int line_too_long(struct cg_lines *l, size_t len, struct cg_err *err)
-{
-        len += l->skipped;
-        l->skipped = 0;
-        return cg_fail(err, CG_E_LIMIT, "line of %zu bytes, at most %zu", len, l->max);
-}
-
 int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err)
 {
         const char *nl = NULL, *line;
@@ -282,13 +250,23 @@ int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err)
 
         if (l->buf.len > l->scanned)
                 nl = memchr(l->buf.data + l->scanned, '\n', l->buf.len - l->scanned);
-        if (!nl)
-                return lines_wait(l);
+        if (!nl) {
+                l->scanned = l->buf.len;
+                if (l->skipped || l->buf.len - l->at > l->max) { /* drops what is too long already */
+                        l->skipped += l->buf.len - l->at;
+                        l->buf.len = l->at = l->scanned = 0;
+                        cg_buf_end(&l->buf);
+                }
+                return CG_TIMEOUT;
+        }
         line = l->buf.data + l->at;
         len = (size_t)(nl - line);
         l->at = l->scanned = (size_t)(nl + 1 - l->buf.data);
-        if (l->skipped || len > l->max)
-                return line_too_long(l, len, err);
+        if (l->skipped || len > l->max) {
+                len += l->skipped;
+                l->skipped = 0;
+                return cg_fail(err, CG_E_LIMIT, "line of %zu bytes, at most %zu", len, l->max);
+        }
         if (len && line[len - 1] == '\r')
                 len--;
         *ret = (struct cg_slice){ .p = line, .len = len };

@@ -34,49 +34,16 @@ static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, 
         cg_mcp_client_end(l->client, "done");
 }
 
-static void run(uv_loop_t *loop, struct listing *l, int64_t timeout_ms)
-{
-        struct cg_mcp_req *q;
-        int r = cg_mcp_client_list(l->client, timeout_ms, on_done, l, &q, l->err);
-
-        if (r < 0) {
-                l->code = r;
-                cg_mcp_client_end(l->client, "done");
-        }
-        uv_run(loop, UV_RUN_DEFAULT); /* until the last handle is closed: the server is gone then */
-}
-
-/* A server that ends early must not end us. */
-static void block_sigpipe(sigset_t *old)
-{
-        sigset_t s;
-
-        sigemptyset(&s);
-        sigaddset(&s, SIGPIPE);
-        pthread_sigmask(SIG_BLOCK, &s, old);
-}
-
-static void unblock_sigpipe(const sigset_t *old)
-{
-        const struct timespec now = { 0 };
-        sigset_t s;
-
-        sigemptyset(&s);
-        sigaddset(&s, SIGPIPE);
-        if (!sigismember(old, SIGPIPE))
-                while (sigtimedwait(&s, NULL, &now) > 0)
-                        ;
-        pthread_sigmask(SIG_SETMASK, old, NULL);
-}
-
 int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
                       const struct cg_log *log, char **ret, size_t *len, struct cg_err *err)
 {
         struct listing l = { .err = err };
         struct cg_mcp_client_options o = { .log = log };
+        const struct timespec now = { 0 };
         struct cg_mcp_def *def = NULL;
+        struct cg_mcp_req *q;
         uv_loop_t loop;
-        sigset_t old;
+        sigset_t old, pipe;
         int r;
 
         r = cg_mcp_def_new(name, definition, environ, &def, err);
@@ -90,9 +57,19 @@ int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeou
         o.loop = &loop;
         r = cg_mcp_client_new(&o, def, &l.client, err);
         if (r == 0) {
-                block_sigpipe(&old);
-                run(&loop, &l, timeout_ms);
-                unblock_sigpipe(&old);
+                /* A server that ends early must not end this process. */
+                sigemptyset(&pipe);
+                sigaddset(&pipe, SIGPIPE);
+                pthread_sigmask(SIG_BLOCK, &pipe, &old);
+                r = cg_mcp_client_list(l.client, timeout_ms, on_done, &l, &q, err);
+                if (r < 0) {
+                        l.code = r;
+                        cg_mcp_client_end(l.client, "done");
+                }
+                uv_run(&loop, UV_RUN_DEFAULT); /* until the server has ended and its handles are closed */
+                while (!sigismember(&old, SIGPIPE) && sigtimedwait(&pipe, NULL, &now) > 0)
+                        ;
+                pthread_sigmask(SIG_SETMASK, &old, NULL);
                 r = l.code;
         }
         uv_loop_close(&loop);

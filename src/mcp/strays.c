@@ -25,27 +25,16 @@ void cg_strays_fini(struct cg_strays *s)
         cg_strays_init(s);
 }
 
-static bool known(const struct cg_strays *s, pid_t pid)
-{
-        for (size_t i = 0; i < s->n; i++)
-                if (s->list[i].pid == pid)
-                        return true;
-        return false;
-}
-
-static pid_t parent_of(pid_t pid)
-{
-        struct cg_proc_stat stat;
-
-        return cg_proc_read_stat(pid, &stat) ? stat.parent : -1;
-}
-
 static void add(struct cg_strays *s, pid_t pid, pid_t parent)
 {
         struct epoll_event e = { .events = EPOLLIN };
+        struct cg_proc_stat stat;
         int fd;
 
-        if (s->n == CG_STRAYS_MAX || known(s, pid))
+        for (size_t i = 0; i < s->n; i++)
+                if (s->list[i].pid == pid)
+                        return;
+        if (s->n == CG_STRAYS_MAX)
                 return;
         if (s->epfd < 0)
                 s->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -57,7 +46,8 @@ static void add(struct cg_strays *s, pid_t pid, pid_t parent)
          * is open.
          */
         e.data.u64 = (uint64_t)pid;
-        if (parent_of(pid) != parent || epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        if (!cg_proc_read_stat(pid, &stat) || stat.parent != parent ||
+            epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {
                 close(fd);
                 return;
         }

@@ -66,16 +66,14 @@ static void on_signal(uv_signal_t *h, int sig)
 
 /* ---- the broker wire */
 
-static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
+static void on_attach(struct ts *ts, const struct cg_msg *m, const json_t *body)
 {
         struct cg_out out = { .type = CG_BROKER_ATTACHED, .session = m->session, .id = m->id };
         struct ts_session *s;
-        cg_auto_buf struct cg_buf b;
         const char *path = NULL;
         struct cg_err err;
         int r = cg_json_str(body, "path", NULL, &path, &err);
 
-        cg_buf_init(&b, 4096);
         if (r == 0 && !path)
                 r = cg_fail(&err, CG_E_PROTO, "ATTACH without a path");
         s = r == 0 ? cg_ts_session_get(ts, m->session, &err) : NULL;
@@ -83,56 +81,22 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
                 cg_ts_kernel_detach(s, "another kernel took its place");
                 r = cg_ts_kernel_attach(s, m->id, path, &err);
         }
-        if (!s || r < 0) {
-                err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */
-                cg_log(&ts->log, CG_LOG_ERROR, "session %llx: %s", (unsigned long long)m->session, err.msg);
-                if (cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", err.code) < 0 ||
-                    cg_json_quote(&b, err.msg, strlen(err.msg), NULL) < 0 || cg_buf_adds(&b, "}}", NULL) < 0)
-                        cg_buf_consume(&b, b.len);
+        if (s && r == 0) {
+                cg_ts_broker_send(ts, &out, NULL, NULL);
+                return;
         }
-        out.body = b.data;
-        out.body_len = b.len;
-        cg_ts_broker_send(ts, &out, NULL, NULL);
-}
-
-static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
-        struct ts_session *s = cg_ts_session_find(ts, m->session);
-        bool keep;
-        int r = cg_json_bool(body, "keep_servers", false, &keep, err);
-
-        if (r < 0)
-                return r;
-        if (s && !keep) {
-                s->detach_id = m->id;
-                cg_ts_session_end(s, true);
-                return 0;
-        }
-        if (s)
-                cg_ts_kernel_detach(s, "the session's kernel has ended");
-        cg_ts_broker_send(ts, &out, NULL, NULL);
-        return 0;
-}
-
-static int on_decision(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
-{
-        struct ts_session *s = cg_ts_session_find(ts, m->session);
-        const char *reason;
-        bool accept;
-        int r = cg_json_bool(body, "accept", false, &accept, err);
-
-        if (r == 0)
-                r = cg_json_str(body, "reason", "", &reason, err);
-        if (r == 0 && s)
-                cg_ts_call_decide(s, m->id, accept, reason);
-        return r;
+        err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */
+        cg_log(&ts->log, CG_LOG_ERROR, "session %llx: %s", (unsigned long long)m->session, err.msg);
+        cg_ts_broker_send_error(ts, &out, &err);
 }
 
 static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_err *err)
 {
+        struct cg_out detached = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
+        struct ts_session *s = cg_ts_session_find(ts, m->session);
         cg_auto_json json_t *body = NULL;
-        struct ts_session *s;
+        const char *reason;
+        bool keep, accept;
         int r;
 
         if (m->type == CG_BROKER_SERVERS) {
@@ -150,9 +114,25 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 on_attach(ts, m, body);
                 return 0;
         case CG_BROKER_DETACH:
-                return on_detach(ts, m, body, err);
+                r = cg_json_bool(body, "keep_servers", false, &keep, err);
+                if (r < 0)
+                        return r;
+                if (s && !keep) {
+                        s->detach_id = m->id;
+                        cg_ts_session_end(s, true);
+                        return 0;
+                }
+                if (s)
+                        cg_ts_kernel_detach(s, "the session's kernel has ended");
+                cg_ts_broker_send(ts, &detached, NULL, NULL);
+                return 0;
         case CG_BROKER_ASK_DECISION:
-                return on_decision(ts, m, body, err);
+                r = cg_json_bool(body, "accept", false, &accept, err);
+                if (r == 0)
+                        r = cg_json_str(body, "reason", "", &reason, err);
+                if (r == 0 && s)
+                        cg_ts_call_decide(s, m->id, accept, reason);
+                return r;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
         }
@@ -182,11 +162,16 @@ static void on_broker_end(struct cg_zlink *z, const struct cg_err *err)
 
 /* ---- the beginning */
 
-/* The data pointer of a handle is set once the handle exists. */
-static int open_handles(struct ts *ts, struct cg_err *err)
+static int run(struct ts *ts, struct cg_err *err)
 {
-        int r = uv_timer_init(&ts->loop, &ts->end_timer);
+        static const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
+        int r = uv_loop_init(&ts->loop);
 
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        ts->loop.data = ts;
+        /* The data pointer of a handle is set once the handle exists. */
+        r = uv_timer_init(&ts->loop, &ts->end_timer);
         ts->end_timer.data = ts;
         if (r == 0)
                 r = uv_timer_init(&ts->loop, &ts->progress);
@@ -209,21 +194,10 @@ static int open_handles(struct ts *ts, struct cg_err *err)
                 ts->lifeline.data = ts;
                 r = uv_poll_start(&ts->lifeline, UV_READABLE, on_lifeline);
         }
-        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
-}
-
-static int run(struct ts *ts, struct cg_err *err)
-{
-        static const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
-        int r = uv_loop_init(&ts->loop);
-
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
-        ts->loop.data = ts;
-        r = open_handles(ts, err);
-        if (r == 0)
-                r = cg_zlink_take(&ts->broker, &ts->loop, FD_BROKER, &cg_wire_broker, CG_ROLE_SUPERVISOR,
-                                  CG_MCP_MAX_BROKER_QUEUE, on_broker_msg, on_broker_end, ts, err);
+        r = cg_zlink_take(&ts->broker, &ts->loop, FD_BROKER, &cg_wire_broker, CG_ROLE_SUPERVISOR,
+                          CG_MCP_MAX_BROKER_QUEUE, on_broker_msg, on_broker_end, ts, err);
         if (r < 0)
                 return r;
         ts->n_links++;

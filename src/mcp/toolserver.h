@@ -39,6 +39,9 @@ struct ts {
  * waits already; CG_E_CLOSED; any other failure ends the process.
  */
 int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *frames, struct cg_err *err);
+/* The same with {@key: @text} and with {"error": {"code", "message"}} as body. */
+void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char *key, const char *text);
+void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const struct cg_err *why);
 /* Begins the orderly end of everything. */
 void cg_ts_end(struct ts *ts, int status);
 /* Called when a session or a connection that the end waits for has been closed. */
@@ -61,7 +64,7 @@ struct ts_session {
         struct ts_kernel *kernel; /* NULL: none is attached */
         unsigned n_clients;       /* with those that are being ended */
         bool ending;              /* forgotten: freed when the last client is gone */
-        bool tell_detached;
+        bool report_detached;
         uint64_t detach_id; /* of the DETACH to answer */
 };
 
@@ -70,8 +73,8 @@ struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number);
 struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const char *server);
 /* Makes the session when there is none. */
 struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err);
-/* Ends its servers and forgets it; DETACHED follows when all are gone, if @tell. */
-void cg_ts_session_end(struct ts_session *s, bool tell);
+/* Ends its servers and forgets it; DETACHED follows when all are gone, if @report. */
+void cg_ts_session_end(struct ts_session *s, bool report);
 /* Reports servers that do not answer yet; its timer runs while there are some. */
 void cg_ts_session_progress(uv_timer_t *t);
 /* Handles SERVERS. */
@@ -79,10 +82,10 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m);
 
 /* ---- kernels and calls */
 
-/* @number: the supervisor's, which goes back with what is said about this kernel. */
+/* @number: the supervisor's number of the kernel, which messages about it repeat. */
 int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
 /*
- * Cancels its calls (@why is told to the host of those that wait for a decision) and closes the
+ * Cancels its calls (the host of those that wait for a decision gets @why) and closes the
  * connection.
  */
 void cg_ts_kernel_detach(struct ts_session *s, const char *why);

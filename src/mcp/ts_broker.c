@@ -3,15 +3,14 @@
  * files share.
  */
 #include <string.h>
+#include "base/json.h"
 #include "mcp/toolserver.h"
 
 int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *frames, struct cg_err *err)
 {
         struct cg_err mine;
-        int r;
-
-        r = frames ? cg_zlink_forward(&ts->broker, out, frames, &mine)
-                   : cg_zlink_send(&ts->broker, out, &mine);
+        int r = frames ? cg_zlink_forward(&ts->broker, out, frames, &mine)
+                       : cg_zlink_send(&ts->broker, out, &mine);
         if (r == 0)
                 return 0;
         if (r == CG_TIMEOUT)
@@ -25,6 +24,42 @@ int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *fr
         if (r != CG_E_LIMIT)
                 cg_ts_end(ts, 1);
         return r;
+}
+
+static void send_body(struct ts *ts, const struct cg_out *out, const struct cg_buf *b, int built)
+{
+        struct cg_out o = *out;
+
+        o.body = b->data;
+        o.body_len = b->len;
+        if (built < 0) /* out of memory: the supervisor would wait for this message */
+                cg_ts_end(ts, 1);
+        else
+                cg_ts_broker_send(ts, &o, NULL, NULL);
+}
+
+void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char *key, const char *text)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        int r = cg_buf_addf(&b, NULL, "{\"%s\":", key);
+
+        if (r == 0)
+                r = cg_json_quote(&b, text, strlen(text), NULL);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}", NULL);
+        send_body(ts, out, &b, r);
+}
+
+void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const struct cg_err *why)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        int r = cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code);
+
+        if (r == 0)
+                r = cg_json_quote(&b, why->msg, strlen(why->msg), NULL);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}}", NULL);
+        send_body(ts, out, &b, r);
 }
 
 void cg_ts_end(struct ts *ts, int status)

@@ -133,19 +133,11 @@ static void withdraw(struct ts_call *call, const char *why)
 {
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
 
-        if (call->place != ASKING) {
-                if (call->req)
-                        cg_mcp_req_cancel(CG_STEAL(call->req), why);
-                return;
-        }
-        if (cg_buf_adds(&b, "{\"why\":", NULL) < 0 || cg_json_quote(&b, why, strlen(why), NULL) < 0 ||
-            cg_buf_adds(&b, "}", NULL) < 0)
-                return;
-        out.body = b.data;
-        out.body_len = b.len;
-        cg_ts_broker_send(s->ts, &out, NULL, NULL);
+        if (call->place == ASKING)
+                cg_ts_broker_send_text(s->ts, &out, "why", why);
+        else if (call->req)
+                cg_mcp_req_cancel(CG_STEAL(call->req), why);
 }
 
 /* ---- RUNNING */
@@ -177,40 +169,34 @@ static void run_call(struct ts_call *call)
 
 /* ---- ASKING */
 
-static int send_ask(struct ts_call *call, struct cg_err *err)
-{
-        struct ts_session *s = call->kernel->session;
-        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number, .id = call->ask };
-        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
-        cg_auto_buf struct cg_buf b;
-        int r;
-
-        cg_buf_init(&b, 4096);
-        r = cg_buf_addf(&b, err, "{\"kernel\":%llu,\"server\":", (unsigned long long)call->kernel->number);
-        if (r == 0)
-                r = cg_json_quote(&b, call->server, strlen(call->server), err);
-        if (r == 0)
-                r = cg_buf_adds(&b, ",\"tool\":", err);
-        if (r == 0)
-                r = cg_json_quote(&b, call->tool, strlen(call->tool), err);
-        if (r == 0)
-                r = cg_buf_adds(&b, "}", err);
-        out.body = b.data;
-        out.body_len = b.len;
-        if (r < 0)
-                return r;
-        m.n_frames = 2;
-        m.frames[1] = cg_frame_ref(call->args);
-        return cg_ts_broker_send(s->ts, &out, &m, err);
-}
-
 static void ask(struct ts_call *call)
 {
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number };
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_err err;
+        int r;
 
         call->place = ASKING;
-        call->ask = ++call->kernel->session->ts->last_ask;
-        if (send_ask(call, &err) < 0)
+        out.id = call->ask = ++s->ts->last_ask;
+        r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,\"server\":", (unsigned long long)call->kernel->number);
+        if (r == 0)
+                r = cg_json_quote(&b, call->server, strlen(call->server), &err);
+        if (r == 0)
+                r = cg_buf_adds(&b, ",\"tool\":", &err);
+        if (r == 0)
+                r = cg_json_quote(&b, call->tool, strlen(call->tool), &err);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}", &err);
+        if (r == 0) {
+                out.body = b.data;
+                out.body_len = b.len;
+                m.n_frames = 2;
+                m.frames[1] = cg_frame_ref(call->args);
+                r = cg_ts_broker_send(s->ts, &out, &m, &err);
+        }
+        if (r < 0)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
@@ -278,23 +264,6 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
                 ask(call);
 }
 
-static void fail_no_server(struct ts_call *call)
-{
-        const struct ts_session *s = call->kernel->session;
-        cg_auto_buf struct cg_buf b;
-
-        cg_buf_init(&b, 3072);
-        for (const struct ts_server *v = s->servers; v; v = v->next)
-                if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "", cg_mcp_client_name(v->client)) < 0)
-                        break;
-        if (b.len)
-                fail_call(call, "there is no MCP server \"%s\" in this session; registered are %s",
-                          call->server, b.data);
-        else
-                fail_call(call, "there is no MCP server \"%s\" in this session: none is registered",
-                          call->server);
-}
-
 /* ---- a new call */
 
 static void consider(struct ts_call *call)
@@ -304,7 +273,18 @@ static void consider(struct ts_call *call)
         struct cg_err err;
 
         if (!client) {
-                fail_no_server(call);
+                cg_auto_buf struct cg_buf b = { .max = 3072 };
+
+                for (const struct ts_server *v = call->kernel->session->servers; v; v = v->next)
+                        if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "",
+                                        cg_mcp_client_name(v->client)) < 0)
+                                break;
+                if (b.len)
+                        fail_call(call, "there is no MCP server \"%s\" in this session; registered are %s",
+                                  call->server, b.data);
+                else
+                        fail_call(call, "there is no MCP server \"%s\" in this session: none is registered",
+                                  call->server);
                 return;
         }
         if (cg_mcp_check_args(args.data, args.len, &err) < 0) {
@@ -402,43 +382,20 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
         return 0;
 }
 
-static void on_cancel(struct ts_kernel *k, uint64_t id)
-{
-        struct ts_call *call = k->calls;
-
-        while (call && call->id != id)
-                call = call->next;
-        if (!call) /* its result is on the way */
-                return;
-        withdraw(call, "the kernel cancelled the call");
-        fail_call(call, "cancelled");
-}
-
 /* ---- the connection */
 
 /* The supervisor ends a kernel that broke a rule: it does not see this wire itself. */
-static void report_violation(const struct ts_kernel *k, const char *what)
+static void cut_off(struct ts_kernel *k, const struct cg_err *err)
 {
         struct ts_session *s = k->session;
         struct cg_out out = { .type = CG_BROKER_KERNEL_VIOLATION, .session = s->number, .id = k->number };
-        cg_auto_buf struct cg_buf b;
+        char what[601]; /* fits the body even if every byte has to be escaped */
 
-        cg_buf_init(&b, 4096);
-        /* Cut, so that it fits even if every byte has to be escaped. */
-        if (cg_buf_adds(&b, "{\"what\":", NULL) < 0 ||
-            cg_json_quote(&b, what, strnlen(what, 600), NULL) < 0 || cg_buf_adds(&b, "}", NULL) < 0)
-                return;
-        out.body = b.data;
-        out.body_len = b.len;
-        cg_ts_broker_send(s->ts, &out, NULL, NULL);
-}
-
-static void cut_off(struct ts_kernel *k, const struct cg_err *err)
-{
         cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
-               (unsigned long long)k->session->number, err->msg);
-        report_violation(k, err->msg);
-        cg_ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
+               (unsigned long long)s->number, err->msg);
+        snprintf(what, sizeof(what), "%.600s", err->msg);
+        cg_ts_broker_send_text(s->ts, &out, "what", what);
+        cg_ts_kernel_detach(s, "the kernel broke the rules of the wire");
 }
 
 static void on_message(struct cg_zlink *z, struct cg_msg *m)
@@ -449,10 +406,18 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
 
         if (!k->session)
                 return;
-        if (m->type == CG_TOOL_CALL)
+        if (m->type == CG_TOOL_CALL) {
                 r = on_call(k, m, &err);
-        else
-                on_cancel(k, m->id);
+        } else {
+                struct ts_call *call = k->calls;
+
+                while (call && call->id != m->id)
+                        call = call->next;
+                if (call) { /* else its result is on the way */
+                        withdraw(call, "the kernel cancelled the call");
+                        fail_call(call, "cancelled");
+                }
+        }
         if (r < 0 && k->session)
                 cut_off(k, &err);
 }
@@ -461,7 +426,7 @@ static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
 {
         struct ts_kernel *k = z->data;
 
-        /* A kernel that ends closes its connection; the supervisor knows, and will say DETACH. */
+        /* A kernel that ends closes its connection; the supervisor knows that and will send DETACH. */
         if (k->session && err->code != CG_E_CLOSED)
                 cut_off(k, err);
 }

@@ -65,14 +65,16 @@ struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_e
         return s;
 }
 
-static void finish_if_over(struct ts_session *s)
+static void on_client_gone(void *data)
 {
+        struct ts_session *s = data;
         struct cg_out out = { .type = CG_BROKER_DETACHED, .session = s->number, .id = s->detach_id };
         struct ts *ts = s->ts;
 
+        s->n_clients--;
         if (!s->ending || s->n_clients)
                 return;
-        if (s->tell_detached)
+        if (s->report_detached)
                 cg_ts_broker_send(ts, &out, NULL, NULL);
         for (struct ts_session **p = &ts->sessions; *p; p = &(*p)->next) {
                 if (*p == s) {
@@ -82,14 +84,6 @@ static void finish_if_over(struct ts_session *s)
         }
         free(s);
         cg_ts_maybe_stop(ts);
-}
-
-static void on_client_gone(void *data)
-{
-        struct ts_session *s = data;
-
-        s->n_clients--;
-        finish_if_over(s);
 }
 
 /* ---- the answer to SERVERS */
@@ -129,17 +123,10 @@ static void adding_free(struct ts_adding *a)
 static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *why)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = s->number, .id = id };
-        cg_auto_buf struct cg_buf b;
 
-        cg_buf_init(&b, CG_MAX_REPORT);
-        if (cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code) < 0 ||
-            cg_json_quote(&b, why->msg, strlen(why->msg), NULL) < 0 || cg_buf_adds(&b, "}}", NULL) < 0)
-                return;
-        out.body = b.data;
-        out.body_len = b.len;
         cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s",
                (unsigned long long)s->number, why->msg);
-        cg_ts_broker_send(s->ts, &out, NULL, NULL);
+        cg_ts_broker_send_error(s->ts, &out, why);
 }
 
 /* None of them is added. */
@@ -226,17 +213,6 @@ static size_t count_after(const struct ts_adding *a)
         return n;
 }
 
-static void make_unavailable(const struct ts_adding *a, const struct ts_new *v)
-{
-        const struct cg_codegen_options o = {
-                .server = v->name, .out_dir = a->out_dir, .root_package = true, .unavailable = v->why.msg
-        };
-        char *report = NULL;
-
-        if (!v->keeps && cg_codegen(&o, "[]", 2, &report, NULL) == 0)
-                free(report);
-}
-
 /*
  * Runs in a worker thread: thousands of tools are thousands of files, and calls of other sessions
  * must go on. Uses only the data of this request.
@@ -255,8 +231,16 @@ static void on_work(uv_work_t *work)
                         cg_err_prefix(&v->why, "wrappers of MCP server \"%s\"", o.server);
                         v->failed = true;
                 }
-                if (v->failed)
-                        make_unavailable(a, v);
+                if (v->failed && !v->keeps) { /* importing the package reports the reason */
+                        const struct cg_codegen_options unavailable = { .server = v->name,
+                                                                        .out_dir = a->out_dir,
+                                                                        .root_package = true,
+                                                                        .unavailable = v->why.msg };
+                        char *report = NULL;
+
+                        if (cg_codegen(&unavailable, "[]", 2, &report, NULL) == 0)
+                                free(report);
+                }
         }
 }
 
@@ -303,21 +287,7 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         return 0;
 }
 
-static void generate(struct ts_adding *a);
-
-/* Requests of one session are handled one after the other: they write to one folder. */
-static void generate_next(struct ts_session *s)
-{
-        struct ts_adding *a = s->adding;
-
-        for (struct ts_adding *b = a; b; b = b->next)
-                if (b->working)
-                        return;
-        while (a && a->n_waiting)
-                a = a->next;
-        if (a)
-                generate(a);
-}
+static void generate_next(struct ts_session *s);
 
 static void on_work_done(uv_work_t *work, int status)
 {
@@ -338,32 +308,35 @@ static void on_work_done(uv_work_t *work, int status)
         on_client_gone(s);
 }
 
-static void generate(struct ts_adding *a)
+/* Requests of one session are handled one after the other: they write to one folder. */
+static void generate_next(struct ts_session *s)
 {
-        struct ts_session *s = a->session;
-        struct cg_err err;
-        int r = 0;
+        for (;;) {
+                struct ts_adding *a = s->adding;
+                struct cg_err err;
+                int r = 0;
 
-        if (count_after(a) > CG_MAX_SERVERS)
-                r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-        for (size_t i = 0; i < a->n; i++)
-                a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
-        a->work.data = a;
-        if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
-                r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
-        if (r < 0) {
+                for (struct ts_adding *b = a; b; b = b->next)
+                        if (b->working)
+                                return;
+                while (a && a->n_waiting)
+                        a = a->next;
+                if (!a)
+                        return;
+                if (count_after(a) > CG_MAX_SERVERS)
+                        r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+                for (size_t i = 0; i < a->n; i++)
+                        a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
+                a->work.data = a;
+                if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
+                        r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
+                if (r == 0) {
+                        a->working = true;
+                        s->n_clients++; /* keeps the session, and with it its folder, until then */
+                        return;
+                }
                 adding_fail(a, &err);
-                generate_next(s);
-                return;
         }
-        a->working = true;
-        s->n_clients++; /* keeps the session, and with it its folder, until the work is done */
-}
-
-static void complete_if_all(struct ts_adding *a)
-{
-        if (!a->n_waiting)
-                generate_next(a->session);
 }
 
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -386,7 +359,8 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
                         cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
                 item_fail(v, &err);
         }
-        complete_if_all(a);
+        if (!a->n_waiting)
+                generate_next(a->session);
 }
 
 /* ---- SERVERS */
@@ -443,66 +417,17 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         return r;
 }
 
-static int prepare(struct ts_adding *a, json_t *servers, struct cg_err *err)
-{
-        const char *name;
-        json_t *definition; /* borrowed */
-
-        json_object_foreach(servers, name, definition)
-        {
-                struct ts_new *v = &a->items[a->n];
-                struct cg_err why;
-
-                v->adding = a;
-                v->name = strdup(name);
-                if (!v->name)
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
-                a->n++;
-                if (prepare_one(a, v, definition, &why) < 0)
-                        item_fail(v, &why);
-        }
-        if (count_after(a) > CG_MAX_SERVERS)
-                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-        return 0;
-}
-
-static void list_all(struct ts_adding *a)
-{
-        for (size_t i = 0; i < a->n; i++) {
-                struct ts_new *v = &a->items[i];
-                struct cg_err why;
-
-                if (v->failed)
-                        continue;
-                if (cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, &why) < 0)
-                        item_fail(v, &why);
-                else
-                        a->n_waiting++;
-        }
-        a->since_ms = cg_now_ms();
-        if (a->n_waiting && !uv_is_active((uv_handle_t *)&a->session->ts->progress))
-                uv_timer_start(&a->session->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
-                               CG_MCP_PROGRESS_EVERY_MS);
-}
-
 static void report_progress(const struct ts_adding *a, const struct ts_new *v)
 {
         struct cg_out out = { .type = CG_BROKER_PROGRESS, .session = a->session->number, .id = a->id };
         long long waited = (cg_now_ms() - a->since_ms) / 1000,
                   limit = cg_mcp_client_start_ms(v->client, a->timeout_ms) / 1000;
-        cg_auto_buf struct cg_buf b;
         char text[2 * CG_MAX_NAME + 200];
 
         snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name,
                  CG_MAX_NAME, cg_mcp_client_program(v->client), waited, limit);
         cg_log(&a->session->ts->log, CG_LOG_WARN, "%s", text);
-        cg_buf_init(&b, 65536);
-        if (cg_buf_adds(&b, "{\"text\":", NULL) < 0 || cg_json_quote(&b, text, strlen(text), NULL) < 0 ||
-            cg_buf_adds(&b, "}", NULL) < 0)
-                return;
-        out.body = b.data;
-        out.body_len = b.len;
-        cg_ts_broker_send(a->session->ts, &out, NULL, NULL);
+        cg_ts_broker_send_text(a->session->ts, &out, "text", text);
 }
 
 void cg_ts_session_progress(uv_timer_t *t)
@@ -561,6 +486,8 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct ts_adding *a = NULL;
+        const char *name;
+        json_t *definition; /* borrowed */
         struct cg_err err;
         int r = cg_msg_json(m, &body, &err);
 
@@ -570,24 +497,57 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 send_error(s, m->id, &err);
                 return;
         }
-        if (prepare(a, json_object_get(body, "servers"), &err) < 0) {
+        json_object_foreach(json_object_get(body, "servers"), name, definition)
+        {
+                struct ts_new *v = &a->items[a->n];
+                struct cg_err why;
+
+                v->adding = a;
+                v->name = strdup(name);
+                if (!v->name) {
+                        r = cg_fail(&err, CG_E_NOMEM, "MCP server");
+                        break;
+                }
+                a->n++;
+                if (prepare_one(a, v, definition, &why) < 0)
+                        item_fail(v, &why);
+        }
+        if (r == 0 && count_after(a) > CG_MAX_SERVERS)
+                r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        if (r < 0) {
                 adding_fail(a, &err);
                 return;
         }
-        list_all(a);
-        complete_if_all(a); /* none at all, or each failed at once */
+        /* All servers start at the same time. */
+        for (size_t i = 0; i < a->n; i++) {
+                struct ts_new *v = &a->items[i];
+                struct cg_err why;
+
+                if (v->failed)
+                        continue;
+                if (cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, &why) < 0)
+                        item_fail(v, &why);
+                else
+                        a->n_waiting++;
+        }
+        a->since_ms = cg_now_ms();
+        if (a->n_waiting && !uv_is_active((uv_handle_t *)&s->ts->progress))
+                uv_timer_start(&s->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
+                               CG_MCP_PROGRESS_EVERY_MS);
+        if (!a->n_waiting) /* none at all, or each failed at once */
+                generate_next(s);
 }
 
 /* ---- the end of a session */
 
-void cg_ts_session_end(struct ts_session *s, bool tell)
+void cg_ts_session_end(struct ts_session *s, bool report)
 {
         struct cg_err why;
 
         if (s->ending)
                 return;
         s->ending = true;
-        s->tell_detached = tell;
+        s->report_detached = report;
         s->n_clients++; /* keeps the session until the end of this function */
         cg_ts_kernel_detach(s, "the session has ended");
         cg_fail(&why, CG_E_CLOSED, "the session has ended");
