@@ -44,15 +44,6 @@ int cg_crash_fd(void)
         return dump_fd;
 }
 
-/* A forked process may have closed the descriptor and reused its number. */
-static bool is_ours(void)
-{
-        struct stat st;
-
-        return dump_fd >= 0 && fstat(dump_fd, &st) == 0 && st.st_dev == dump_file.st_dev &&
-               st.st_ino == dump_file.st_ino;
-}
-
 static bool begins(const char *line, const char *end, const char *with)
 {
         size_t len = strlen(with);
@@ -85,9 +76,16 @@ static void write_out(const char *p, size_t len)
 void cg_crash_show(void)
 {
         static char dump[DUMP_MAX];
-        ssize_t n = is_ours() ? pread(dump_fd, dump, sizeof(dump), 0) : 0;
-        const char *end = dump + (n > 0 ? n : 0);
+        const char *end = dump;
+        struct stat st;
+        ssize_t n = 0;
 
+        /* A forked process may have closed the descriptor and reused its number. */
+        if (dump_fd >= 0 && fstat(dump_fd, &st) == 0 && st.st_dev == dump_file.st_dev &&
+            st.st_ino == dump_file.st_ino)
+                n = pread(dump_fd, dump, sizeof(dump), 0);
+        if (n > 0)
+                end += n;
         for (const char *line = dump, *next; line < end; line = next) {
                 next = memchr(line, '\n', (size_t)(end - line));
                 next = next ? next + 1 : end;

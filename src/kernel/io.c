@@ -161,37 +161,6 @@ static void on_link_end(struct cg_zconn *c, const struct cg_err *err)
         link_of(c)->lost = true;
 }
 
-static void link_accept(struct link *l)
-{
-        static const struct cg_zconn_ops ops = { on_link_msg, on_link_end };
-        int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-        if (fd < 0)
-                return;
-        pthread_mutex_lock(&l->io->out_lock);
-        if (cg_zconn_init(&l->conn, fd, l->wire, l->sender, SIZE_MAX, &ops, NULL) < 0)
-                _exit(EXIT_PROTOCOL);
-        cg_zconn_flush(&l->conn);
-        pthread_mutex_unlock(&l->io->out_lock);
-}
-
-/* Another tool server follows one that has ended; calls that were not sent yet wait for it. */
-static void link_close(struct link *l)
-{
-        pthread_mutex_lock(&l->io->out_lock);
-        cg_zconn_fini(&l->conn);
-        l->conn = CG_ZCONN_NONE;
-        l->lost = false;
-        pthread_mutex_unlock(&l->io->out_lock);
-        if (l == &l->io->tool) {
-                cg_io_calls_lost(l->io);
-                return;
-        }
-        pthread_mutex_lock(&l->io->lock);
-        l->io->blocked = false;
-        pthread_mutex_unlock(&l->io->lock);
-}
-
 static struct pollfd link_poll(const struct link *l, bool out)
 {
         if (l->conn.fd < 0)
@@ -202,8 +171,18 @@ static struct pollfd link_poll(const struct link *l, bool out)
 /* POLLOUT only ends the poll(): io_main() sends next. */
 static void link_serve(struct link *l, short events)
 {
+        static const struct cg_zconn_ops ops = { on_link_msg, on_link_end };
+
         if (l->conn.fd < 0 && events) {
-                link_accept(l);
+                int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+                if (fd < 0)
+                        return;
+                pthread_mutex_lock(&l->io->out_lock);
+                if (cg_zconn_init(&l->conn, fd, l->wire, l->sender, SIZE_MAX, &ops, NULL) < 0)
+                        _exit(EXIT_PROTOCOL);
+                cg_zconn_flush(&l->conn);
+                pthread_mutex_unlock(&l->io->out_lock);
                 events = POLLIN;
         }
         if (l->conn.fd < 0 || !(events & ~POLLOUT))
@@ -216,8 +195,21 @@ static void link_serve(struct link *l, short events)
                 cg_zconn_opened(&l->conn);
                 pthread_mutex_unlock(&l->io->out_lock);
         }
-        if (l->lost)
-                link_close(l);
+        if (!l->lost)
+                return;
+        pthread_mutex_lock(&l->io->out_lock);
+        cg_zconn_fini(&l->conn);
+        l->conn = CG_ZCONN_NONE;
+        l->lost = false;
+        pthread_mutex_unlock(&l->io->out_lock);
+        if (l == &l->io->tool) {
+                /* Another tool server follows one that has ended; unsent calls wait for it. */
+                cg_io_calls_lost(l->io);
+                return;
+        }
+        pthread_mutex_lock(&l->io->lock);
+        l->io->blocked = false;
+        pthread_mutex_unlock(&l->io->lock);
 }
 
 /* ------------------------------------------------------------------ loop of the I/O thread */

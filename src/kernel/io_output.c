@@ -200,24 +200,7 @@ static void release_item(void *owner)
         cg_outq_item_free(owner);
 }
 
-static void put_item(struct cg_zconn *c, struct cg_outq_item *it)
-{
-        struct cg_out out = { .type = it->type,
-                              .flags = it->flags,
-                              .id = it->cell,
-                              .body = it->body,
-                              .body_len = it->body_len,
-                              .raw = it->data,
-                              .raw_len = it->len,
-                              .has_raw = it->has_raw,
-                              .more = it->more,
-                              .n_more = it->n_more };
-
-        if (cg_zconn_put(c, &out, release_item, it, NULL) != 0)
-                _exit(EXIT_PROTOCOL);
-}
-
-/* Dequeues what fits into one write. Returns when to check held back text again, or -1. */
+/* Dequeues messages for one write. Returns when to check held back text again, or -1. */
 static int64_t take_output(struct cg_io *io)
 {
         int64_t due = -1;
@@ -225,10 +208,22 @@ static int64_t take_output(struct cg_io *io)
         pthread_mutex_lock(&io->lock);
         while (io->kernel.conn.queued < WRITE_BYTES) {
                 struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
+                struct cg_out out;
 
                 if (!it)
                         break;
-                put_item(&io->kernel.conn, it);
+                out = (struct cg_out){ .type = it->type,
+                                       .flags = it->flags,
+                                       .id = it->cell,
+                                       .body = it->body,
+                                       .body_len = it->body_len,
+                                       .raw = it->data,
+                                       .raw_len = it->len,
+                                       .has_raw = it->has_raw,
+                                       .more = it->more,
+                                       .n_more = it->n_more };
+                if (cg_zconn_put(&io->kernel.conn, &out, release_item, it, NULL) != 0)
+                        _exit(EXIT_PROTOCOL);
         }
         if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
                 cg_io_end_waits_locked(io, WAIT_ROOM);

@@ -97,37 +97,13 @@ static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, st
         return push_to_shell(io, m, body, req, err);
 }
 
-/* Requests of the control shell, which do not wait for cells. */
-static bool for_control(const char *type)
-{
-        static const char *const types[] = { "debug_request", "create_subshell_request",
-                                             "delete_subshell_request", "list_subshell_request" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
-                if (strcmp(type, types[i]) == 0)
-                        return true;
-        return false;
-}
-
-/* Read from /proc in this thread, because Python code may hold the GIL for ever. */
-static int answer_usage(struct cg_io *io, const struct cg_msg *m, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b;
-        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
-        int r;
-
-        cg_buf_init(&b, CG_MAX_BODY);
-        r = cg_usage_json(&io->usage, &b, err);
-        if (r < 0)
-                return r;
-        out.raw = b.data;
-        out.raw_len = b.len;
-        return cg_io_answer(io, &out, err);
-}
-
 static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
 {
+        /* Requests of the control shell, which do not wait for cells. */
+        static const char *const control[] = { "debug_request", "create_subshell_request",
+                                               "delete_subshell_request", "list_subshell_request" };
         struct cg_request *req;
+        size_t i = 0;
         const char *type;
         int r = cg_json_str(body, "type", NULL, &type, err);
 
@@ -135,14 +111,26 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
                 r = cg_fail(err, CG_E_PROTO, "REQUEST without a type or content");
         if (r < 0)
                 return r;
-        if (strcmp(type, "usage_request") == 0)
-                return answer_usage(io, m, err);
+        if (strcmp(type, "usage_request") == 0) {
+                /* Read from /proc in this thread, because Python code may hold the GIL for ever. */
+                cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+                struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
+
+                r = cg_usage_json(&io->usage, &b, err);
+                if (r < 0)
+                        return r;
+                out.raw = b.data;
+                out.raw_len = b.len;
+                return cg_io_answer(io, &out, err);
+        }
         req = cg_request_new(m, CG_REQUEST_OTHER, err);
         if (!req)
                 return CG_E_NOMEM;
         snprintf(req->type, sizeof(req->type), "%s", type);
         req->offer = json_is_true(json_object_get(body, "offer"));
-        if (!for_control(type))
+        while (i < CG_ARRAY_LEN(control) && strcmp(type, control[i]) != 0)
+                i++;
+        if (i == CG_ARRAY_LEN(control))
                 return push_to_shell(io, m, body, req, err);
         if (cg_io_push_control(io, req))
                 return 0;

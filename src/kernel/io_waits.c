@@ -125,14 +125,6 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
         return w;
 }
 
-static bool question_open_locked(const struct cg_io *io)
-{
-        for (const struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_INPUT && !w->done)
-                        return true;
-        return false;
-}
-
 static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
 {
         struct cg_out m = { .type = CG_KERNEL_INPUT_WAIT };
@@ -154,27 +146,6 @@ void cg_io_goes_on(struct cg_io *io, uint64_t cell)
         pthread_mutex_unlock(&io->lock);
 }
 
-/*
- * One question at a time, whichever thread asks: the user could not tell them apart. Other threads
- * wait in cg_wait_once(), where an interrupt reaches them.
- */
-static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, struct cg_err *err)
-{
-        int r;
-
-        if (question_open_locked(io)) {
-                r = add_wait_locked(io, w->cell, err);
-                if (r < 0)
-                        return r;
-                w->kind = WAIT_TURN;
-                return CG_TIMEOUT;
-        }
-        r = add_question_locked(io, m, w->cell, io->last_question + 1, err);
-        if (r == 0)
-                w->question = ++io->last_question;
-        return r;
-}
-
 int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret,
                 struct cg_err *err)
 {
@@ -182,6 +153,7 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         struct cg_out m = {
                 .type = CG_KERNEL_INPUT_REQUEST, .raw = content, .raw_len = len, .has_raw = true
         };
+        const struct cg_wait *open;
         struct cg_wait *w;
         int r;
 
@@ -193,11 +165,26 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         cg_io_catch_up(io);
         pthread_mutex_lock(&io->lock);
         sh = cg_io_find_asking_locked(io, cell);
-        if (sh) {
-                w->cell = sh->cell;
-                r = ask_locked(io, &m, w, err);
-        } else {
+        open = io->waits;
+        while (open && !(open->kind == WAIT_INPUT && !open->done))
+                open = open->next;
+        w->cell = sh ? sh->cell : 0;
+        if (!sh) {
                 r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
+        } else if (open) {
+                /*
+                 * One question at a time, from whichever thread: the user could not tell them
+                 * apart. Other threads wait in cg_wait_once(), where an interrupt reaches them.
+                 */
+                r = add_wait_locked(io, w->cell, err);
+                if (r == 0) {
+                        w->kind = WAIT_TURN;
+                        r = CG_TIMEOUT;
+                }
+        } else {
+                r = add_question_locked(io, &m, w->cell, io->last_question + 1, err);
+                if (r == 0)
+                        w->question = ++io->last_question;
         }
         if (r >= 0)
                 register_locked(w);

@@ -16,17 +16,6 @@
 
 /* ------------------------------------------------------------------ streams */
 
-static size_t piece_len(const char *text, size_t len)
-{
-        size_t n = PIECE;
-
-        if (len <= PIECE)
-                return len;
-        while (n > PIECE - 4 && ((unsigned char)text[n] & 0xc0) == 0x80)
-                n--;
-        return n;
-}
-
 static int write_fd(int fd, const char *data, size_t len)
 {
         while (len) {
@@ -83,9 +72,14 @@ static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *
                 return write_forked(module, flags & CG_FLAG_STDERR ? 1 : 0, data, len);
         cell = cg_py_current_cell(module);
         while (len) {
-                size_t n = piece_len(data, len);
+                size_t n = len < PIECE ? len : PIECE;
                 struct cg_err err;
-                int r = fn(io, cell, flags, data, n, &err);
+                int r;
+
+                /* not inside a character */
+                while (n < len && n > PIECE - 4 && ((unsigned char)data[n] & 0xc0) == 0x80)
+                        n--;
+                r = fn(io, cell, flags, data, n, &err);
 
                 if (r == CG_TIMEOUT) {
                         if (cg_py_wait_room(io) < 0)
@@ -202,15 +196,6 @@ static const struct {
         { "denied", CG_KERNEL_DENIED },
 };
 
-static uint16_t find_kind(const char *name)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
-                if (strcmp(kinds[i].name, name) == 0)
-                        return kinds[i].type;
-        PyErr_Format(PyExc_ValueError, "no message %.100s", name);
-        return 0;
-}
-
 void cg_py_buffers_release(struct buffers *b)
 {
         while (b->n)
@@ -242,26 +227,6 @@ int cg_py_buffers_take(struct buffers *b, PyObject *seq)
         return 0;
 }
 
-/*
- * Sets the content of @out: JSON text as it is, or another object encoded into @text. -1 with an
- * exception.
- */
-static int set_content(struct cg_buf *text, PyObject *content, struct cg_out *out)
-{
-        Py_ssize_t len;
-
-        if (!PyUnicode_Check(content)) {
-                if (cg_pyjson(text, content) < 0)
-                        return -1;
-                out->raw = text->data;
-                out->raw_len = text->len;
-                return 0;
-        }
-        out->raw = PyUnicode_AsUTF8AndSize(content, &len);
-        out->raw_len = (size_t)len;
-        return out->raw ? 0 : -1;
-}
-
 /* Queues the message, waiting for room. @text is taken if it is the content. -1: exception. */
 static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text)
 {
@@ -289,17 +254,31 @@ static PyObject *m_publish(PyObject *module, PyObject *args)
         PyObject *content, *seq = NULL;
         struct buffers buffers;
         const char *name;
+        Py_ssize_t len;
         int r;
 
         if (!PyArg_ParseTuple(args, "sO|O:publish", &name, &content, &seq))
                 return NULL;
-        out.type = find_kind(name);
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
+                if (strcmp(kinds[i].name, name) == 0)
+                        out.type = kinds[i].type;
         if (!out.type)
-                return NULL;
+                return PyErr_Format(PyExc_ValueError, "no message %.100s", name);
         if (!io)
                 Py_RETURN_NONE;
-        if (!cg_py_need_io(module, "rich output") || set_content(&text, content, &out) < 0)
+        if (!cg_py_need_io(module, "rich output"))
                 return NULL;
+        if (PyUnicode_Check(content)) { /* JSON text */
+                out.raw = PyUnicode_AsUTF8AndSize(content, &len);
+                out.raw_len = (size_t)len;
+                if (!out.raw)
+                        return NULL;
+        } else {
+                if (cg_pyjson(&text, content) < 0)
+                        return NULL;
+                out.raw = text.data;
+                out.raw_len = text.len;
+        }
         buffers.n = 0;
         if (seq && cg_py_buffers_take(&buffers, seq) < 0)
                 return NULL;

@@ -101,40 +101,32 @@ static PyObject *m_shell_gone(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------ the next request */
 
-/* The frames from @first on, as a tuple of bytes. */
-static PyObject *frames_tuple(struct cg_request *req, size_t first)
+/*
+ * The request with a cell's code, or the type of another request, as text and the other frames as a
+ * tuple of bytes (takes @req).
+ */
+static PyObject *request_tuple(struct cg_request *req)
 {
+        size_t first = req->kind == CG_REQUEST_CELL ? 1 : 0;
         size_t n = req->n_frames > first ? req->n_frames - first : 0;
-        PyObject *ret = PyTuple_New((Py_ssize_t)n);
+        PyObject *text, *frames = PyTuple_New((Py_ssize_t)n), *ret = NULL;
 
-        for (size_t i = 0; ret && i < n; i++) {
+        if (first && req->n_frames) {
+                struct cg_bytes code = cg_frame_bytes(req->frames[0]);
+
+                text = PyUnicode_DecodeUTF8(code.data, (Py_ssize_t)code.len, "replace");
+        } else {
+                text = PyUnicode_FromString(req->type);
+        }
+        for (size_t i = 0; frames && i < n; i++) {
                 struct cg_bytes f = cg_frame_bytes(req->frames[first + i]);
                 PyObject *b = PyBytes_FromStringAndSize(f.data, (Py_ssize_t)f.len);
 
                 if (!b)
-                        Py_CLEAR(ret);
+                        Py_CLEAR(frames);
                 else
-                        PyTuple_SET_ITEM(ret, (Py_ssize_t)i, b);
+                        PyTuple_SET_ITEM(frames, (Py_ssize_t)i, b);
         }
-        return ret;
-}
-
-/* A cell's code, or the type of another request. */
-static PyObject *request_text(struct cg_request *req)
-{
-        struct cg_bytes code;
-
-        if (req->kind != CG_REQUEST_CELL || !req->n_frames)
-                return PyUnicode_FromString(req->type);
-        code = cg_frame_bytes(req->frames[0]);
-        return PyUnicode_DecodeUTF8(code.data, (Py_ssize_t)code.len, "replace");
-}
-
-static PyObject *request_tuple(struct cg_request *req)
-{
-        PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL),
-                 *ret = NULL;
-
         if (text && frames)
                 ret = Py_BuildValue("(iKOOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
                                     req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
@@ -220,22 +212,17 @@ static PyObject *m_next_request(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------ running a request, replies */
 
-/* A type's name, or another one where it would need escaping in JSON. */
-static const char *plain_name(const char *name)
-{
-        for (const char *c = name; *c; c++)
-                if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~')
-                        return "BaseException";
-        return name;
-}
-
 /* The error reply after the handler itself has failed; cannot fail. Clears the exception. */
 static void fallback_text(char *buf, size_t size, bool cell, bool ran)
 {
         PyObject *type = PyErr_Occurred(); /* borrowed */
-        const char *name = type && PyType_Check(type) ? plain_name(((PyTypeObject *)type)->tp_name)
-                                                      : "SystemError";
+        const char *name = type && PyType_Check(type) ? ((PyTypeObject *)type)->tp_name : "SystemError";
 
+        for (const char *c = name; *c; c++)
+                if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~') {
+                        name = "BaseException"; /* it would need escaping in JSON */
+                        break;
+                }
         snprintf(buf, size,
                  "{\"status\":\"error\",%s\"ename\":\"%.200s\","
                  "\"evalue\":\"the kernel could not %s %s%s\"}",

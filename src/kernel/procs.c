@@ -63,16 +63,6 @@ uint64_t cg_procs_now(void)
         return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
 }
 
-/* By pidfd, and only if it is still the same process: process numbers are reused. */
-static void interrupt_one(const struct cg_proc_stat *p)
-{
-        cg_auto_fd int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-        struct cg_proc_stat now;
-
-        if (fd >= 0 && cg_proc_read_stat(p->pid, &now) && now.started == p->started)
-                syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0);
-}
-
 /* The main thread's children, where other processes cannot be read in /proc. */
 static void interrupt_children(void)
 {
@@ -102,8 +92,14 @@ void cg_procs_interrupt(uint64_t since)
                 interrupt_children(); /* there are no others, or they cannot be read */
         for (size_t i = 0; i < n; i++) {
                 const struct cg_proc_stat *p = &list[i].stat;
+                cg_auto_fd int fd = -1;
+                struct cg_proc_stat now;
 
-                if (list[i].ours && p->pid != self && p->group == group && p->started >= since)
-                        interrupt_one(p);
+                if (!list[i].ours || p->pid == self || p->group != group || p->started < since)
+                        continue;
+                /* By pidfd, and only if it is still the same process: process numbers are reused. */
+                fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+                if (fd >= 0 && cg_proc_read_stat(p->pid, &now) && now.started == p->started)
+                        syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0);
         }
 }

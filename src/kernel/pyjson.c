@@ -176,13 +176,6 @@ static int put_plain(struct cg_buf *b, PyObject *text)
         return r;
 }
 
-static int put_float(struct cg_buf *b, PyObject *v)
-{
-        if (!isfinite(PyFloat_AS_DOUBLE(v)))
-                return put(b, "null", 4);
-        return put_plain(b, PyFloat_Type.tp_repr(v));
-}
-
 /* ------------------------------------------------------------------ objects and lists */
 
 static int put_key(struct cg_buf *b, PyObject *key)
@@ -202,26 +195,26 @@ static int put_key(struct cg_buf *b, PyObject *key)
         return r;
 }
 
-static int put_member(struct cg_buf *b, PyObject *item, bool first)
-{
-        /* items() of a subclass can return anything */
-        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
-                PyErr_SetString(PyExc_ValueError, "items must return 2-tuples");
-                return -1;
-        }
-        if ((!first && put(b, ",", 1) < 0) || put_key(b, PyTuple_GET_ITEM(item, 0)) < 0 || put(b, ":", 1) < 0)
-                return -1;
-        return put_value(b, PyTuple_GET_ITEM(item, 1));
-}
-
 static int put_dict(struct cg_buf *b, PyObject *v)
 {
         /* a copy: Python code called below may change the dict */
         PyObject *items = PyMapping_Items(v);
         int r = items ? put(b, "{", 1) : -1;
 
-        for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
-                r = put_member(b, PyList_GET_ITEM(items, i), i == 0);
+        for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
+                PyObject *item = PyList_GET_ITEM(items, i);
+
+                /* items() of a subclass can return anything */
+                if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
+                        PyErr_SetString(PyExc_ValueError, "items must return 2-tuples");
+                        r = -1;
+                } else if ((i && put(b, ",", 1) < 0) || put_key(b, PyTuple_GET_ITEM(item, 0)) < 0 ||
+                           put(b, ":", 1) < 0) {
+                        r = -1;
+                } else {
+                        r = put_value(b, PyTuple_GET_ITEM(item, 1));
+                }
+        }
         Py_XDECREF(items);
         return r < 0 ? r : put(b, "}", 1);
 }
@@ -263,24 +256,17 @@ static int put_bytes(struct cg_buf *b, PyObject *v)
         return r;
 }
 
-/* The Python value of a numpy scalar. NULL without an exception: @v is none. */
-static PyObject *item_of(PyObject *v)
-{
-        PyObject *method = PyObject_GetAttrString(v, "item"), *ret = NULL;
-
-        if (method && PyCallable_Check(method))
-                ret = PyObject_CallNoArgs(method);
-        Py_XDECREF(method);
-        if (!ret && PyErr_ExceptionMatches(PyExc_Exception)) /* item() of an array with several items */
-                PyErr_Clear();
-        return ret;
-}
-
 static int put_other(struct cg_buf *b, PyObject *v)
 {
-        PyObject *plain = item_of(v);
+        PyObject *method = PyObject_GetAttrString(v, "item"), *plain = NULL;
         int r;
 
+        /* The Python value of a numpy scalar. */
+        if (method && PyCallable_Check(method))
+                plain = PyObject_CallNoArgs(method);
+        Py_XDECREF(method);
+        if (!plain && PyErr_ExceptionMatches(PyExc_Exception)) /* item() of an array with several items */
+                PyErr_Clear();
         if (plain) {
                 r = put_value(b, plain);
         } else {
@@ -320,7 +306,8 @@ static int put_value(struct cg_buf *b, PyObject *v)
         if (PyLong_Check(v))
                 return put_plain(b, PyLong_Type.tp_repr(v)); /* repr() of a subclass can be anything */
         if (PyFloat_Check(v))
-                return put_float(b, v);
+                return isfinite(PyFloat_AS_DOUBLE(v)) ? put_plain(b, PyFloat_Type.tp_repr(v))
+                                                      : put(b, "null", 4);
         if (PyBytes_Check(v) || PyByteArray_Check(v) || PyMemoryView_Check(v))
                 return put_bytes(b, v);
         return put_nested(b, v);

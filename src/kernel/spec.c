@@ -46,51 +46,38 @@ void cg_spawn_spec_fini(struct cg_spawn_spec *spec)
         *spec = (struct cg_spawn_spec){ .plan = NULL };
 }
 
-/* *ret: the array @key, borrowed; NULL when absent. Anything else is an error. */
-static int get_array(const json_t *o, const char *key, json_t **ret, struct cg_err *err)
+/* Adds the pairs of "bind_ro" and the paths of "hide". */
+static int add_binds_and_hides(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
 {
-        *ret = json_object_get(o, key);
-        if (*ret && !json_is_array(*ret))
-                return cg_fail(err, CG_E_PARSE, "spawn request: \"%s\" is not an array", key);
-        return 0;
-}
-
-static int add_binds(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
-{
-        json_t *binds, *b;
+        json_t *binds = json_object_get(o, "bind_ro"), *hides = json_object_get(o, "hide"), *v; /* borrowed */
         size_t i;
-        int r = get_array(o, "bind_ro", &binds, err);
+        int r = 0;
 
-        json_array_foreach(binds, i, b)
+        if (binds && !json_is_array(binds))
+                return cg_fail(err, CG_E_PARSE, "spawn request: \"bind_ro\" is not an array");
+        json_array_foreach(binds, i, v)
         {
-                const char *src = json_string_value(json_array_get(b, 0));
-                const char *dst = json_string_value(json_array_get(b, 1));
+                const char *src = json_string_value(json_array_get(v, 0));
+                const char *dst = json_string_value(json_array_get(v, 1));
 
                 if (!src || !dst)
                         return cg_fail(err, CG_E_PARSE,
                                        "spawn request: \"bind_ro\" must have pairs of paths");
                 r = cg_sandbox_add_bind_ro(plan, src, dst, err);
                 if (r < 0)
-                        break;
+                        return r;
         }
-        return r;
-}
-
-static int add_hides(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
-{
-        json_t *hides, *h;
-        size_t i;
-        int r = get_array(o, "hide", &hides, err);
-
-        json_array_foreach(hides, i, h)
+        if (hides && !json_is_array(hides))
+                return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" is not an array");
+        json_array_foreach(hides, i, v)
         {
-                if (!json_is_string(h))
+                if (!json_is_string(v))
                         return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" must have paths");
-                r = cg_sandbox_add_hide(plan, json_string_value(h), err);
+                r = cg_sandbox_add_hide(plan, json_string_value(v), err);
                 if (r < 0)
-                        break;
+                        return r;
         }
-        return r;
+        return 0;
 }
 
 static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struct cg_err *err)
@@ -127,33 +114,13 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
  * Applies the settings (NULL: none) that concern the plan. The supervisor has checked all of them
  * and applies the others.
  */
-static int apply_settings(struct cg_sandbox *plan, const json_t *o, const struct cg_settings *s,
-                          const char *workspace, bool by_name, struct cg_err *err)
-{
-        const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
-        const char *home;
-        bool ports = false;
-        int r = cg_json_str(o, "home", NULL, &home, err);
-
-        if (r == 0)
-                r = cg_json_bool(o, "ports", false, &ports, err);
-        if (r == 0)
-                r = s ? cg_session_view(plan, s, masks, workspace, home, guards, by_name, err)
-                      : cg_session_view_default(plan, workspace, home, guards, by_name, err);
-        if (r == 0 && s && ports)
-                r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
-        if (r == 0 && s && ports)
-                r = cg_sandbox_add_port(plan, CG_PROXY_SOCKS_PORT, err);
-        if (r == 0 && s)
-                r = cg_doors_plan(s, plan, err);
-        return r == 0 ? set_limits(plan, o, s ? &s->own : NULL, err) : r;
-}
-
 static int make_plan(const json_t *o, const struct cg_settings *s, const struct cg_sandbox *base,
                      bool by_name, struct cg_sandbox **ret, struct cg_err *err)
 {
-        const char *workspace;
-        bool on;
+        const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
+        const struct cg_settings *used = s;
+        const char *workspace, *home;
+        bool on, ports = false;
         int r = cg_json_str(o, "workspace", "", &workspace, err);
 
         if (r == 0)
@@ -162,50 +129,31 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                 r = cg_sandbox_copy(base, ret, err);
         if (r < 0)
                 return r;
-        if (!on)
+        if (!on) {
                 cg_sandbox_set_off(*ret);
+                used = NULL;
+        }
         cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
                 cg_sandbox_set_watch(*ret);
-        r = apply_settings(*ret, o, on ? s : NULL, workspace, by_name, err);
+        r = cg_json_str(o, "home", NULL, &home, err);
+        if (r == 0)
+                r = cg_json_bool(o, "ports", false, &ports, err);
+        if (r == 0)
+                r = used ? cg_session_view(*ret, used, masks, workspace, home, guards, by_name, err)
+                         : cg_session_view_default(*ret, workspace, home, guards, by_name, err);
+        if (r == 0 && used && ports)
+                r = cg_sandbox_add_port(*ret, CG_PROXY_HTTP_PORT, err);
+        if (r == 0 && used && ports)
+                r = cg_sandbox_add_port(*ret, CG_PROXY_SOCKS_PORT, err);
+        if (r == 0 && used)
+                r = cg_doors_plan(used, *ret, err);
+        if (r == 0)
+                r = set_limits(*ret, o, used ? &used->own : NULL, err);
         if (r == 0)
                 r = cg_sandbox_set_cwd(*ret, workspace, err);
-        if (r == 0)
-                r = add_binds(*ret, o, err);
-        if (r == 0)
-                r = add_hides(*ret, o, err);
-        return r;
-}
-
-/* The tier that the session asks for, else that of its settings. */
-static int choose_tier(const json_t *o, const struct cg_settings *s, struct cg_tier_choice *ret,
-                       struct cg_err *err)
-{
-        const char *text = json_string_value(json_object_get(o, "tier"));
-        int r;
-
-        if (!text && s)
-                text = s->own.tier;
-        r = cg_tier_parse(text ? text : "full", ret, err);
-        return r == 0 ? cg_tier_decide(ret, err) : r;
-}
-
-/* Comes last: in the landlock tier it turns the finished plan into rules. */
-static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct cg_tier_choice *tier,
-                      struct cg_err *err)
-{
-        const char *tmp;
-        int r = cg_json_str(o, "tmp", NULL, &tmp, err);
-
-        if (r < 0 || tier->tier == CG_TIER_FULL)
-                return r;
-        if (!tmp)
-                return cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
-        spec->tmp = strdup(tmp);
-        if (!spec->tmp)
-                return cg_fail(err, CG_E_NOMEM, "spawn request");
-        return cg_sandbox_set_landlock(spec->plan, tier->denials, tmp, err);
+        return r == 0 ? add_binds_and_hides(*ret, o, err) : r;
 }
 
 /*
@@ -259,6 +207,7 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_json json_t *o = NULL;
         const json_t *settings;
+        const char *wanted, *tmp = NULL;
         char *text = NULL;
         size_t len = 0;
         bool on = true;
@@ -277,12 +226,27 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                 on = !json_is_false(json_object_get(o, "sandbox"));
         if (r == 0 && settings)
                 r = cg_settings_read(settings, "sandbox settings", 0, &s, err);
-        if (r == 0 && on)
-                r = choose_tier(o, s, &tier, err);
+        if (r == 0 && on) { /* the tier that the session asks for, else that of its settings */
+                wanted = json_string_value(json_object_get(o, "tier"));
+                if (!wanted)
+                        wanted = s && s->own.tier ? s->own.tier : "full";
+                r = cg_tier_parse(wanted, &tier, err);
+                if (r == 0)
+                        r = cg_tier_decide(&tier, err);
+        }
         if (r == 0)
                 r = make_plan(o, s, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
         if (r == 0 && on)
-                r = apply_tier(ret, o, &tier, err);
+                r = cg_json_str(o, "tmp", NULL, &tmp, err);
+        if (r == 0 && on && tier.tier != CG_TIER_FULL) {
+                if (!tmp)
+                        r = cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
+                else if (!(ret->tmp = strdup(tmp)))
+                        r = cg_fail(err, CG_E_NOMEM, "spawn request");
+                /* Comes last: turns the finished plan into rules. */
+                if (r == 0)
+                        r = cg_sandbox_set_landlock(ret->plan, tier.denials, tmp, err);
+        }
         if (r == 0)
                 r = make_config(o, ret, err);
         if (r < 0)

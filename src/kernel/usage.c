@@ -27,18 +27,6 @@ static bool kilobytes(const char *text, const char *name, uint64_t *ret)
 
 /* ------------------------------------------------------------------ processes */
 
-/* Proportional set size, so that memory shared by several processes is counted once. */
-static uint64_t memory_of(pid_t pid)
-{
-        char path[64], text[4096];
-        uint64_t bytes = 0;
-
-        snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
-        if (cg_proc_read_text(path, text, sizeof(text)))
-                kilobytes(text, "Pss", &bytes);
-        return bytes;
-}
-
 static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms, struct cg_err *err)
 {
         cg_auto_free struct cg_process *list = calloc(CG_MAX_PROCESSES, sizeof(*list));
@@ -50,10 +38,17 @@ static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms
                 return cg_fail(err, CG_E_NOMEM, "list of processes");
         n = cg_procs_read(list, CG_MAX_PROCESSES);
         for (size_t i = 0; i < n; i++) {
+                char path[64], text[4096];
+                uint64_t bytes = 0;
+
                 if (!list[i].ours)
                         continue;
                 ticks += list[i].stat.ticks;
-                memory += memory_of(list[i].stat.pid);
+                /* Proportional set size, so that memory shared by several processes counts once. */
+                snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)list[i].stat.pid);
+                if (cg_proc_read_text(path, text, sizeof(text)))
+                        kilobytes(text, "Pss", &bytes);
+                memory += bytes;
         }
         if (seconds > 0 && ticks >= last->own_ticks)
                 cpu = (double)(ticks - last->own_ticks) / (double)sysconf(_SC_CLK_TCK) / seconds * 100;

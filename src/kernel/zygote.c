@@ -68,6 +68,18 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
         return 0;
 }
 
+/* Takes @body. */
+static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n_fds, struct cg_err *err)
+{
+        size_t len = 0;
+        cg_auto_free char *text = body ? cg_json_text(body, &len) : NULL;
+
+        json_decref(body);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "reply");
+        return cg_send_fds(z->control, text, len, fds, n_fds, err);
+}
+
 /* ------------------------------------------------------------------ children */
 
 /* Takes @child->cgroup on success. */
@@ -99,24 +111,6 @@ static void reap(pid_t pid)
                 ;
 }
 
-/* Sends the counters of the control group, before it is removed. Errors do not matter. */
-static void send_ended(struct cg_zygote *z, const struct child *c)
-{
-        struct cg_limit_counts counts;
-        cg_auto_json json_t *body = NULL;
-        cg_auto_free char *text = NULL;
-        size_t len;
-
-        cg_cgroup_counts(c->cgroup, &counts);
-        body = json_pack("{s:I, s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills",
-                         (json_int_t)counts.oom_kills, "outer_kills", (json_int_t)counts.outer_kills,
-                         "forks_denied", (json_int_t)counts.forks_denied, "cpu_ms",
-                         (json_int_t)counts.cpu_ms);
-        text = body ? cg_json_text(body, &len) : NULL;
-        if (text)
-                cg_send_fds(z->control, text, len, NULL, 0, NULL);
-}
-
 /* Its init has ended, and so has everything inside. */
 static void remove_child(struct cg_zygote *z, struct child *c)
 {
@@ -129,8 +123,17 @@ static void remove_child(struct cg_zygote *z, struct child *c)
         epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
         close(c->pidfd);
-        if (c->cgroup)
-                send_ended(z, c);
+        if (c->cgroup) { /* report its counters before it is removed; errors do not matter */
+                struct cg_limit_counts counts;
+                json_t *body;
+
+                cg_cgroup_counts(c->cgroup, &counts);
+                body = json_pack("{s:I, s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills",
+                                 (json_int_t)counts.oom_kills, "outer_kills", (json_int_t)counts.outer_kills,
+                                 "forks_denied", (json_int_t)counts.forks_denied, "cpu_ms",
+                                 (json_int_t)counts.cpu_ms);
+                send_json(z, body, NULL, 0, NULL);
+        }
         cg_cgroup_free(c->cgroup);
         free(c);
 }
@@ -152,17 +155,6 @@ struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
 
 /* ------------------------------------------------------------------ replies */
 
-static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n_fds, struct cg_err *err)
-{
-        size_t len = 0;
-        cg_auto_free char *text = body ? cg_json_text(body, &len) : NULL;
-
-        json_decref(body);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "reply");
-        return cg_send_fds(z->control, text, len, fds, n_fds, err);
-}
-
 int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
                          struct cg_err *err)
 {
@@ -173,14 +165,6 @@ int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, co
                                  failure->msg);
         else
                 body = json_pack("{s:b, s:s, s:s}", "ready", 1, "python", v->python, "ipython", v->ipython);
-        return send_json(z, body, NULL, 0, err);
-}
-
-static int send_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
-{
-        json_t *body = json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno",
-                                 why->sys_errno, "message", why->msg);
-
         return send_json(z, body, NULL, 0, err);
 }
 
@@ -216,33 +200,13 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
 
 /* ------------------------------------------------------------------ requests */
 
-static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, int kernel_fd, int tool_fd,
-                        struct cg_sandbox_child *ret, struct cg_err *err)
-{
-        struct cg_kernel_start start = {
-                .config = spec->config,
-                .config_len = spec->config_len,
-                .kernel_fd = kernel_fd,
-                .tool_fd = tool_fd,
-                .plan = spec->plan,
-                .log = z->log,
-        };
-        int keep[2] = { kernel_fd, tool_fd };
-        int r;
-
-        cg_py_before_fork();
-        /* Fails if this process has a second thread. */
-        r = cg_sandbox_spawn_prepared(spec->plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start, ret,
-                                      err);
-        cg_py_after_fork_parent();
-        return r;
-}
-
-/* On failure *err is what the supervisor gets as the reply. */
+/* On failure *err is sent to the supervisor as the reply. */
 static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_err *err)
 {
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
+        struct cg_kernel_start start;
+        int keep[2] = { fds[1], fds[2] };
         int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
@@ -250,8 +214,19 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         /* The supervisor removes it. */
         if (spec.tmp && mkdir(spec.tmp, 0700) < 0)
                 r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
-        if (r == 0)
-                r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
+        if (r == 0) {
+                start = (struct cg_kernel_start){ .config = spec.config,
+                                                  .config_len = spec.config_len,
+                                                  .kernel_fd = fds[1],
+                                                  .tool_fd = fds[2],
+                                                  .plan = spec.plan,
+                                                  .log = z->log };
+                cg_py_before_fork();
+                /* Fails if this process has a second thread. */
+                r = cg_sandbox_spawn_prepared(spec.plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start,
+                                              &child, err);
+                cg_py_after_fork_parent();
+        }
         if (r == 0) {
                 r = add_child(z, id, &child, err);
                 if (r == 0) {
@@ -272,23 +247,6 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         return r;
 }
 
-static int parse_request(const char *text, size_t len, size_t n_fds, json_int_t *id, struct cg_err *err)
-{
-        cg_auto_json json_t *o = NULL;
-        int64_t v = 0;
-        int r = cg_json_object(text, len, "request", &o, err);
-
-        if (r == 0)
-                r = cg_json_int(o, "spawn", -1, &v, err);
-        if (r == 0 && v < 0)
-                r = cg_fail(err, CG_E_PROTO, "request without \"spawn\"");
-        *id = v;
-        if (r == 0 && n_fds != REQUEST_FDS)
-                r = cg_fail(err, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
-                            REQUEST_FDS);
-        return r;
-}
-
 /*
  * One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control
  * socket is unusable.
@@ -298,7 +256,8 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
         char text[REQUEST_BYTES];
         int fds[REQUEST_FDS];
         size_t n_fds = REQUEST_FDS;
-        json_int_t id = 0;
+        cg_auto_json json_t *o = NULL;
+        int64_t id = 0;
         struct cg_err why;
         ssize_t len = cg_recv_fds(z->control, text, sizeof(text), fds, &n_fds, err);
         int r;
@@ -307,14 +266,24 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                 return CG_CLOSED;
         if (len < 0)
                 return (int)len;
-        r = parse_request(text, (size_t)len, n_fds, &id, &why);
+        r = cg_json_object(text, (size_t)len, "request", &o, &why);
+        if (r == 0)
+                r = cg_json_int(o, "spawn", -1, &id, &why);
+        if (r == 0 && id < 0)
+                r = cg_fail(&why, CG_E_PROTO, "request without \"spawn\"");
+        if (r == 0 && n_fds != REQUEST_FDS)
+                r = cg_fail(&why, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
+                            REQUEST_FDS);
         if (r == 0)
                 r = spawn(z, id, fds, &why);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
         if (r < 0) {
                 cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
-                return send_failed(z, id, &why, err);
+                return send_json(z,
+                                 json_pack("{s:I, s:i, s:i, s:s}", "failed", (json_int_t)id, "code", why.code,
+                                           "errno", why.sys_errno, "message", why.msg),
+                                 NULL, 0, err);
         }
         return 0;
 }
@@ -322,17 +291,6 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
 void cg_zygote_prepare_completion(struct cg_zygote *z)
 {
         z->idle_work = true;
-}
-
-/* One part at a time, so that requests do not wait. */
-static void work_while_idle(struct cg_zygote *z)
-{
-        struct cg_err err;
-        int r = cg_py_idle(&err);
-
-        if (r < 0)
-                cg_log(z->log, CG_LOG_WARN, "preparing completion: %s", err.msg);
-        z->idle_work = r > 0;
 }
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
@@ -348,8 +306,14 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                 if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "epoll_wait");
                 idle_ms = n ? IDLE_MS : 0;
-                if (n == 0)
-                        work_while_idle(z);
+                if (n == 0) { /* one part at a time, so that requests do not wait */
+                        struct cg_err why;
+
+                        r = cg_py_idle(&why);
+                        if (r < 0)
+                                cg_log(z->log, CG_LOG_WARN, "preparing completion: %s", why.msg);
+                        z->idle_work = r > 0;
+                }
                 for (int i = 0; i < n; i++) {
                         if (ev[i].data.ptr)
                                 remove_child(z, ev[i].data.ptr);
