@@ -97,7 +97,7 @@ void cg_procs_interrupt(uint64_t since)
 
                 if (!list[i].ours || p->pid == self || p->group != group || p->started < since)
                         continue;
-                /* By pidfd, and only if it is still the same process: process numbers are reused. */
+                /* By pidfd, and only if it is the same process: process numbers are reused. */
                 fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
                 if (fd >= 0 && cg_proc_read_stat(p->pid, &now) && now.started == p->started)
                         syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0);

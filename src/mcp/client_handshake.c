@@ -1,4 +1,4 @@
-/* The handshake of an MCP client and its server: initialize, and the requests that waited for it. */
+/* The handshake of an MCP client: initialize, and the requests that waited for it. */
 #include "mcp/client_int.h"
 
 #include <stdio.h>

@@ -426,7 +426,7 @@ static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
 {
         struct ts_kernel *k = z->data;
 
-        /* A kernel that ends closes its connection; the supervisor knows that and will send DETACH. */
+        /* A kernel that ends closes its connection; the supervisor knows and will send DETACH. */
         if (k->session && err->code != CG_E_CLOSED)
                 cut_off(k, err);
 }
