@@ -70,8 +70,8 @@ static bool is_name(const char *host)
         size_t n = strlen(host);
 
         /*
-         * What no name has: better refused here than never matched. Letters beyond ASCII, too:
-         * clients send names as xn--...
+         * No name has these characters, so the entry would never match. Nor has one letters beyond
+         * ASCII: clients send such names as xn--...
          */
         for (const char *p = host; *p; p++) {
                 if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#", *p))

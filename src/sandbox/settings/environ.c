@@ -89,59 +89,47 @@ static bool is_allowed(const struct cg_settings *s, const char *line)
         return false;
 }
 
-struct pair {
-        const char *name, *value;
-};
-
-static int set_all(struct cg_environ *env, const struct pair *pairs, size_t n, struct cg_err *err)
-{
-        int r = 0;
-
-        for (size_t i = 0; i < n && r == 0; i++)
-                r = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
-        return r;
-}
-
 static int set_proxies(struct cg_environ *env, const struct cg_environ_options *o, struct cg_err *err)
 {
         char http[64], socks[64], http_port[16], rsync[64], ssh[sizeof(CG_LIBEXECDIR) + 192];
+        const struct {
+                const char *name, *value;
+        } pairs[] = {
+                { "NO_PROXY", NO_PROXY },
+                { "no_proxy", NO_PROXY },
+                { "HTTP_PROXY", http },
+                { "HTTPS_PROXY", http },
+                { "http_proxy", http },
+                { "https_proxy", http },
+                { "ALL_PROXY", http },
+                { "all_proxy", http },
+                { "GRPC_PROXY", http },
+                { "grpc_proxy", http },
+                { "FTP_PROXY", socks },
+                { "ftp_proxy", socks },
+                { "RSYNC_PROXY", rsync },
+                { "DOCKER_HTTP_PROXY", http },
+                { "DOCKER_HTTPS_PROXY", http },
+                { "CLOUDSDK_PROXY_TYPE", "http" },
+                { "CLOUDSDK_PROXY_ADDRESS", "localhost" },
+                { "CLOUDSDK_PROXY_PORT", http_port },
+                { "GIT_SSH_COMMAND", ssh },
+        };
+        int r = 0;
 
         snprintf(http, sizeof(http), "http://localhost:%d", o->http_port);
         snprintf(socks, sizeof(socks), "socks5h://localhost:%d", o->socks_port);
         snprintf(http_port, sizeof(http_port), "%d", o->http_port);
         snprintf(rsync, sizeof(rsync), "localhost:%d", o->socks_port);
-        /*
-         * One connection for each ssh: a shared one would lie in a socket that the sandbox may not
-         * open.
-         */
+        /* A shared connection would need a socket that the sandbox may not open. */
         snprintf(ssh, sizeof(ssh),
                  "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='" CG_LIBEXECDIR
                  "/cellgate-egress "
                  "--connect localhost:%d %%h %%p'",
                  o->http_port);
-        return set_all(env,
-                       (const struct pair[]){
-                               { "NO_PROXY", NO_PROXY },
-                               { "no_proxy", NO_PROXY },
-                               { "HTTP_PROXY", http },
-                               { "HTTPS_PROXY", http },
-                               { "http_proxy", http },
-                               { "https_proxy", http },
-                               { "ALL_PROXY", http },
-                               { "all_proxy", http },
-                               { "GRPC_PROXY", http },
-                               { "grpc_proxy", http },
-                               { "FTP_PROXY", socks },
-                               { "ftp_proxy", socks },
-                               { "RSYNC_PROXY", rsync },
-                               { "DOCKER_HTTP_PROXY", http },
-                               { "DOCKER_HTTPS_PROXY", http },
-                               { "CLOUDSDK_PROXY_TYPE", "http" },
-                               { "CLOUDSDK_PROXY_ADDRESS", "localhost" },
-                               { "CLOUDSDK_PROXY_PORT", http_port },
-                               { "GIT_SSH_COMMAND", ssh },
-                       },
-                       19, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(pairs) && r == 0; i++)
+                r = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
+        return r;
 }
 
 static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg_err *err)

@@ -1,6 +1,6 @@
 /*
- * The environment of a command in a sandbox: the caller's, less what is denied or masked, and the
- * proxies.
+ * The environment of a command in a sandbox: the caller's without denied and masked variables, and
+ * the proxies.
  */
 #ifndef CG_SANDBOX_SETTINGS_ENVIRON_H
 #define CG_SANDBOX_SETTINGS_ENVIRON_H

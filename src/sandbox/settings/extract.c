@@ -90,59 +90,46 @@ static bool is_class_escape(const char *p)
         return p[0] == '\\' && p[1] && strchr("dDwWsS", p[1]);
 }
 
-static int put_space(struct translation *t, bool space, bool in_class)
-{
-        const char *inside = space ? (t->utf ? SPACE_UTF : SPACE_BYTES)
-                                   : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES);
-        int r = in_class ? 0 : put(t, "[");
-
-        if (r == 0)
-                r = put(t, inside);
-        return r == 0 && !in_class ? put(t, "]") : r;
-}
-
-/* \1 and its kin; \0 is a NUL, and an octal number nothing that anybody writes. */
-static int put_number(struct translation *t, bool in_class)
-{
-        char text[32];
-        unsigned long n;
-        char *end;
-
-        if (in_class || t->p[1] == '0') {
-                if (t->p[1] != '0' || is_digit(t->p[2]))
-                        return wrong(t, "octal numbers are not understood: write \\xHH");
-                return put(t, "\\x00") < 0 ? -1 : (t->p += 2, 0);
-        }
-        n = strtoul(t->p + 1, &end, 10);
-        if (n > 99)
-                return wrong(t, "a reference to a group that is not there");
-        if (n > t->back)
-                t->back = (unsigned int)n;
-        snprintf(text, sizeof(text), "\\g{%lu}", n);
-        t->p = end;
-        return put(t, text);
-}
-
 /*
- * What follows a backslash. Other letters stand for themselves in JavaScript, and for much in
- * PCRE2: who writes one means the latter.
+ * The escape sequence at t->p. Letters that JavaScript takes literally and PCRE2 does not are
+ * rejected: the author of the pattern expects PCRE2's meaning.
  */
 static int put_escape(struct translation *t, bool in_class)
 {
-        char c = t->p[1], text[64];
+        char c = t->p[1], text[64], *end;
+        unsigned long n;
+        int r;
 
         if (!c)
                 return wrong(t, "\\ at end of pattern");
         if (c == 's' || c == 'S') {
                 t->p += 2;
-                return put_space(t, c == 's', in_class);
+                r = in_class ? 0 : put(t, "[");
+                if (r == 0)
+                        r = put(t, c == 's' ? (t->utf ? SPACE_UTF : SPACE_BYTES)
+                                            : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES));
+                return r == 0 && !in_class ? put(t, "]") : r;
         }
         if (c == 'v') {
                 t->p += 2;
                 return put(t, "\\x0b");
         }
-        if (is_digit(c))
-                return put_number(t, in_class);
+        if (c == '0' && !is_digit(t->p[2])) {
+                t->p += 2;
+                return put(t, "\\x00");
+        }
+        if (is_digit(c) && (c == '0' || in_class))
+                return wrong(t, "octal numbers are not understood: write \\xHH");
+        if (is_digit(c)) {
+                n = strtoul(t->p + 1, &end, 10);
+                if (n > 99)
+                        return wrong(t, "a reference to a group that is not there");
+                if (n > t->back)
+                        t->back = (unsigned int)n;
+                snprintf(text, sizeof(text), "\\g{%lu}", n);
+                t->p = end;
+                return put(t, text);
+        }
         if (c == 'k' && !in_class && t->p[2] == '<')
                 return put_next(t, 2);
         if (c == 'c' && is_letter(t->p[2]))
@@ -154,7 +141,7 @@ static int put_escape(struct translation *t, bool in_class)
         return put_next(t, 2);
 }
 
-/* A hyphen beside \w and its kin is a hyphen; PCRE2 wants that said. */
+/* A hyphen beside an escape such as \w is a hyphen, which PCRE2 requires to be escaped. */
 static int put_class(struct translation *t)
 {
         int r = put_next(t, t->p[1] == '^' ? 2 : 1);
@@ -212,7 +199,7 @@ static size_t braces(const char *p)
         return p[n] == '}' ? n + 1 : 0;
 }
 
-/* With what may follow it. PCRE2 takes a "+" there, which JavaScript does not know. */
+/* A quantifier of @n characters and its "?". PCRE2 accepts a "+" there, JavaScript does not. */
 static int put_quantifier(struct translation *t, size_t n)
 {
         int r = put_next(t, n);
@@ -253,53 +240,41 @@ static int put_item(struct translation *t)
         }
 }
 
-static int translate(struct translation *t)
-{
-        int r = 0;
-
-        while (*t->p && r == 0)
-                r = put_item(t);
-        if (r == 0 && !t->groups)
-                return cg_fail(
-                        t->err, CG_E_PARSE,
-                        "extract must contain at least one capturing group — group 1 is the credential "
-                        "value to mask (e.g. \"token:\\s*(\\S+)\").");
-        return r == 0 && t->back > t->groups ? wrong(t, "a reference to a group that is not there") : r;
-}
-
 /* ---- the engine */
-
-static int compile_text(const char *text, size_t len, bool utf, pcre2_code **ret, struct cg_err *err)
-{
-        uint32_t options = PCRE2_ALLOW_EMPTY_CLASS | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY |
-                           PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UCP |
-                           PCRE2_AUTO_CALLOUT | (utf ? PCRE2_UTF : 0);
-        pcre2_compile_context *limits = pcre2_compile_context_create(NULL);
-        char why[200];
-        size_t at;
-        int code;
-
-        if (!limits)
-                return cg_fail(err, CG_E_NOMEM, "extract");
-        pcre2_set_parens_nest_limit(limits, NESTING_MAX);
-        *ret = pcre2_compile((const unsigned char *)text, len, options, &code, &at, limits);
-        pcre2_compile_context_free(limits);
-        if (*ret)
-                return 0;
-        pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
-        return cg_fail(err, CG_E_PARSE, "extract is not a valid regular expression: %s", why);
-}
 
 /* For a text that is UTF-8, or for one that is not. */
 static int compile(const char *pattern, bool utf, pcre2_code **ret, struct cg_err *err)
 {
+        const uint32_t options = PCRE2_ALLOW_EMPTY_CLASS | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY |
+                                 PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UCP |
+                                 PCRE2_AUTO_CALLOUT | (utf ? PCRE2_UTF : 0);
         struct translation t = { .p = pattern, .err = err, .utf = utf };
-        int r;
+        pcre2_compile_context *limits = NULL;
+        char why[200];
+        size_t at;
+        int r = 0, code;
 
         cg_buf_init(&t.out, CG_EXTRACT_MAX * 256);
-        r = translate(&t);
-        if (r == 0)
-                r = compile_text(t.out.data ? t.out.data : "", t.out.len, utf, ret, err);
+        while (*t.p && r == 0)
+                r = put_item(&t);
+        if (r == 0 && !t.groups)
+                r = cg_fail(err, CG_E_PARSE,
+                            "extract must contain at least one capturing group — group 1 is the credential "
+                            "value to mask (e.g. \"token:\\s*(\\S+)\").");
+        if (r == 0 && t.back > t.groups)
+                r = wrong(&t, "a reference to a group that is not there");
+        if (r == 0 && !(limits = pcre2_compile_context_create(NULL)))
+                r = cg_fail(err, CG_E_NOMEM, "extract");
+        if (r == 0) {
+                pcre2_set_parens_nest_limit(limits, NESTING_MAX);
+                *ret = pcre2_compile((const unsigned char *)(t.out.data ? t.out.data : ""), t.out.len,
+                                     options, &code, &at, limits);
+                if (!*ret) {
+                        pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
+                        r = wrong(&t, why);
+                }
+        }
+        pcre2_compile_context_free(limits);
         cg_buf_fini(&t.out);
         return r;
 }
@@ -395,21 +370,10 @@ int cg_extract_start(struct cg_extract *x, const char *text, size_t len, struct 
         return 0;
 }
 
-static int engine_failed(int code, struct cg_err *err)
-{
-        char why[200];
-
-        if (code == PCRE2_ERROR_CALLOUT || code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_DEPTHLIMIT ||
-            code == PCRE2_ERROR_HEAPLIMIT)
-                return cg_fail(err, CG_E_LIMIT,
-                               "the pattern takes too long: make its repetitions exclude each other");
-        pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
-        return cg_fail(err, CG_E_INVAL, "the pattern: %s", why);
-}
-
 int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_err *err)
 {
         const size_t *spans;
+        char why[200];
         int r;
 
         if (x->at > x->len)
@@ -418,8 +382,14 @@ int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_
                         x->utf ? PCRE2_NO_UTF_CHECK : 0, x->match, x->limits);
         if (r == PCRE2_ERROR_NOMATCH)
                 return 0;
-        if (r < 0)
-                return engine_failed(r, err);
+        if (r == PCRE2_ERROR_CALLOUT || r == PCRE2_ERROR_MATCHLIMIT || r == PCRE2_ERROR_DEPTHLIMIT ||
+            r == PCRE2_ERROR_HEAPLIMIT)
+                return cg_fail(err, CG_E_LIMIT,
+                               "the pattern takes too long: make its repetitions exclude each other");
+        if (r < 0) {
+                pcre2_get_error_message(r, (unsigned char *)why, sizeof(why));
+                return cg_fail(err, CG_E_INVAL, "the pattern: %s", why);
+        }
         spans = pcre2_get_ovector_pointer(x->match);
         if (r < 2 || spans[2] == PCRE2_UNSET)
                 return cg_fail(

@@ -1,7 +1,7 @@
 /*
  * "extract" of a masked credential: a regular expression whose first group is the secret. The
- * language is JavaScript's without flags, as in srt; PCRE2 runs it. What PCRE2 knows and JavaScript
- * does not is refused, what both write and mean differently is translated.
+ * language is JavaScript's without flags, as in srt; PCRE2 runs it. Syntax that only PCRE2 has is
+ * rejected; syntax that both have with different meanings is translated.
  */
 #ifndef CG_SANDBOX_SETTINGS_EXTRACT_H
 #define CG_SANDBOX_SETTINGS_EXTRACT_H
@@ -15,7 +15,7 @@
 
 struct cg_extract;
 
-/* CG_E_PARSE: what is wrong with @pattern. *ret: caller frees. */
+/* CG_E_PARSE: @pattern is not valid. *ret: caller frees. */
 int cg_extract_new(const char *pattern, struct cg_extract **ret, struct cg_err *err);
 struct cg_extract *cg_extract_free(struct cg_extract *x);
 

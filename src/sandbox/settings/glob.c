@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/settings/paths.h"
 
 /*
  * The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character
@@ -108,9 +109,9 @@ bool cg_glob_match(const char *pattern, const char *path)
 /* ---- the walk */
 
 /*
- * Where in the pattern a path can stand, one bit for each of its characters. A folder has many
- * paths when symlinks lead to it. What can match below it depends on these places alone: it is
- * walked once for each set of them, not once for each path.
+ * Positions in the pattern that a path can have reached, one bit for each of its characters. A
+ * folder has many paths when symlinks lead to it. The matches below it depend on these positions
+ * alone, so it is walked once for each set of them, not once for each path.
  */
 struct places {
         uint64_t bits[PATH_MAX / 64];
@@ -137,7 +138,7 @@ struct walk {
         const char *pattern;
         size_t len, words;
         unsigned char part[PATH_MAX]; /* enum part of each character */
-        uint16_t next[PATH_MAX];      /* where it goes on behind a part */
+        uint16_t next[PATH_MAX];      /* position after the part */
         cg_glob_fn found;
         void *data;
         /* a hash table of 2^n places, at most half full; ino 0 where nothing is */
@@ -224,11 +225,6 @@ static bool advance(const struct walk *w, struct places *at, const char *text)
                         any |= at->bits[k] = to.bits[k];
         }
         return any != 0;
-}
-
-static bool is_match(const struct walk *w, const struct places *at)
-{
-        return at->bits[w->len / 64] >> (w->len % 64) & 1;
 }
 
 static uint64_t mix(uint64_t h, uint64_t v)
@@ -326,17 +322,16 @@ static bool is_folder(int dir, const struct dirent *d)
         return fstatat(dir, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int look_at(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth,
-                   const struct places *at)
+static int check_entry(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth,
+                       const struct places *at)
 {
         struct places here = *at;
         char path[PATH_MAX];
-        int n, r = 0;
+        int r = 0;
 
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                 return 0;
-        n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", d->d_name);
-        if (n < 0 || (size_t)n >= sizeof(path))
+        if (!cg_path_join(path, folder, d->d_name))
                 return 0; /* no program can name it either */
         if (++w->entries > CG_GLOB_ENTRIES_MAX)
                 return cg_fail(w->err, CG_E_LIMIT,
@@ -344,7 +339,7 @@ static int look_at(struct walk *w, int dir, const struct dirent *d, const char *
                                w->pattern, CG_GLOB_ENTRIES_MAX);
         if (!advance(w, &here, d->d_name))
                 return 0;
-        if (is_match(w, &here)) {
+        if (here.bits[w->len / 64] >> (w->len % 64) & 1) {
                 r = w->found(w->data, path, false, w->err);
                 if (r < 0)
                         return r;
@@ -366,7 +361,7 @@ static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, c
                 return r;
         }
         while (r == 0 && (d = readdir(dir)))
-                r = look_at(w, dirfd(dir), d, path, depth, at);
+                r = check_entry(w, dirfd(dir), d, path, depth, at);
         closedir(dir);
         return r;
 }

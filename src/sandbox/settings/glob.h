@@ -10,11 +10,11 @@
 #include "base/err.h"
 
 /*
- * Entries that one pattern may make us look at: a pattern over a whole disk must end with an error,
- * not with an hour.
+ * Entries that are visited for one pattern: a pattern over a whole disk must fail instead of taking
+ * an hour.
  */
 #define CG_GLOB_ENTRIES_MAX 1000000
-/* Folders deep below where a pattern starts. */
+/* Depth of folders below the root. */
 #define CG_GLOB_DEPTH_MAX 64
 
 bool cg_glob_match(const char *pattern, const char *path);
@@ -23,8 +23,8 @@ bool cg_glob_match(const char *pattern, const char *path);
  * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks
  * as well: for each path that matches, but for those that differ only in which symlinks lead to a
  * folder where the same can match. Folders that cannot be listed are given to @found with
- * @unlisted, because what matches in them cannot be told. A negative return of @found ends the
- * walk. CG_E_LIMIT: too much to look at.
+ * @unlisted, because matches in them are not known. A negative return of @found ends the walk.
+ * CG_E_LIMIT: too many entries, or too deep.
  */
 typedef int (*cg_glob_fn)(void *data, const char *path, bool unlisted, struct cg_err *err);
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err);

@@ -111,23 +111,23 @@ static int find_wanted(struct search *s)
 {
         const struct cg_rules *rules = s->rules;
         struct stat st;
-        int e = 0;
+        int r = 0;
 
         s->stage = GATHER_DENIED;
-        for (size_t i = 0; i < rules->n && e == 0; i++) {
-                const struct cg_rule *r = &rules->v[i];
+        for (size_t i = 0; i < rules->n && r == 0; i++) {
+                const struct cg_rule *rule = &rules->v[i];
 
-                if ((r->kind != CG_RULE_DENY_WRITE && r->kind != CG_RULE_DENY_READ) || r->missing)
+                if ((rule->kind != CG_RULE_DENY_WRITE && rule->kind != CG_RULE_DENY_READ) || rule->missing)
                         continue;
-                if (r->kind == CG_RULE_DENY_READ && cg_view_state(rules, r->path) != CG_VIEW_HIDDEN)
+                if (rule->kind == CG_RULE_DENY_READ && cg_view_state(rules, rule->path) != CG_VIEW_HIDDEN)
                         continue; /* another rule shows it */
-                if (!r->folder && lstat(r->path, &st) == 0)
-                        e = want(s, &st, r->kind);
-                else if (r->folder && cg_rule_is_program(r))
-                        e = search_from(s, r->path);
+                if (!rule->folder && lstat(rule->path, &st) == 0)
+                        r = want(s, &st, rule->kind);
+                else if (rule->folder && cg_rule_is_program(rule))
+                        r = search_from(s, rule->path);
         }
         s->entries = 0;
-        return e;
+        return r;
 }
 
 /*
@@ -177,35 +177,35 @@ static int deny_name(struct search *s, enum cg_rule_kind kind)
 }
 
 /* Not inlined into its caller, which is recursive: a place is large. */
-static __attribute__((noinline)) int look_at(struct search *s, const struct stat *st)
+static __attribute__((noinline)) int check_file(struct search *s, const struct stat *st)
 {
-        int e = 0;
+        int r = 0;
 
         if (s->stage != DENY_NAMES)
                 return want(s, st, CG_RULE_DENY_WRITE);
         if (st->st_nlink < 2)
                 return 0;
-        for (int kind = CG_RULE_DENY_WRITE; kind <= CG_RULE_DENY_READ && e == 0; kind++) {
+        for (int kind = CG_RULE_DENY_WRITE; kind <= CG_RULE_DENY_READ && r == 0; kind++) {
                 struct wanted key = { .dev = st->st_dev, .ino = st->st_ino, .kind = (enum cg_rule_kind)kind };
 
                 if (!bsearch(&key, s->v, s->n, sizeof(key), compare_wanted))
                         continue;
                 if (kind == CG_RULE_DENY_READ || cg_view_state(s->rules, s->path) == CG_VIEW_WRITE)
-                        e = deny_name(s, (enum cg_rule_kind)kind);
+                        r = deny_name(s, (enum cg_rule_kind)kind);
         }
-        return e;
+        return r;
 }
 
 /*
- * @len: of the folder's path. A folder that may not be looked into is out of the sandbox's reach as
- * well; any other failure is one.
+ * @len: of the folder's path. A folder that this user may not search is out of the sandbox's reach,
+ * too; any other failure is an error.
  */
 static int search_entry(struct search *s, int dir, const struct dirent *d, size_t len)
 {
         int n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name), sub;
         struct stat st;
 
-        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
             (size_t)n >= sizeof(s->path) - len)
                 return 0;
         if (++s->entries > ENTRIES_MAX || (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget)))
@@ -218,7 +218,7 @@ static int search_entry(struct search *s, int dir, const struct dirent *d, size_
                                s->entries, ENTRIES_MAX, SEARCH_MS / 1000, s->path);
         if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
                 if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-                        return look_at(s, &st);
+                        return check_file(s, &st);
         }
         if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
                 return 0;
@@ -237,16 +237,16 @@ static int search_folder(struct search *s, int fd, size_t len)
 {
         DIR *dir = fdopendir(fd);
         const struct dirent *d;
-        int e = 0;
+        int r = 0;
 
         if (!dir) {
                 close(fd);
                 return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
         }
-        while (e == 0 && (d = readdir(dir)))
-                e = search_entry(s, dirfd(dir), d, len);
+        while (r == 0 && (d = readdir(dir)))
+                r = search_entry(s, dirfd(dir), d, len);
         closedir(dir);
-        return e;
+        return r;
 }
 
 /* A write root in another one is searched with that one. */
@@ -262,28 +262,28 @@ static bool is_outermost(const struct cg_rules *rules, size_t i)
         return true;
 }
 
-/* Visits all write roots; single files among them as well. @n: rules that there were at first. */
+/* Visits all write roots, single files among them as well; @n: number of rules to consider. */
 static int search_write_roots(struct search *s, size_t n)
 {
         const struct cg_rules *rules = s->rules;
         struct stat st;
-        int e = 0;
+        int r = 0;
 
         s->entries = 0;
-        for (size_t i = 0; i < n && e == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++) {
                 if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !is_outermost(rules, i))
                         continue;
                 if (rules->v[i].folder) {
-                        e = search_from(s, rules->v[i].path);
+                        r = search_from(s, rules->v[i].path);
                 } else if (lstat(rules->v[i].path, &st) == 0 && S_ISREG(st.st_mode)) {
                         snprintf(s->path, sizeof(s->path), "%s", rules->v[i].path);
-                        e = look_at(s, &st);
+                        r = check_file(s, &st);
                 }
         }
-        return e;
+        return r;
 }
 
-/* Of the entries from @first on, one for each name, keeps the files that have names elsewhere. */
+/* Of the entries from @first on, one for each name, keep files that have names elsewhere. */
 static void keep_shared(struct search *s, size_t first)
 {
         struct wanted *v = s->v + first;
@@ -304,19 +304,19 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
 {
         struct search s = { .rules = rules, .err = err, .budget = cg_budget_start(SEARCH_MS, 2 * SEARCH_MS) };
         size_t n = rules->n, first;
-        int e = find_wanted(&s);
+        int r = find_wanted(&s);
 
         first = s.n;
-        if (e == 0 && rules->linked) {
+        if (r == 0 && rules->linked) {
                 s.stage = GATHER_SHARED;
-                e = search_write_roots(&s, n);
+                r = search_write_roots(&s, n);
                 keep_shared(&s, first);
         }
-        if (e == 0 && s.n) {
+        if (r == 0 && s.n) {
                 qsort(s.v, s.n, sizeof(*s.v), compare_wanted);
                 s.stage = DENY_NAMES;
-                e = search_write_roots(&s, n);
+                r = search_write_roots(&s, n);
         }
         free(s.v);
-        return e;
+        return r;
 }

@@ -1,4 +1,4 @@
-/* Settings to what a kernel sees. */
+/* The view of files that a kernel has by its settings. */
 #include "sandbox/settings/kernel_view.h"
 
 #include <dirent.h>
@@ -24,11 +24,30 @@ static int unhex(char c)
         return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Fake content; in the rule, which owns it. */
-static int read_data(const char *hex, struct cg_rule *rule, struct cg_err *err)
+/* @mask: "path", and the fake content in hexadecimal as "data"; without it the file is hidden. */
+static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask,
+                    struct cg_err *err)
 {
-        size_t n = strlen(hex) / 2;
+        const char *hex = json_string_value(json_object_get(mask, "data"));
+        size_t n = hex ? strlen(hex) / 2 : 0;
+        struct cg_place place;
+        char path[PATH_MAX];
+        struct cg_rule *rule;
+        int r = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
+        bool missing;
 
+        if (r == 0)
+                r = cg_place_find(path, &place, err);
+        if (r < 0)
+                return r;
+        missing = place.missing;
+        if (!missing)
+                r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
+                                 err);
+        cg_place_fini(&place);
+        if (r < 0 || missing || !hex)
+                return r;
+        rule = &rules->v[rules->n - 1];
         rule->data = malloc(n + 1);
         if (!rule->data)
                 return cg_fail(err, CG_E_NOMEM, "mask");
@@ -44,27 +63,6 @@ static int read_data(const char *hex, struct cg_rule *rule, struct cg_err *err)
         return 0;
 }
 
-static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask,
-                    struct cg_err *err)
-{
-        const char *hex = json_string_value(json_object_get(mask, "data"));
-        char path[PATH_MAX];
-        struct cg_place place;
-        int r = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
-
-        if (r == 0)
-                r = cg_place_find(path, &place, err);
-        if (r < 0)
-                return r;
-        if (!place.missing)
-                r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
-                                 err);
-        if (r == 0 && !place.missing && hex)
-                r = read_data(hex, &rules->v[rules->n - 1], err);
-        cg_place_fini(&place);
-        return r;
-}
-
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
                     const char *workspace, const char *home, const json_t *guards, bool by_name,
                     struct cg_err *err)
@@ -77,8 +75,8 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         for (size_t i = 0; i < json_array_size(masks) && r == 0 && !rules.off; i++)
                 r = add_mask(&rules, &base, json_array_get(masks, i), err);
         /*
-         * A workspace that lies in a private place, such as /tmp, is there all the same; without
-         * rules it may be written.
+         * A workspace in /tmp or another private folder is visible; without rules it may be
+         * written.
          */
         if (r == 0 && rules.off)
                 r = cg_sandbox_add_write(plan, workspace, err);
@@ -96,9 +94,9 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
 }
 
 /*
- * A home folder holds what the user's shell and desktop run: .profile, .config/autostart, bin...
- * and what is not there yet (.bash_profile) is obeyed as soon as it is. So what lies in it openly
- * may be written, and nothing new be made beside it.
+ * A home folder has files that the user's shell and desktop run (.profile, .config/autostart, bin),
+ * or would run if they existed (.bash_profile). So only existing files and folders may be written
+ * whose names begin with no dot and are not in this list; no new ones can be made.
  */
 static const char *const runs[] = { "bin",       "sbin",       "go",         "perl5",      "node_modules",
                                     "anaconda3", "miniconda3", "miniforge3", "mambaforge", "micromamba" };
@@ -217,8 +215,8 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
         return r;
 }
 
-static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home,
-                         const json_t *guards, bool by_name, struct cg_err *err)
+int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
+                            const json_t *guards, bool by_name, struct cg_err *err)
 {
         struct cg_rules rules;
         char real[PATH_MAX];
@@ -228,20 +226,12 @@ static int add_workspace(struct cg_sandbox *plan, const char *workspace, const c
                 return r;
         if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
                 r = cg_sandbox_add_write(plan, workspace, err);
-        /* there, also where it lies in a private place */
+        /* It is visible, also in a folder of which the sandbox has its own, such as /tmp. */
         else if (realpath(workspace, real) && real[1])
                 r = cg_sandbox_add_bind_ro(plan, real, real, err);
         if (r == 0)
                 r = cg_view_add(plan, &rules, err);
         cg_rules_fini(&rules);
-        return r;
-}
-
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
-                            const json_t *guards, bool by_name, struct cg_err *err)
-{
-        int r = add_workspace(plan, workspace, home, guards, by_name, err);
-
         if (r == 0 && by_name)
                 r = cg_sandbox_set_names(plan, NULL, 0, false, err);
         if (r == 0)
@@ -257,27 +247,25 @@ static uint64_t mix(uint64_t h, const void *data, size_t len)
         return h;
 }
 
-static uint64_t mix_path(uint64_t h, int kind, const char *path)
-{
-        struct {
-                uint64_t dev, ino;
-        } id = { 0 };
-        struct stat st;
-
-        if (lstat(path, &st) == 0) {
-                id.dev = st.st_dev;
-                id.ino = st.st_ino;
-        }
-        h = mix(h, &kind, sizeof(kind));
-        h = mix(h, path, strlen(path) + 1);
-        return mix(h, &id, sizeof(id));
-}
-
 uint64_t cg_session_view_print(const struct cg_sandbox *plan)
 {
         uint64_t h = UINT64_C(0xcbf29ce484222325);
 
-        for (size_t i = 0; i < plan->n_mounts; i++)
-                h = mix_path(h, (int)plan->mounts[i].kind, plan->mounts[i].path);
+        for (size_t i = 0; i < plan->n_mounts; i++) {
+                const char *path = plan->mounts[i].path;
+                int kind = (int)plan->mounts[i].kind;
+                struct {
+                        uint64_t dev, ino;
+                } id = { 0 };
+                struct stat st;
+
+                if (lstat(path, &st) == 0) {
+                        id.dev = st.st_dev;
+                        id.ino = st.st_ino;
+                }
+                h = mix(h, &kind, sizeof(kind));
+                h = mix(h, path, strlen(path) + 1);
+                h = mix(h, &id, sizeof(id));
+        }
         return h;
 }

@@ -1,6 +1,6 @@
 /*
- * What a session's kernels see by settings. Runs in the zygote, which makes the plans, and in the
- * supervisor, which cleans up.
+ * The view of files that a session's kernels have by its settings. Runs in the zygote, which makes
+ * the plans, and in the supervisor, which cleans up.
  */
 #ifndef CG_SANDBOX_SETTINGS_KERNEL_VIEW_H
 #define CG_SANDBOX_SETTINGS_KERNEL_VIEW_H
@@ -12,19 +12,18 @@
 #include "sandbox/settings/settings.h"
 
 /*
- * Adds to a kernel's plan what @s says about files. @masks (may be NULL): masked credentials, each
- * {"path", "data": what the file shows, in hexadecimal digits; without it nothing is shown}.
- * @workspace: what relative paths start at; @home may be NULL. @guards: see cg_rules_add_guards().
+ * Adds the settings @s about files to a kernel's plan. @masks (may be NULL): masked credentials,
+ * each {"path", "data": the visible content in hexadecimal; without it the file is hidden}.
+ * @workspace: base of relative paths; @home may be NULL. @guards: see cg_rules_add_guards().
  * @by_name: names are protected by init (the full tier); else those that are found now.
  */
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
                     const char *workspace, const char *home, const json_t *guards, bool by_name,
                     struct cg_err *err);
 /*
- * The same where there are no settings: all may be read but where credentials lie, the workspace
- * may be written, but not what stands there that programs outside obey. A workspace that is the
- * home folder is written only where no program of the user's looks by itself, one above it not at
- * all.
+ * The same without settings: all files but credentials may be read; the workspace may be written,
+ * but for names that programs outside obey. In a workspace that is the home folder, only files may
+ * be written that no program of the user reads by itself; in one above it, none.
  */
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
                             const json_t *guards, bool by_name, struct cg_err *err);
@@ -32,12 +31,11 @@ int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, cons
 int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home,
                      const json_t *guards, bool by_name, struct cg_rules *ret, struct cg_err *err);
 enum cg_holds_home { CG_HOLDS_NO_HOME, CG_IS_HOME, CG_IS_ABOVE_HOME };
-/* Of @home (may be NULL) and the account's home, whichever says more; "/" is above all homes. */
+/* The larger value for @home (may be NULL) and the account's home; "/" is above all homes. */
 enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home);
 /*
- * A number for which files @plan treats in a way of its own, and which files these are now. A
- * kernel that was started when it was another shows what came later, where a kernel that is started
- * now would not.
+ * Fingerprint of the paths that @plan mounts and of the files that are there now. If it has changed
+ * since a kernel was started, that kernel may show files that a new kernel would not.
  */
 uint64_t cg_session_view_print(const struct cg_sandbox *plan);
 #endif

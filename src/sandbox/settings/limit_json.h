@@ -12,9 +12,9 @@
 json_t *cg_limits_json(const struct cg_sandbox_limits *l, const enum cg_limit_by by[CG_LIMITS]);
 
 /*
- * What is told when a limit is reached, as denial.h has it: {"operation": "limit", "limit",
- * "value", "unit", "layer", "scope", "rule", "why", "how"}. @what: what became of it, such as "the
- * kernel was ended"; NULL: nothing to add. NULL: no memory.
+ * The report that a limit was reached, in the format of denial.h: {"operation": "limit", "limit",
+ * "value", "unit", "layer", "scope", "rule", "why", "how"}. @what: the consequence, such as "the
+ * kernel was ended"; NULL: none. NULL: no memory.
  */
 json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_said said,
                         enum cg_limit_by by, const char *what);

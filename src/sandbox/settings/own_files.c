@@ -1,6 +1,6 @@
 /*
  * Files that run outside of any sandbox: cellgate's own, and those of MCP servers. A sandbox whose
- * write root lies above them must not be able to replace them.
+ * write root is above them must not be able to replace them.
  */
 #include "sandbox/settings/rules.h"
 
@@ -27,7 +27,7 @@
 static const char *const own_folders[] = { CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV };
 static const char *const own_others[] = { CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt" };
 
-/* Whether the folder of programs is shared with others: then only our programs are read-only. */
+/* True if the folder of programs has others, too: then only our programs are read-only. */
 static bool shares_bin(void)
 {
         DIR *dir = opendir(CG_BINDIR);
@@ -42,61 +42,53 @@ static bool shares_bin(void)
         return shared;
 }
 
-static bool has_write_root_in(const struct cg_rules *rules, const char *folder)
-{
-        for (size_t i = 0; i < rules->n; i++)
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, folder))
-                        return true;
-        return false;
-}
-
-/* hardlinks.c denies the other names of such a file. */
-static bool has_names(const char *path)
-{
-        struct stat st;
-
-        return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
-}
-
 /*
- * @path, without links, is what cells could write, by another name perhaps; with @whole also where
- * it only holds such.
+ * True if cells could write @path, which has no links, by this name or another; with @whole also if
+ * they could write something in it.
  */
 static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
 {
-        return cg_rules_may_write(rules, path) || (whole && has_write_root_in(rules, path)) ||
-               has_names(path);
+        struct stat st;
+
+        if (cg_rules_may_write(rules, path))
+                return true;
+        for (size_t i = 0; i < rules->n && whole; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, path))
+                        return true;
+        }
+        /* hardlinks.c denies the other names of such a file. */
+        return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
 }
 
-/* @whole: also where a write root lies in it. Links on the way to it stay what they are. */
+/* @whole: also if it has a write root. Links on the way to it are kept. */
 static int deny(struct cg_rules *rules, const char *path, bool whole, const char *why, struct cg_err *err)
 {
         struct cg_place place;
-        int e = cg_place_find(path, &place, err);
+        int r = cg_place_find(path, &place, err);
 
-        if (e < 0)
-                return e;
-        for (size_t i = 0; i < place.n_links && e == 0; i++) {
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < place.n_links && r == 0; i++) {
                 struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
                 if (cg_rules_may_write(rules, link.path))
-                        e = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
+                        r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
         }
         if (place.missing)
                 place.folder = path[0] && path[strlen(path) - 1] == '/';
-        if (e == 0 && concerns(rules, place.path, whole))
-                e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
+        if (r == 0 && concerns(rules, place.path, whole))
+                r = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
         cg_place_fini(&place);
-        return e;
+        return r;
 }
 
 static int deny_present(struct cg_rules *rules, const char *path, bool whole, struct cg_err *err)
 {
         char real[PATH_MAX];
 
-        /* Without links on the way there is no more to a path than where it lies. */
-        if (!cg_real_path(path, real) || (!strcmp(real, path) && !concerns(rules, path, whole)))
+        /* Without links on the way to it, its own place decides. */
+        if (!cg_real_path(path, real) || (strcmp(real, path) == 0 && !concerns(rules, path, whole)))
                 return 0;
         return deny(rules, path, whole, CG_WHY_OWN, err);
 }
@@ -108,42 +100,42 @@ static int deny_present(struct cg_rules *rules, const char *path, bool whole, st
 static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
 {
         char home[PATH_MAX], lib[PATH_MAX + 64], *slash;
-        int e;
+        int r;
 
         if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
                 return 0;
-        e = deny_present(rules, home, false, err);
+        r = deny_present(rules, home, false, err);
         slash = strrchr(home, '/');
-        if (e < 0 || slash == home)
-                return e;
+        if (r < 0 || slash == home)
+                return r;
         *slash = '\0';
         snprintf(lib, sizeof(lib), "%s/lib", home);
-        e = deny_present(rules, lib, false, err);
+        r = deny_present(rules, lib, false, err);
         snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
-        return e < 0 ? e : deny_present(rules, lib, true, err);
+        return r < 0 ? r : deny_present(rules, lib, true, err);
 }
 
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
 {
         char exe[PATH_MAX];
         ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(own_folders) && e == 0; i++)
-                e = deny_present(rules, own_folders[i], true, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(own_others) && e == 0; i++)
-                e = deny_present(rules, own_others[i], false, err);
-        if (e == 0 && !shares_bin())
-                e = deny_present(rules, CG_BINDIR, false, err);
-        /* Also where it was copied to. */
-        if (e == 0 && n > 0) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(own_folders) && r == 0; i++)
+                r = deny_present(rules, own_folders[i], true, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(own_others) && r == 0; i++)
+                r = deny_present(rules, own_others[i], false, err);
+        if (r == 0 && !shares_bin())
+                r = deny_present(rules, CG_BINDIR, false, err);
+        /* the program that runs, which may be a copy */
+        if (r == 0 && n > 0) {
                 exe[n] = '\0';
-                e = deny_present(rules, exe, false, err);
+                r = deny_present(rules, exe, false, err);
         }
-        return e == 0 ? deny_base_python(rules, err) : e;
+        return r == 0 ? deny_base_python(rules, err) : r;
 }
 
-/* @base is what a variable says: NULL, "" and relative paths name no folder. */
+/* @base: a variable's value; NULL, "" and relative paths name no folder. */
 static void add_path(json_t *list, const char *base, const char *rest)
 {
         char path[PATH_MAX];
@@ -166,7 +158,7 @@ json_t *cg_own_places(const char *home)
         add_path(list, getenv("XDG_DATA_HOME"), "/cellgate/");
         add_path(list, getenv("XDG_CACHE_HOME"), "/cellgate/");
         for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
-                if (i && home && homes[i] && !strcmp(home, homes[i]))
+                if (i && home && homes[i] && strcmp(home, homes[i]) == 0)
                         continue;
                 add_path(list, homes[i], "/.local/share/cellgate/");
                 add_path(list, homes[i], "/.cache/cellgate/");
@@ -186,15 +178,15 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
 {
         const json_t *v;
         size_t i;
-        int e = 0;
+        int r = 0;
 
         json_array_foreach((json_t *)(uintptr_t)guards, i, v)
         {
                 rules->linked |= json_is_true(v);
-                if (e == 0 && json_is_string(v))
-                        e = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
+                if (r == 0 && json_is_string(v))
+                        r = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
         }
-        return e;
+        return r;
 }
 
 bool cg_rule_is_program(const struct cg_rule *rule)

@@ -62,19 +62,24 @@ int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char 
         return r;
 }
 
+bool cg_path_join(char ret[PATH_MAX], const char *folder, const char *name)
+{
+        int n = snprintf(ret, PATH_MAX, "%s/%s", folder[1] ? folder : "", name);
+
+        return n >= 0 && n < PATH_MAX;
+}
+
 bool cg_path_is_pattern(const char *path)
 {
         return strpbrk(path, "*?[") != NULL;
 }
 
-bool cg_path_strip_all(char *path)
+void cg_path_strip_all(char *path)
 {
         size_t n = strlen(path);
 
-        if (n < 3 || strcmp(path + n - 3, "/**") != 0)
-                return false;
-        path[n == 3 ? 1 : n - 3] = '\0';
-        return true;
+        if (n >= 3 && strcmp(path + n - 3, "/**") == 0)
+                path[n == 3 ? 1 : n - 3] = '\0';
 }
 
 /* Replaces the rest of the path by a link's target and the parts that follow the link. */
@@ -140,14 +145,12 @@ static int step(struct walk *w)
                 return 0;
         }
         if (lstat(p->path, &st) < 0) {
-                if (errno == ENOENT || errno == ENOTDIR)
-                        return end_missing(w, at + 1, behind);
-                if (errno != EACCES)
+                /* A folder that this user may not search is out of the sandbox's reach, too. */
+                if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
                         return cg_fail_errno(w->err, "%s", p->path);
-                p->unreachable = true;
                 return end_missing(w, at + 1, behind);
         }
-        /* Another sandbox's, or what a killed one left: gone as soon as nobody holds it. */
+        /* The placeholder of another sandbox, which is removed when its last user ends. */
         if (cg_placeholder_is(&st))
                 return end_missing(w, at + 1, behind);
         p->folder = S_ISDIR(st.st_mode);

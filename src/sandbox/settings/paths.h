@@ -1,5 +1,5 @@
 /*
- * Paths as settings spell them, and where they lead. Looks at the file system, changes nothing.
+ * Paths as settings spell them, and their targets. Reads the file system, changes nothing.
  * Runs in the program that reads settings, on the host.
  */
 #ifndef CG_SANDBOX_SETTINGS_PATHS_H
@@ -16,7 +16,7 @@ struct cg_path_base {
         const char *home;
         /* the file that the settings were read from; NULL: none, or of no matter */
         const char *settings;
-        bool by_name; /* names are protected by init (mediate.h): they need not be looked for */
+        bool by_name; /* names are protected by init (mediate.h): no search for them is needed */
 };
 
 /*
@@ -26,30 +26,30 @@ struct cg_path_base {
 int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char ret[PATH_MAX],
                      struct cg_err *err);
 
+/* @folder/@name; false when it is too long. */
+bool cg_path_join(char ret[PATH_MAX], const char *folder, const char *name);
 /* Reads as a pattern: has "*", "?" or "[". */
 bool cg_path_is_pattern(const char *path);
-/* Cuts a "/" + two stars off the end: a folder and all in it. True when there was one. */
-bool cg_path_strip_all(char *path);
+/* Cuts a "/" + two stars off the end: a folder and all in it. */
+void cg_path_strip_all(char *path);
 
 /* Links that one path may lead through; the kernel's own limit. */
 #define CG_PATH_LINKS 40
 
 struct cg_place {
-        char path[PATH_MAX]; /* without symlinks; behind `missing` nothing is there */
+        char path[PATH_MAX]; /* without symlinks; nothing exists from `missing` on */
         /* where in path the first part starts that is not there; 0: all is there */
         size_t missing;
-        bool folder; /* what is there is a folder */
+        bool folder; /* it is a folder */
         bool link;   /* the last part of the spelling is a symlink */
-        /* the caller may not look there, so nothing of its user may: path is only spelled */
-        bool unreachable;
         /* symlinks on the way, each without symlinks above it; freed by cg_place_fini() */
         char *links[CG_PATH_LINKS];
         size_t n_links;
 };
 
 /*
- * Follows absolute @path. A part that is not there ends it, also behind a dangling link. CG_E_SYS:
- * a loop, or trouble.
+ * Follows absolute @path up to the first part that does not exist, also after a dangling link.
+ * CG_E_LIMIT: a loop. CG_E_SYS: another failure.
  */
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err);
 void cg_place_fini(struct cg_place *place);

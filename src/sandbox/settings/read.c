@@ -108,15 +108,6 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
         return 0;
 }
 
-static const struct cg_field *find_field(const char *key, const struct cg_field *fields, size_t n)
-{
-        for (size_t i = 0; i < n; i++) {
-                if (strcmp(key, fields[i].key) == 0)
-                        return &fields[i];
-        }
-        return NULL;
-}
-
 int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
                    enum cg_unknown unknown, void *to)
 {
@@ -139,7 +130,11 @@ int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *
                 return e;
         json_object_foreach((json_t *)o, key, v)
         {
-                if (!find_field(key, fields, n) && (e = unknown_key(r, key, fields, n, unknown)) < 0)
+                size_t i = 0;
+
+                while (i < n && strcmp(key, fields[i].key) != 0)
+                        i++;
+                if (i == n && (e = unknown_key(r, key, fields, n, unknown)) < 0)
                         return e;
         }
         return 0;
@@ -247,31 +242,21 @@ int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f,
         return e;
 }
 
-static int read_number(struct cg_reader *r, const json_t *v, double min, double max, double *ret)
+int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         double d;
 
         if (!json_is_number(v))
                 return cg_read_fail(r, "Expected number, received %s", type_name(v));
         d = json_number_value(v);
-        if (d < min)
-                return cg_read_fail(r, "Number must be greater than or equal to %.0f", min);
-        if (d > max)
-                return cg_read_fail(r, "Number must be less than or equal to %.0f", max);
-        if (d != (double)(int64_t)d)
+        if (d < f->min)
+                return cg_read_fail(r, "Number must be greater than or equal to %d", f->min);
+        if (d > f->max)
+                return cg_read_fail(r, "Number must be less than or equal to %d", f->max);
+        if (d != (double)(int)d)
                 return cg_read_fail(r, "Expected integer, received float");
-        *ret = d;
+        *(int *)to = (int)d;
         return 0;
-}
-
-int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        double d;
-        int e = read_number(r, v, f->min, f->max, &d);
-
-        if (e == 0)
-                *(int *)to = (int)d;
-        return e;
 }
 
 int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -296,23 +281,18 @@ static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret
         return read_text(r, v, &plain, ret);
 }
 
-static int read_literal(struct cg_reader *r, const json_t *v, struct cg_path_entry *to)
-{
-        const json_t *path = json_object_get(v, "path"), *literal = json_object_get(v, "literal");
-
-        if (!json_is_string(path) || !json_is_true(literal) || json_object_size(v) != 2)
-                return cg_read_fail(r, "Expected a path, or { \"path\": \"<path>\", \"literal\": true }");
-        to->literal = true;
-        return read_path_text(r, path, &to->path);
-}
-
+/* "PATH", or { "path": "PATH", "literal": true } */
 static int read_path(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
+        const json_t *path = json_object_get(v, "path");
         struct cg_path_entry *entry = to;
 
         if (json_is_string(v))
                 return read_path_text(r, v, &entry->path);
-        return read_literal(r, v, entry);
+        if (!json_is_string(path) || !json_is_true(json_object_get(v, "literal")) || json_object_size(v) != 2)
+                return cg_read_fail(r, "Expected a path, or { \"path\": \"<path>\", \"literal\": true }");
+        entry->literal = true;
+        return read_path_text(r, path, &entry->path);
 }
 
 int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -30,13 +30,13 @@ struct cg_field {
         size_t offset; /* in the struct that the table fills */
         bool required;
         int min, max; /* of numbers, where they matter */
-        /* of texts and lists: NULL, or what is wrong with it */
+        /* of texts and lists: NULL, or the error */
         const char *(*check)(const char *text);
 };
 
 /*
  * Table rows: a key that goes into a member of the struct being filled, and one whose function
- * knows where it goes.
+ * has a destination of its own.
  */
 #define CG_FIELD_TO(type, member, name, fn, ...) \
         { \
@@ -98,7 +98,7 @@ int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const cha
 /* network.c: the field "network". */
 int cg_read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
-/* check.c: NULL, or what is wrong. */
+/* check.c: NULL, or the error. */
 const char *cg_check_domain(const char *text);         /* name, *.name, address; no port */
 const char *cg_check_allowed_domain(const char *text); /* the same with or without a port */
 const char *cg_check_denied_domain(const char *text);  /* and "*" */

@@ -1,10 +1,11 @@
-/* The list of rules: adding, asking, freeing. */
+/* The list of rules: additions, queries, cleanup. */
 #include "sandbox/settings/rules.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/path.h"
+#include "sandbox/names.h"
 
 void cg_rules_fini(struct cg_rules *rules)
 {
@@ -22,18 +23,14 @@ void cg_rules_cut(struct cg_rules *rules, size_t n)
         }
 }
 
-/* /proc, /sys and /dev of a sandbox are always its own. */
-static bool is_pseudo_fs(const char *path)
-{
-        return cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev");
-}
-
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err)
 {
         struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder };
 
-        if (is_pseudo_fs(place->path))
+        /* These are always the sandbox's own. */
+        if (cg_path_within(place->path, "/proc") || cg_path_within(place->path, "/sys") ||
+            cg_path_within(place->path, "/dev"))
                 return 0;
         if (rules->n == CG_RULES_MAX)
                 return cg_fail(err, CG_E_LIMIT,
@@ -57,6 +54,20 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
         return 0;
 }
 
+int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
+                        struct cg_err *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < place->n_links && r == 0; i++) {
+                struct cg_place link = { 0 };
+
+                snprintf(link.path, sizeof(link.path), "%s", place->links[i]);
+                r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
+        }
+        return r;
+}
+
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
 {
         for (size_t i = 0; i < rules->n; i++) {
@@ -64,4 +75,29 @@ bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
                         return true;
         }
         return false;
+}
+
+int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *name, bool is_folder,
+                       bool absent_too, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct cg_place place;
+        int r;
+
+        if (!cg_path_join(path, folder, name))
+                return 0;
+        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
+                if (cg_names_match(rules->writable_names->v[i], path, 0))
+                        return 0;
+        }
+        r = cg_place_find(path, &place, err);
+        if (r < 0)
+                return r;
+        r = cg_rules_keep_links(rules, &place, "mandatory", err);
+        if (place.missing)
+                place.folder = is_folder;
+        if (r == 0 && (absent_too || !place.missing) && cg_rules_may_write(rules, place.path))
+                r = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, "mandatory", err);
+        cg_place_fini(&place);
+        return r;
 }

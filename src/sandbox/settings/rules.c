@@ -19,23 +19,6 @@ struct list {
         char why[48];
 };
 
-/*
- * The links that a denied spelling goes through stay where they are: else the spelling could be
- * made to lead elsewhere.
- */
-static int keep_links(struct list *l, const struct cg_place *place, struct cg_err *err)
-{
-        int r = 0;
-
-        for (size_t i = 0; i < place->n_links && r == 0; i++) {
-                struct cg_place link = { 0 };
-
-                snprintf(link.path, sizeof(link.path), "%s", place->links[i]);
-                r = cg_rules_add(l->rules, CG_RULE_KEEP, &link, l->why, err);
-        }
-        return r;
-}
-
 /* "/" itself cannot be covered by a mount: each of its entries is. */
 static int deny_root(struct list *l, struct cg_err *err)
 {
@@ -59,8 +42,7 @@ static int deny_root(struct list *l, struct cg_err *err)
 }
 
 /*
- * A symlink that lies in a write root may have been made by an earlier command, to lead a later one
- * out.
+ * A symlink in a write root may have been made by an earlier command to lead a later one out of it.
  */
 static bool crosses_untrusted_link(const struct list *l, const struct cg_place *place)
 {
@@ -86,11 +68,12 @@ static int add_place(struct list *l, const struct cg_place *place, struct cg_err
                 break;
         case CG_RULE_ALLOW_READ:
                 if (crosses_untrusted_link(l, place))
-                        return 0; /* what it leads to is denied by its own name */
+                        return 0; /* its target is denied by its own name */
                 break;
         case CG_RULE_DENY_WRITE:
         case CG_RULE_DENY_READ:
-                r = keep_links(l, place, err);
+                /* The links that a denied spelling goes through stay where they are. */
+                r = cg_rules_keep_links(l->rules, place, l->why, err);
                 if (r < 0)
                         return r;
                 if (!place->path[1] && l->kind == CG_RULE_DENY_READ)
@@ -119,22 +102,14 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
 
 static int add_match(void *data, const char *path, bool unlisted, struct cg_err *err)
 {
-        /*
-         * A folder that we may not list is out of the sandbox's reach too: same user, fewer rights.
-         */
+        /* A folder that this user may not list is out of the sandbox's reach, too. */
         return unlisted ? 0 : add_path(data, path, err);
-}
-
-static bool is_there(const char *path)
-{
-        struct stat st;
-
-        return lstat(path, &st) == 0;
 }
 
 static int add_entry(struct list *l, const struct cg_path_entry *entry, struct cg_err *err)
 {
         char path[PATH_MAX];
+        struct stat st;
         int r = cg_path_absolute(l->base, entry->path, path, err);
 
         if (r < 0)
@@ -143,10 +118,10 @@ static int add_entry(struct list *l, const struct cg_path_entry *entry, struct c
                 cg_path_strip_all(path); /* a folder and all in it is the folder */
         if (entry->literal || !cg_path_is_pattern(path))
                 return add_path(l, path, err);
-        /* A spelling that reads as a pattern may be a name all the same. */
-        if (is_there(path) && (r = add_path(l, path, err)) < 0)
+        /* A file may have the pattern as its name. */
+        if (lstat(path, &st) == 0 && (r = add_path(l, path, err)) < 0)
                 return r;
-        /* Writing is never allowed by pattern: what would match tomorrow is not known today. */
+        /* Writing is never allowed by pattern: later matches are not known yet. */
         return l->kind == CG_RULE_ALLOW_WRITE ? 0 : cg_glob_walk(path, add_match, l, err);
 }
 
@@ -163,44 +138,26 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
         return r;
 }
 
-/* ssh refuses to run with settings that belong to root where root is nobody. */
-static int add_default_hides(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
-{
-        struct list l = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
-
-        return add_entry(&l, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err);
-}
-
-static int add_cred_files(const struct cg_settings *s, struct cg_rules *rules,
-                          const struct cg_path_base *base, struct cg_err *err)
-{
-        int r = 0;
-
-        for (size_t i = 0; i < s->creds.n_files && r == 0; i++) {
-                struct list l = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ };
-
-                if (s->creds.files[i].mode != CG_CRED_DENY)
-                        continue;
-                snprintf(l.why, sizeof(l.why), "credentials.files.%zu", i);
-                r = add_entry(&l, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
-        }
-        return r;
-}
-
 static int add_all(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                    struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
+        struct list hides = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
         int r = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
 
         if (r == 0)
                 r = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
+        /* ssh refuses to run with settings that belong to root where root is nobody. */
         if (r == 0)
-                r = add_default_hides(rules, base, err);
+                r = add_entry(&hides, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err);
         if (r == 0)
                 r = add_list(rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
-        if (r == 0)
-                r = add_cred_files(s, rules, base, err);
+        for (size_t i = 0; i < s->creds.n_files && r == 0; i++) {
+                if (s->creds.files[i].mode != CG_CRED_DENY)
+                        continue;
+                snprintf(hides.why, sizeof(hides.why), "credentials.files.%zu", i);
+                r = add_entry(&hides, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
+        }
         if (r == 0)
                 r = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
         if (r == 0)

@@ -1,5 +1,5 @@
 /*
- * What settings say about paths, resolved against this machine's file system: a list of rules with
+ * Settings about paths, resolved against this machine's file system: a list of rules with
  * real paths. view.c makes mounts of them. Runs on the host, before a sandbox exists.
  */
 #ifndef CG_SANDBOX_SETTINGS_RULES_H
@@ -17,14 +17,14 @@ enum cg_rule_kind {
         CG_RULE_ALLOW_READ,
         CG_RULE_DENY_READ,
         CG_RULE_MASK, /* a file that shows other content: data */
-        CG_RULE_KEEP, /* a symlink that stays what it is */
+        CG_RULE_KEEP, /* a symlink that cannot be replaced */
 };
 
 struct cg_rule {
         enum cg_rule_kind kind;
         char *path;     /* without symlinks */
         size_t missing; /* as in struct cg_place */
-        bool folder;    /* what is there, or should be, is a folder */
+        bool folder;    /* the existing or denied object is a folder */
         char why[48];   /* "filesystem.denyRead.3", "mandatory" */
         char *data;     /* CG_RULE_MASK */
         size_t len;
@@ -49,18 +49,27 @@ void cg_rules_cut(struct cg_rules *rules, size_t n);
 /* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
+/* Adds a CG_RULE_KEEP for each link on the way to @place, so that it cannot be redirected. */
+int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
+                        struct cg_err *err);
+/*
+ * Denies writing @folder/@name where a write root holds it, and keeps links on the way to it.
+ * @absent_too: it cannot be made either. Names of rules->writable_names are not denied.
+ */
+int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *name, bool is_folder,
+                       bool absent_too, struct cg_err *err);
 /* True if a write root holds @path, denials aside. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
 /*
  * own_files.c: cellgate's installed files, its kernels' environment and the base Python of that, as
- * far as they lie in write roots. After the write roots, before cg_rules_add_hardlinks().
+ * far as they are in write roots. After the write roots, before cg_rules_add_hardlinks().
  */
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
 /*
  * The same for the paths that @guards (JSON array of strings, may be NULL) names: programs that run
  * outside of the sandbox. One that ends in "/" is a folder, also where it does not exist yet; an
- * absent one cannot be created. Of a file with several names, all names are meant. The element
+ * absent one cannot be created. A file with several names is denied by all of them. The element
  * true: such a program has files with several names, so files of write roots that have names
  * outside of these are not written (hardlinks.c).
  */
@@ -76,7 +85,7 @@ json_t *cg_own_places(const char *home);
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
 /* True if one of these functions added the rule. */
 bool cg_rule_is_program(const struct cg_rule *rule);
-/* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */
+/* CG_E_INVAL: the workspace is a folder of cellgate's own, or is in one. */
 int cg_own_check_workspace(const char *workspace, struct cg_err *err);
 
 /*
@@ -86,19 +95,19 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err);
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 
 /*
- * mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the
+ * mandatory.c: denials that settings cannot lift. Write roots must be among the
  * rules already.
  */
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base,
                            struct cg_rules *rules, struct cg_err *err);
 /*
- * What stands in @folder itself now, its repository included, and what its names lead to as links,
- * where that can be written. The write roots must be among the rules already.
+ * Existing names of the table in @folder itself, its repository, and the targets of links with such
+ * names, as far as they are in write roots. The write roots must be among the rules already.
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
 /*
- * Hooks, included settings and programs that the settings of repositories in the write roots name,
- * at any depth; of the nearest 300 folders.
+ * repositories.c: hooks, included settings and programs that the settings of repositories in the
+ * write roots name, at any depth; of the nearest 300 folders.
  */
 int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
 /*
@@ -108,7 +117,7 @@ int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
 int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err);
 /*
  * cg_rules_add_present() for @home (may be NULL) and for the account's home, which ssh and login
- * shells use whatever HOME says.
+ * shells use even if HOME differs.
  */
 int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err);
 

@@ -141,7 +141,7 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
                         r,
                         "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
                         "\"jwt\"), or remove maskClaims to mask the whole value.");
-        /* On what is denied it has no effect, in srt as well. */
+        /* With mode "deny" it has no effect, as in srt. */
         if (e == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
                 cg_read_enter(r, "decode");
                 return cg_read_unsupported(

@@ -1,9 +1,9 @@
 /*
  * A settings file: the JSON schema of sandbox-runtime (srt) 0.0.83 and, under one key "cellgate",
- * what srt has no word for.
+ * settings that srt does not have.
  *
- * Pure: text in, struct out; no file is opened and no name is looked up. What a setting means for a
- * sandbox is in rules.h and egress/client.h; docs/settings.md says it for people.
+ * Pure: text in, struct out; no file is opened and no name is looked up. The effects on a sandbox
+ * are in rules.h and egress/client.h; the documentation is docs/settings.md.
  */
 #ifndef CG_SANDBOX_SETTINGS_SETTINGS_H
 #define CG_SANDBOX_SETTINGS_SETTINGS_H

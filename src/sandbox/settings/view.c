@@ -1,8 +1,8 @@
 /*
- * Rules to mounts. Each path that a rule names is a node; a node gets a mount where what should
- * hold there differs from what holds above it. A folder that can be renamed takes denials below it
- * along, and what stands at the old name then is not denied: so all folders between a write root
- * and a denial are pinned.
+ * Rules to mounts. Each path that a rule names is a node; a node gets a mount if its state differs
+ * from that of the folder above it. A folder that can be renamed takes denials below it along, and
+ * a new file under the old name would not be denied: so all folders between a write root and a
+ * denial are pinned.
  */
 #include "sandbox/settings/view.h"
 
@@ -108,7 +108,7 @@ static int compare_nodes(const void *a, const void *b)
         return dx != dy ? (dx > dy) - (dx < dy) : strcmp(x->path, y->path);
 }
 
-/* Sorted by depth; what names one path becomes one node. */
+/* Sorts by depth, and merges nodes with the same path. */
 static void merge(struct nodes *nodes)
 {
         size_t to = 0;
@@ -156,7 +156,7 @@ static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, cons
         if (r->missing) {
                 size_t part = strcspn(r->path + r->missing, "/");
 
-                /* Only its being made can be denied, and only where it could be. */
+                /* Only its creation can be denied, and only where it is possible. */
                 len = r->missing + part;
                 node.placeholder = true;
                 node.folder = r->path[len] == '/' || r->folder;
@@ -168,7 +168,7 @@ static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, cons
         return add_node(nodes, &node, len, err);
 }
 
-/* The state of a node, and whether it needs a mount at all. */
+/* Returns true if the node needs a mount; *ret: its kind. */
 static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n,
                         enum cg_plan_kind *ret, bool *restored)
 {
@@ -246,26 +246,10 @@ static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const 
         return cg_plan_insert(sb, &m, err);
 }
 
-static int add_pins(struct nodes *nodes, const struct cg_rules *rules, struct cg_err *err)
-{
-        size_t n = nodes->n;
-        int r = 0;
-
-        for (size_t i = 0; i < n && r == 0; i++) {
-                enum cg_plan_kind kind;
-                bool restored;
-
-                if (wanted_kind(rules, nodes, &nodes->v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
-                        r = pin_above(nodes, rules, nodes->v[i].path, err);
-        }
-        if (r == 0)
-                merge(nodes);
-        return r;
-}
-
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err)
 {
         cg_auto_nodes struct nodes nodes = { 0 };
+        size_t n;
         int r = 0;
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
@@ -275,7 +259,16 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
         if (r < 0)
                 return r;
         merge(&nodes);
-        r = add_pins(&nodes, rules, err);
+        n = nodes.n;
+        for (size_t i = 0; i < n && r == 0; i++) {
+                enum cg_plan_kind kind;
+                bool restored;
+
+                if (wanted_kind(rules, &nodes, &nodes.v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
+                        r = pin_above(&nodes, rules, nodes.v[i].path, err);
+        }
+        if (r == 0)
+                merge(&nodes);
         for (size_t i = 0; i < nodes.n && r == 0; i++)
                 r = add_mount(sb, rules, &nodes, i, err);
         return r;

@@ -20,7 +20,7 @@ enum cg_view_state {
  */
 enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path);
 
-/* Adds the mounts and placeholders that make it so. */
+/* Adds the mounts and placeholders for these states. */
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err);
 
 #endif

@@ -1,0 +1,411 @@
+/*
+ * Files that git reads or runs in a repository: settings, hooks, and the files that settings name.
+ * A sandbox that may write a work tree must not be able to change these.
+ */
+#include "sandbox/settings/repositories.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+
+/* Entries below .git/modules and .git/worktrees that are visited, and depth of nested modules. */
+#define GIT_ENTRIES_MAX 50000
+#define GIT_DEPTH_MAX   16
+/* Size of a file of settings, and of a line in it. */
+#define GIT_CONFIG_MAX (64 << 10)
+#define GIT_LINE_MAX   4096
+
+struct git {
+        struct cg_rules *rules;
+        bool config_too, absent_too;
+        size_t entries;
+        struct cg_err *err;
+};
+
+static int deny_gitdir(struct git *g, const char *path, int depth);
+
+bool cg_rules_has_head(int dir, const char *name)
+{
+        char path[NAME_MAX + 8];
+        int n = snprintf(path, sizeof(path), "%s/HEAD", name);
+
+        return n > 0 && (size_t)n < sizeof(path) && faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool cg_is_folder(int dir, const struct dirent *d)
+{
+        struct stat st;
+
+        if (d->d_type != DT_UNKNOWN)
+                return d->d_type == DT_DIR;
+        return fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Called for a folder below @path: 0 or negative. */
+typedef int (*git_fn)(struct git *g, int dir, const char *name, const char *path, int depth);
+
+static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
+{
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *d;
+
+        if (!dir) {
+                cg_closep_(&fd);
+                return 0; /* no such folder */
+        }
+        while (r == 0 && (d = readdir(dir))) {
+                char child[PATH_MAX];
+
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                    !cg_path_join(child, path, d->d_name))
+                        continue;
+                if (++g->entries > GIT_ENTRIES_MAX)
+                        r = cg_fail(g->err, CG_E_LIMIT,
+                                    "sandbox: more than %d entries in %s, whose settings must not be written",
+                                    GIT_ENTRIES_MAX, path);
+                else if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
+                        r = fn(g, dirfd(dir), d->d_name, child, depth);
+        }
+        closedir(dir);
+        return r;
+}
+
+/* A submodule's repository; its name may have slashes. */
+static int deny_module(struct git *g, int dir, const char *name, const char *path, int depth)
+{
+        if (depth > GIT_DEPTH_MAX)
+                return cg_fail(g->err, CG_E_LIMIT, "sandbox: submodules are more than %d deep at %s",
+                               GIT_DEPTH_MAX, path);
+        return cg_rules_has_head(dir, name) ? deny_gitdir(g, path, depth + 1)
+                                            : each_folder(g, path, depth + 1, deny_module);
+}
+
+/* The folder of a further work tree, which names the places of settings and hooks. */
+static int deny_worktree(struct git *g, int dir, const char *name, const char *path, int depth)
+{
+        int r = cg_rules_deny_name(g->rules, path, "commondir", false, g->absent_too, g->err);
+
+        (void)dir;
+        (void)name;
+        (void)depth;
+        return r == 0 && g->config_too
+                       ? cg_rules_deny_name(g->rules, path, "config.worktree", false, false, g->err)
+                       : r;
+}
+
+/*
+ * True if git would read a config.worktree: only where config, which cannot be written, enables it.
+ */
+static bool wants_worktree_config(const char *gitdir)
+{
+        char path[PATH_MAX], text[GIT_CONFIG_MAX + 1];
+        int n = snprintf(path, sizeof(path), "%s/config", gitdir);
+        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path)
+                                    ? -1
+                                    : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        ssize_t len = fd < 0 && errno == ENOENT ? 0 : read(fd, text, sizeof(text) - 1);
+
+        /* A file that cannot be read now, because of a lease for example, may enable it. */
+        if (len < 0 || len == GIT_CONFIG_MAX)
+                return true;
+        text[len] = '\0';
+        return strcasestr(text, "worktreeConfig") != NULL;
+}
+
+/* ---- files that settings name: settings are the user's, but these may be in a write root */
+
+enum named { NOTHING, FOLDER, FILE_, PROGRAM };
+
+/* Depth of includes. */
+#define GIT_INCLUDES_MAX 8
+
+static enum named named_by(const char *key)
+{
+        static const struct {
+                const char *key;
+                enum named to;
+        } keys[] = {
+                { "hookspath", FOLDER },    { "templatedir", FOLDER }, { "attributesfile", FILE_ },
+                { "path", FILE_ },          { "fsmonitor", PROGRAM },  { "sshcommand", PROGRAM },
+                { "askpass", PROGRAM },     { "editor", PROGRAM },     { "pager", PROGRAM },
+                { "gitproxy", PROGRAM },    { "program", PROGRAM },    { "clean", PROGRAM },
+                { "smudge", PROGRAM },      { "process", PROGRAM },    { "command", PROGRAM },
+                { "textconv", PROGRAM },    { "driver", PROGRAM },     { "helper", PROGRAM },
+                { "external", PROGRAM },    { "cmd", PROGRAM },        { "uploadpack", PROGRAM },
+                { "receivepack", PROGRAM },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                if (strcasecmp(keys[i].key, key) == 0)
+                        return keys[i].to;
+        }
+        return NOTHING;
+}
+
+static int deny_named(struct git *g, const char *base, const char *name, enum named to)
+{
+        const char *home = getenv("HOME");
+        char path[PATH_MAX];
+        struct stat st;
+        int n;
+
+        if (name[0] == '/')
+                n = snprintf(path, sizeof(path), "%s", name);
+        else if (name[0] == '~' && name[1] == '/' && home)
+                n = snprintf(path, sizeof(path), "%s%s", home, name + 1);
+        else
+                n = snprintf(path, sizeof(path), "%s/%s", base, name);
+        if (!name[0] || n < 0 || (size_t)n >= sizeof(path))
+                return 0;
+        /* Only the words of a command that are files. */
+        if (to == PROGRAM && (stat(path, &st) < 0 || !S_ISREG(st.st_mode)))
+                return 0;
+        /* Folder and name are joined again. */
+        return cg_rules_deny_name(g->rules, "/", path + strspn(path, "/"), to == FOLDER, true, g->err);
+}
+
+/* @value: a path, or a command, whose words are split. */
+static int deny_value(struct git *g, const char *base, char *value, enum named what)
+{
+        static const char separators[] = " \t'!;|&()<>=";
+        char *save = NULL;
+        int r = 0;
+
+        if (what != PROGRAM)
+                return deny_named(g, base, value, what);
+        for (char *word = strtok_r(value, separators, &save); word && r == 0;
+             word = strtok_r(NULL, separators, &save))
+                r = deny_named(g, base, word, what);
+        return r;
+}
+
+/* The value in the line @p, as git reads it: without quotes and without a trailing comment. */
+static void parse_value(const char *p, char value[GIT_LINE_MAX])
+{
+        bool quoted = false;
+        size_t n = 0;
+
+        for (p += strspn(p, " \t"); *p && n + 1 < GIT_LINE_MAX && (quoted || (*p != '#' && *p != ';')); p++) {
+                if (*p == '"') {
+                        quoted = !quoted;
+                        continue;
+                }
+                if (*p == '\\' && p[1])
+                        p++;
+                value[n++] = *p;
+        }
+        while (n && strchr(" \t\r", value[n - 1]))
+                n--;
+        value[n] = '\0';
+}
+
+/* Reads a regular file without waiting for a FIFO or for another program's lease. */
+static bool read_now(const char *path, char *text, size_t size)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+        ssize_t n = fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ? -1 : read(fd, text, size - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return n > 0;
+}
+
+/* @top: the base of relative programs and hooks. */
+static int deny_config(struct git *g, const char *config, const char *top, int depth)
+{
+        cg_auto_free char *text = depth > GIT_INCLUDES_MAX ? NULL : malloc(GIT_CONFIG_MAX + 1);
+        char folder[PATH_MAX], *save = NULL;
+        bool includes = false;
+        int r = 0;
+
+        if (!text || !read_now(config, text, GIT_CONFIG_MAX + 1))
+                return 0;
+        snprintf(folder, sizeof(folder), "%s", config);
+        *strrchr(folder, '/') = '\0';
+        for (char *line = strtok_r(text, "\n", &save); line && r == 0; line = strtok_r(NULL, "\n", &save)) {
+                char value[GIT_LINE_MAX], *p = line + strspn(line, " \t\r"), *end;
+                enum named to;
+
+                if (*p == '[') {
+                        includes = strncasecmp(p + 1, "include", 7) == 0;
+                        end = strchr(p, ']');
+                        p = end ? end + 1 + strspn(end + 1, " \t\r") : p + strlen(p);
+                }
+                end = strchr(p, '=');
+                if (!end)
+                        continue;
+                parse_value(end + 1, value);
+                end = p + strcspn(p, " \t=");
+                *end = '\0';
+                to = named_by(p);
+                if (to != NOTHING)
+                        r = deny_value(g, to == FILE_ && includes ? folder : top, value, to);
+                if (r == 0 && to == FILE_ && includes && value[0] && value[0] != '~') {
+                        char next[PATH_MAX];
+
+                        if (snprintf(next, sizeof(next), "%s%s%s", value[0] == '/' ? "" : folder,
+                                     value[0] == '/' ? "" : "/", value) < (int)sizeof(next))
+                                r = deny_config(g, next, top, depth + 1);
+                }
+        }
+        return r;
+}
+
+/* Settings of the repository @gitdir, and the user's own, which apply to all. */
+static int deny_configs(struct git *g, const char *gitdir, const char *top)
+{
+        const char *home = getenv("HOME");
+        char config[PATH_MAX + 32];
+        int r;
+
+        snprintf(config, sizeof(config), "%s/config", gitdir);
+        r = deny_config(g, config, top, 0);
+        snprintf(config, sizeof(config), "%s/.gitconfig", home ?: "");
+        if (r == 0 && home)
+                r = deny_config(g, config, top, 0);
+        snprintf(config, sizeof(config), "%s/.config/git/config", home ?: "");
+        return r == 0 && home ? deny_config(g, config, top, 0) : r;
+}
+
+/*
+ * @file: the file .git of a work tree, in the folder @top. The repository is elsewhere, but hooks
+ * and programs may be named relative to the work tree.
+ */
+static int deny_worktree_config(struct git *g, const char *file, const char *top)
+{
+        char text[GIT_LINE_MAX], gitdir[PATH_MAX];
+        int n;
+
+        if (!read_now(file, text, sizeof(text)) || strncmp(text, "gitdir: ", 8) != 0)
+                return 0;
+        text[8 + strcspn(text + 8, "\r\n")] = '\0';
+        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/",
+                     text + 8);
+        if (n < 0 || (size_t)n + 8 >= sizeof(gitdir))
+                return 0;
+        n = deny_configs(g, gitdir, top);
+        strcat(gitdir, "/../..");
+        return n == 0 ? deny_configs(g, gitdir, top) : n;
+}
+
+/* commondir makes git read other settings and hooks: where it is missing it must not be made. */
+static int deny_gitdir(struct git *g, const char *path, int depth)
+{
+        char below[PATH_MAX];
+        int n = snprintf(below, sizeof(below), "%s/worktrees", path), r;
+
+        if (n < 0 || (size_t)n >= sizeof(below))
+                return 0;
+        r = cg_rules_deny_name(g->rules, path, "hooks", true, g->absent_too, g->err);
+        if (r == 0)
+                r = cg_rules_deny_name(g->rules, path, "commondir", false, g->absent_too, g->err);
+        if (r == 0 && g->config_too)
+                r = cg_rules_deny_name(g->rules, path, "config", false, g->absent_too, g->err);
+        if (r == 0 && g->config_too)
+                r = cg_rules_deny_name(g->rules, path, "config.worktree", false,
+                                       g->absent_too && wants_worktree_config(path), g->err);
+        if (r == 0)
+                r = each_folder(g, below, depth, deny_worktree);
+        snprintf(below, sizeof(below), "%s/modules", path);
+        return r == 0 ? each_folder(g, below, depth, deny_module) : r;
+}
+
+int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const char *name, bool config_too,
+                             bool absent_too, struct cg_err *err)
+{
+        struct git g = { .rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err };
+        char path[PATH_MAX];
+        struct stat st;
+        int r;
+
+        if (!cg_path_join(path, folder, name) || stat(path, &st) < 0)
+                return 0; /* no repository: git init must work */
+        if (!S_ISDIR(st.st_mode)) {
+                /* of a work tree: it names the repository */
+                r = cg_rules_deny_name(rules, folder, name, false, true, err);
+                return r == 0 ? deny_worktree_config(&g, path, folder) : r;
+        }
+        r = deny_gitdir(&g, path, 0);
+        return r == 0 && config_too ? deny_configs(&g, path, strcasecmp(name, ".git") == 0 ? folder : path)
+                                    : r;
+}
+
+/* ---- repositories at any depth, whose names init protects: files that their settings name */
+
+/* The nearest folders that are searched: docs/names.md. */
+#define NESTED_FOLDERS_MAX 300
+#define NESTED_ENTRIES_MAX 10000
+
+struct nested {
+        struct git g;
+        char **folders;
+        size_t n, cap, entries;
+};
+
+static int add_folder(struct nested *s, const char *path)
+{
+        if (s->n == NESTED_FOLDERS_MAX)
+                return 0;
+        if (s->n == s->cap) {
+                size_t cap = s->cap ? s->cap * 2 : 64;
+                char **v = realloc(s->folders, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+                s->folders = v;
+                s->cap = cap;
+        }
+        s->folders[s->n] = strdup(path);
+        return s->folders[s->n++] ? 0 : cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+}
+
+static int search_entry(struct nested *s, int dir, const struct dirent *d, const char *folder)
+{
+        char path[PATH_MAX];
+        struct stat st;
+
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+            !cg_path_join(path, folder, d->d_name))
+                return 0;
+        if (strcasecmp(d->d_name, ".git") == 0)
+                return stat(path, &st) == 0 && S_ISDIR(st.st_mode)
+                               ? deny_configs(&s->g, path, folder)
+                               : deny_worktree_config(&s->g, path, folder);
+        if (strcmp(d->d_name, "HEAD") == 0 && faccessat(dir, "config", F_OK, 0) == 0)
+                return deny_configs(&s->g, folder, folder);
+        return cg_is_folder(dir, d) && strcmp(d->d_name, "node_modules") != 0 ? add_folder(s, path) : 0;
+}
+
+int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
+{
+        struct nested s = { .g = { .rules = rules, .config_too = true, .err = err } };
+        int r = 0;
+
+        for (size_t i = 0; i < rules->n && r == 0; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder && rules->v[i].path[1])
+                        r = add_folder(&s, rules->v[i].path);
+        }
+        for (size_t i = 0; i < s.n && r == 0; i++) {
+                char *folder = s.folders[i];
+                DIR *dir = opendir(folder);
+                const struct dirent *d;
+
+                while (dir && r == 0 && s.entries++ < NESTED_ENTRIES_MAX && (d = readdir(dir)))
+                        r = search_entry(&s, dirfd(dir), d, folder);
+                if (dir)
+                        closedir(dir);
+        }
+        while (s.n)
+                free(s.folders[--s.n]);
+        free(s.folders);
+        return r;
+}
