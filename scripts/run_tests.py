@@ -21,10 +21,13 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import changed
 
 REPO = Path(__file__).resolve().parent.parent
 DEPS = REPO / ".deps"
@@ -34,10 +37,14 @@ TEST_PYTHON = DEPS / "test-env/bin/python"
 KERNEL_ENV = DEPS / "kernel-env"
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
-# Of what runs beside the tests, which mostly wait.
+# Processes of pytest: tests wait for about half of their time.
+WORKERS = 2 * JOBS
+# Niceness of the steps that run beside the tests.
 BESIDE_NICE = 10
-# Both lanes build, and two builds of one folder would disturb each other.
-build_lock = threading.RLock()
+# Two builds of one folder would disturb each other.
+build_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+# Held while a step other than pytest runs installed programs, so that left_running() does not find them.
+programs_lock = threading.Lock()
 interrupted = threading.Event()
 
 SANITIZER_ENV = {
@@ -194,14 +201,18 @@ def read_junit(file: Path, prefix: str) -> Tally:
 # ---------------------------------------------------------------- builds
 
 
-def build(name: str, *options: str, install: bool = True, cc: str = "gcc") -> Path:
-    """Configures (once) and builds build/NAME; installs it in build/NAME/root. Returns the build folder."""
-    with build_lock:
-        return build_locked(name, *options, install=install, cc=cc)
+def build(name: str, *options: str, install: bool = True, cc: str = "gcc", targets: Sequence[str] = ()) -> Path:
+    """Configures (once) and builds build/NAME; installs it in build/NAME/root. Returns the build folder.
+
+    Without targets it builds everything. Uses ccache where that is installed.
+    """
+    with build_locks[name]:
+        return build_locked(name, *options, install=install, cc=cc, targets=targets)
 
 
-def build_locked(name: str, *options: str, install: bool, cc: str) -> Path:
+def build_locked(name: str, *options: str, install: bool, cc: str, targets: Sequence[str]) -> Path:
     folder = BUILDS / name
+    cc = f"ccache {cc}" if shutil.which("ccache") else cc
     wanted = json.dumps([options, cc])
     stamp = folder / ".options"
     if folder.exists() and (not stamp.exists() or stamp.read_text() != wanted):
@@ -214,11 +225,16 @@ def build_locked(name: str, *options: str, install: bool, cc: str) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         stamp.write_text(wanted)
-    must(f"{name}-build", ["ninja", "-C", folder], 1200)
-    if install:
+    must(f"{name}-build", ["ninja", "-C", folder, *targets], 1200)
+    if install and name not in installed:
+        installed.add(name)
         shutil.rmtree(folder / "root", ignore_errors=True)
         must(f"{name}-install", ["meson", "install", "-C", folder, "--no-rebuild"], 600)
     return folder
+
+
+# Builds that this run has installed: a second installation would replace programs that tests run.
+installed: set[str] = set()
 
 
 def build_main() -> Path:
@@ -251,7 +267,16 @@ def unit_tests(
     return tally
 
 
-def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Mapping[str, str] | None = None) -> Tally:
+def pytest(
+    folder: Path,
+    name: str,
+    args: Sequence[str],
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    dist: str = "loadfile",
+) -> Tally:
+    """Runs pytest with these arguments. dist is xdist's: "loadfile" where the tests of a file share what is expensive
+    to start, "loadgroup" where each test starts its own programs (files that do not are groups, by a mark)."""
     report = LOGS / f"{name}-pytest.xml"
     report.unlink(missing_ok=True)
     full_env = {
@@ -273,10 +298,9 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
         REPO / "tests/pytest.ini",
         f"--rootdir={REPO}",
         f"--junit-xml={report}",
-        # Most tests wait more than they work; those of one file share what is expensive to start.
         "-n",
-        str(JOBS),
-        "--dist=loadfile",
+        str(WORKERS),
+        f"--dist={dist}",
         # A worker that was killed is a failed test, and the end: with another in its place xdist may wait for ever.
         "--max-worker-restart=0",
     ]
@@ -285,7 +309,8 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
     hung = where_it_hung(log) if status != 0 else ""
     if hung or (status != 0 and not tally.failed):
         tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{hung}\n{tail(log, 8 if hung else 40)}"))
-    left = left_running(folder / "root")
+    with programs_lock:
+        left = left_running(folder / "root")
     tally.record(f"{name}:nothing is left running", "\n".join(left) or None)
     return tally
 
@@ -317,7 +342,8 @@ def sessions(name: str, work: Callable[[], list[str]]) -> Tally:
     if os.geteuid() != 0:
         return Tally(skipped=[(name, NOT_ROOT)])
     try:
-        wrong = work()
+        with programs_lock:
+            wrong = work()
     except StepError as e:
         wrong = [str(e)]
     tally = Tally()
@@ -340,9 +366,10 @@ NOT_SANITIZED = "slow or no_sanitizer"
 def step_pytest(opt: argparse.Namespace) -> Tally:
     """tests of the installed programs (pytest); those that the step asan runs too only where it does not"""
     folder = build_main()
+    if opt.quick:
+        return pytest(folder, "test", ["-m", "not slow", *changed.tests(opt.changed)], 600)
     if "asan" not in opt.steps:
-        args = ["-k", opt.k] if opt.k else []
-        return pytest(folder, "test", [*args, *(["-m", "not slow"] if opt.quick else [])], 1200)
+        return pytest(folder, "test", ["-k", opt.k] if opt.k else [], 1800)
     tally = pytest(folder, "test", [f"--ignore={REPO}/tests/{d}" for d in SANITIZED_TESTS], 1200)
     tally.add(pytest(folder, "test-plain", ["-m", NOT_SANITIZED, *SANITIZED_TESTS], 600))
     return tally
@@ -367,7 +394,7 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     tally = unit_tests(folder, "asan", env)
     env["CG_SANITIZED"] = "address"
     args = ["-m", f"not ({NOT_SANITIZED})", *(["-k", opt.k] if opt.k else [])]
-    tally.add(pytest(folder, "asan", [*args, *SANITIZED_TESTS], 1200, env))
+    tally.add(pytest(folder, "asan", [*args, *SANITIZED_TESTS], 1200, env, "loadgroup"))
     found = [f for f in sorted(reports.iterdir()) if not only_a_thread_that_went(f)]
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
     tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
@@ -379,10 +406,9 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     """the client library used by many threads, with ThreadSanitizer"""
     tally = Tally()
     main = build_main()
-    folder = build("tsan", "-Db_sanitize=thread", "-Db_lundef=false", "-Dtests=false", install=False)
-    library = next(folder.glob("src/client/libcellgate.so"), None)
-    if library is None:
-        raise StepError(f"no libcellgate.so in {folder}/src/client")
+    name = "src/client/libcellgate.so"
+    folder = build("tsan", "-Db_sanitize=thread", "-Db_lundef=false", "-Dtests=false", install=False, targets=[name])
+    library = folder / name
     program = folder / "client-threads"
     flags = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", f"-I{REPO}/include"]
     source = REPO / "tests/threads/client-threads.c"
@@ -395,7 +421,8 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     # setarch -R: gcc's ThreadSanitizer does not know the address layouts of newer kernels.
     server = {"command": "/usr/bin/python3", "args": [str(REPO / "tests/api/echo_server.py")]}
     argv = ["setarch", "-R", program, supervisor, json.dumps({"echo": server})]
-    status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
+    with programs_lock:
+        status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
     tally.record("tsan:client-threads", None if status == 0 else f"exit status {status}:\n{tail(log, 80)}")
     return tally
 
@@ -440,6 +467,10 @@ def step_valgrind(opt: argparse.Namespace) -> Tally:
 FUZZ_OPTIONS = ("-Dfuzz=true", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dtests=false")
 
 
+def build_fuzz() -> Path:
+    return build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang", targets=["fuzz-targets"])
+
+
 def fuzz_targets(folder: Path) -> list[Path]:
     found = sorted(p for p in (folder / "tests/fuzz").glob("fuzz-*") if p.is_file() and os.access(p, os.X_OK))
     if not found:
@@ -448,22 +479,23 @@ def fuzz_targets(folder: Path) -> list[Path]:
 
 
 def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
-    """Replays the target's corpus, then looks further for so long. Returns what went wrong."""
+    """Replays the target's corpus, then searches further for so long. Returns what went wrong."""
     name = target.name.removeprefix("fuzz-")
     corpus = REPO / "tests/fuzz/corpus" / name
     # libFuzzer writes what it finds into the first folder: a scratch one.
     scratch = folder / "found" / name
     scratch.mkdir(parents=True, exist_ok=True)
-    limits = [f"-max_total_time={max(1, round(seconds))}", "-timeout=10", "-rss_limit_mb=2048"]
+    search = f"-max_total_time={max(1, round(seconds))}" if seconds else "-runs=0"
+    limits = [search, "-timeout=10", "-rss_limit_mb=2048"]
     argv = [target, *limits, f"-artifact_prefix={scratch}/", scratch, *([corpus] if corpus.is_dir() else [])]
     status, log = run(f"fuzz-{name}", argv, seconds + 300)
     return None if status == 0 else f"exit status {status}:\n{tail(log)}"
 
 
 def step_fuzz(opt: argparse.Namespace) -> Tally:
-    """every fuzz target over its corpus, and a few seconds more"""
+    """every fuzz target over its corpus; scripts/soak searches further"""
     tally = Tally()
-    folder = build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang")
+    folder = build_fuzz()
     targets = fuzz_targets(folder)
     with ThreadPoolExecutor(JOBS) as pool:
         failures = pool.map(lambda t: fuzz_one(folder, t, opt.fuzz_seconds), targets)
@@ -501,10 +533,12 @@ def tidy_key(command: Mapping[str, str], checker: bytes) -> str:
 
 
 def step_lint_c(opt: argparse.Namespace) -> Tally:
-    """cppcheck, clang-format and clang-tidy over the C sources"""
+    """cppcheck, clang-format and clang-tidy over the C sources; with --quick over changed ones"""
     tally = Tally()
-    # Not installed: the other lane runs tests of what is.
-    folder = build("test", "-Dwerror=true", install=False)
+    folder = build_main()
+    chosen = set(opt.changed) if opt.quick else None
+    checked = [f for f in (REPO / "src", REPO / "examples") if chosen is None]
+    checked += [f for f in c_sources() if chosen is not None and f in chosen and f.parts[len(REPO.parts)] != "bench"]
     cppcheck = [
         "cppcheck",
         "--quiet",
@@ -519,19 +553,21 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
         f"--library={REPO}/scripts/cppcheck.cfg",
         "-D__linux__",
         "-D_GNU_SOURCE",
-        REPO / "src",
-        REPO / "examples",
+        *checked,
     ]
-    status, log = run("cppcheck", cppcheck, 600)
-    tally.record("lint:cppcheck", None if status == 0 else tail(log))
+    if checked:
+        status, log = run("cppcheck", cppcheck, 600)
+        tally.record("lint:cppcheck", None if status == 0 else tail(log))
     formatted = [f for d in FORMATTED for f in sorted((REPO / d).rglob("*.[ch]")) if f != GENERATED]
-    status, log = run("clang-format", ["clang-format", "--dry-run", "-Werror", *formatted], 300)
-    tally.record("lint:clang-format", None if status == 0 else tail(log))
+    formatted = [f for f in formatted if chosen is None or f in chosen]
+    if formatted:
+        status, log = run("clang-format", ["clang-format", "--dry-run", "-Werror", *formatted], 300)
+        tally.record("lint:clang-format", None if status == 0 else tail(log))
 
     commands = {
         Path(c["directory"], c["file"]).resolve(): c for c in json.loads((folder / "compile_commands.json").read_text())
     }
-    files = [f for f in c_sources() if f in commands]
+    files = [f for f in c_sources() if f in commands and (chosen is None or f in chosen)]
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     checker = version + (REPO / "scripts/clang-tidy.yaml").read_bytes()
 
@@ -571,7 +607,7 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
 
 
 def step_lint_python(opt: argparse.Namespace) -> Tally:
-    """mypy and ruff over python_stubs, ruff over the other Python"""
+    """mypy and ruff over python_stubs, ruff over the other Python; with --quick mypy only where these changed"""
     tally = Tally()
     bin_dir = TEST_PYTHON.parent
     stubs = REPO / "python_stubs"
@@ -607,6 +643,8 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
             [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/ruff.toml", stubs],
         ),
     ]
+    if opt.quick and not any(f.is_relative_to(stubs) for f in opt.changed):
+        checks = [c for c in checks if c[0] != "mypy"]
     for name, argv in checks:
         # mypy finds packages from where it runs; ruff's patterns are relative to it.
         status, log = run(name.replace(" ", "-"), argv, 300, cwd=stubs if name == "mypy" else REPO)
@@ -625,9 +663,9 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "tsan": step_tsan,
     "fuzz": step_fuzz,
 }
-QUICK = ("unit", "pytest")
-# These need the processor and measure nothing: they run at a low priority beside the others, which mostly wait.
-BESIDE = ("lint-python", "lint-c", "fuzz")
+QUICK = ("unit", "pytest", "lint-python", "lint-c")
+# These use the processor and measure no times: they run at a low priority beside the other steps, which often wait.
+BESIDE = ("unit", "lint-python", "valgrind", "tsan", "fuzz", "lint-c")
 
 
 def parse_args() -> argparse.Namespace:
@@ -637,7 +675,7 @@ def parse_args() -> argparse.Namespace:
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--only", metavar="STEP[,STEP]")
     ap.add_argument("-k", metavar="EXPR")
-    ap.add_argument("--fuzz-seconds", type=int, default=5, metavar="N")
+    ap.add_argument("--fuzz-seconds", type=int, default=0, metavar="N")
     ap.add_argument("--no-setup", action="store_true")
     opt = ap.parse_args()
     names = opt.only.split(",") if opt.only else ["pytest"] if opt.k else list(QUICK) if opt.quick else list(STEPS)
@@ -645,6 +683,7 @@ def parse_args() -> argparse.Namespace:
         if name not in STEPS:
             ap.error(f"no step {name!r}; there are: {', '.join(STEPS)}")
     opt.steps = names
+    opt.changed = changed.files() if opt.quick else []
     return opt
 
 
@@ -677,10 +716,18 @@ def main() -> int:
     # Pipes of a host that vanished, a locale's messages, a proxy for localhost: none of that in the tests.
     os.environ["LC_ALL"] = "C.UTF-8"
     total = Tally()
-    beside = [name for name in opt.steps if name in BESIDE]
+    beside = [name for name in BESIDE if name in opt.steps]
     alone = [name for name in opt.steps if name not in BESIDE]
+
+    def run_beside() -> list[Tally]:
+        if "asan" in alone:
+            # Built while the step pytest runs. A failure is reported by the step asan, which tries again.
+            with contextlib.suppress(StepError):
+                build_asan()
+        return [run_step(name, opt) for name in beside]
+
     # Where there is nothing to run beside, the main thread runs all.
-    lane = ThreadPoolExecutor(1).submit(lambda: [run_step(name, opt) for name in beside]) if alone and beside else None
+    lane = ThreadPoolExecutor(1).submit(run_beside) if alone and beside else None
     try:
         for tally in [run_step(name, opt) for name in (alone or beside)] + (lane.result() if lane else []):
             total.add(tally)

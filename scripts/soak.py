@@ -329,7 +329,7 @@ def unit_valgrind() -> list[str]:
 def fuzz(minutes: float) -> list[str]:
     """Each target for so long. New inputs and crashes stay in build/fuzz/found/NAME."""
     wrong = []
-    folder = build("fuzz", *run_tests.FUZZ_OPTIONS, install=False, cc="clang")
+    folder = run_tests.build_fuzz()
     for target in run_tests.fuzz_targets(folder):
         name = target.name.removeprefix("fuzz-")
         print(f"fuzz {name}: {minutes:g} minutes", flush=True)

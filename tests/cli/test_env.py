@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+# One worker: these tests share an environment.
+pytestmark = pytest.mark.xdist_group("env")
+
 Env = Callable[..., "subprocess.CompletedProcess[str]"]
 KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from kernel.harness import Kernel, Zygote
 
+# One worker: these tests share a zygote that has imported much.
+pytestmark = pytest.mark.xdist_group("preload")
+
 MODULES = "numpy,pandas,matplotlib.pyplot"
 
 # Counts as the zygote would: the kernel's own threads are not the module's.
