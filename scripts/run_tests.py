@@ -40,11 +40,9 @@ JOBS = len(os.sched_getaffinity(0))
 # Processes of pytest: tests wait for about half of their time.
 WORKERS = 2 * JOBS
 # Niceness of the steps that run beside the tests.
-BESIDE_NICE = 10
+BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.
 build_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-# Held while a step other than pytest runs installed programs, so that left_running() does not find them.
-programs_lock = threading.Lock()
 interrupted = threading.Event()
 
 SANITIZER_ENV = {
@@ -246,6 +244,12 @@ def build_asan() -> Path:
     return build("asan", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true")
 
 
+def build_tsan() -> Path:
+    """The client library alone."""
+    options = ("-Db_sanitize=thread", "-Db_lundef=false", "-Dtests=false")
+    return build("tsan", *options, install=False, targets=["client-library"])
+
+
 # ---------------------------------------------------------------- tests
 
 
@@ -309,8 +313,7 @@ def pytest(
     hung = where_it_hung(log) if status != 0 else ""
     if hung or (status != 0 and not tally.failed):
         tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{hung}\n{tail(log, 8 if hung else 40)}"))
-    with programs_lock:
-        left = left_running(folder / "root")
+    left = left_running(folder / "root")
     tally.record(f"{name}:nothing is left running", "\n".join(left) or None)
     return tally
 
@@ -342,8 +345,7 @@ def sessions(name: str, work: Callable[[], list[str]]) -> Tally:
     if os.geteuid() != 0:
         return Tally(skipped=[(name, NOT_ROOT)])
     try:
-        with programs_lock:
-            wrong = work()
+        wrong = work()
     except StepError as e:
         wrong = [str(e)]
     tally = Tally()
@@ -406,9 +408,8 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     """the client library used by many threads, with ThreadSanitizer"""
     tally = Tally()
     main = build_main()
-    name = "src/client/libcellgate.so"
-    folder = build("tsan", "-Db_sanitize=thread", "-Db_lundef=false", "-Dtests=false", install=False, targets=[name])
-    library = folder / name
+    folder = build_tsan()
+    library = folder / "src/client/libcellgate.so"
     program = folder / "client-threads"
     flags = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", f"-I{REPO}/include"]
     source = REPO / "tests/threads/client-threads.c"
@@ -421,8 +422,7 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     # setarch -R: gcc's ThreadSanitizer does not know the address layouts of newer kernels.
     server = {"command": "/usr/bin/python3", "args": [str(REPO / "tests/api/echo_server.py")]}
     argv = ["setarch", "-R", program, supervisor, json.dumps({"echo": server})]
-    with programs_lock:
-        status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
+    status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
     tally.record("tsan:client-threads", None if status == 0 else f"exit status {status}:\n{tail(log, 80)}")
     return tally
 
@@ -456,12 +456,8 @@ def valgrind_unit_tests() -> Tally:
 
 
 def step_valgrind(opt: argparse.Namespace) -> Tally:
-    """unit tests, and 20 sessions opened and closed, under valgrind"""
-    import soak  # it imports this module
-
-    tally = valgrind_unit_tests()
-    tally.add(sessions("valgrind:20 sessions", lambda: soak.sessions_valgrind(20)))
-    return tally
+    """unit tests under valgrind"""
+    return valgrind_unit_tests()
 
 
 FUZZ_OPTIONS = ("-Dfuzz=true", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dtests=false")
@@ -505,10 +501,12 @@ def step_fuzz(opt: argparse.Namespace) -> Tally:
 
 
 def step_sessions(opt: argparse.Namespace) -> Tally:
-    """1,000 sessions opened and closed: no process, file, descriptor or memory stays"""
+    """1,000 sessions opened and closed, and 20 under valgrind: no process, file, descriptor or memory stays"""
     import soak  # it imports this module
 
-    return sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
+    tally = sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
+    tally.add(sessions("valgrind:20 sessions", lambda: soak.sessions_valgrind(20)))
+    return tally
 
 
 FORMATTED = ("src", "include", "tests", "examples", "bench")
@@ -655,17 +653,17 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
 STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "unit": step_unit,
     "pytest": step_pytest,
-    "lint-python": step_lint_python,
-    "lint-c": step_lint_c,
-    "sessions": step_sessions,
-    "valgrind": step_valgrind,
     "asan": step_asan,
     "tsan": step_tsan,
+    "sessions": step_sessions,
+    "lint-python": step_lint_python,
+    "lint-c": step_lint_c,
     "fuzz": step_fuzz,
+    "valgrind": step_valgrind,
 }
 QUICK = ("unit", "pytest", "lint-python", "lint-c")
-# These use the processor and measure no times: they run at a low priority beside the other steps, which often wait.
-BESIDE = ("unit", "lint-python", "valgrind", "tsan", "fuzz", "lint-c")
+# These run no kernels and measure no times: they run at a lower priority beside the other steps, which often wait.
+BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind")
 
 
 def parse_args() -> argparse.Namespace:
@@ -720,10 +718,11 @@ def main() -> int:
     alone = [name for name in opt.steps if name not in BESIDE]
 
     def run_beside() -> list[Tally]:
-        if "asan" in alone:
-            # Built while the step pytest runs. A failure is reported by the step asan, which tries again.
-            with contextlib.suppress(StepError):
-                build_asan()
+        # Built while the step pytest runs. A failure is reported by the step that needs it, which tries again.
+        for name, build_it in (("asan", build_asan), ("tsan", build_tsan)):
+            if name in alone:
+                with contextlib.suppress(StepError):
+                    build_it()
         return [run_step(name, opt) for name in beside]
 
     # Where there is nothing to run beside, the main thread runs all.

@@ -97,9 +97,9 @@ def test_a_step_gets_what_it_needs_and_no_more(system: System, step: str) -> Non
         "pytest": programs,
         "asan": programs,
         "lint-c": {"clang-tidy", "clang-format", "cppcheck"},
-        "valgrind": {"valgrind", "procps"},
+        "valgrind": {"valgrind"},
         "fuzz": {"clang", "libclang-rt-dev"},
-        "sessions": {"procps"},
+        "sessions": {"procps", "valgrind"},
     }
     assert extra == wanted.get(step, set()) | {"ccache"}
 
