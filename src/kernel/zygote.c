@@ -185,7 +185,7 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
         if (child->cgroup)
                 cg_cgroup_paths(child->cgroup, &files);
         body = json_pack("{s:I, s:s, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id,
-                         "tier", tier, "pid", (int)child->init_pid, "layers", layers, "told",
+                         "tier", tier, "pid", (int)child->init_pid, "layers", layers, "denials",
                          child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
                          child->cgroup != NULL, "counts", "memory", files.memory, "processes",
                          files.processes, "cpu", files.cpu);

@@ -6,13 +6,10 @@
 #include "supervisor/broker.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
@@ -205,22 +202,6 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         cg_sup_asks_changed(ss);
 }
 
-static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
-        const char *why;
-
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &why, NULL) < 0)
-                why = "cancelled";
-        while (a && (a->session != ss || a->ask != m->id))
-                a = LIST_NEXT(a, entry);
-        if (!a)
-                return;
-        cg_sup_approval_closed(ss, a->approval, why);
-        ask_remove(a);
-}
-
 static void handle_attached(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
@@ -347,6 +328,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         cg_auto_json json_t *body = NULL;
         const char *text;
         struct session *ss;
+        struct ask *a;
 
         if (m->type == CG_BROKER_TOOLD_READY) {
                 cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
@@ -375,7 +357,15 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 handle_ask(s, ss, m);
                 break;
         case CG_BROKER_ASK_CLOSED:
-                handle_ask_closed(ss, m);
+                if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &text, NULL) < 0)
+                        text = "cancelled";
+                a = LIST_FIRST(&s->broker->asks);
+                while (a && (a->session != ss || a->ask != m->id))
+                        a = LIST_NEXT(a, entry);
+                if (a) {
+                        cg_sup_approval_closed(ss, a->approval, text);
+                        ask_remove(a);
+                }
                 break;
         case CG_BROKER_KERNEL_VIOLATION:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "what", NULL, &text, NULL) < 0 ||

@@ -413,27 +413,6 @@ static void on_unordered_timer(uv_timer_t *t)
         arm_unordered_timer(ss);
 }
 
-static void start_unordered(struct session *ss, struct cell *c, const char *subshell, bool offer)
-{
-        size_t n = 0;
-
-        for (const struct cell *o = TAILQ_FIRST(&ss->unordered); o; o = TAILQ_NEXT(o, entry))
-                n++;
-        if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
-                send_no_reply(ss, c, "cancelled",
-                              n >= MAX_UNORDERED ? "too many such requests are under way"
-                                                 : "no kernel runs at the moment");
-                cell_free(c);
-                return;
-        }
-        c->deadline_ms = cg_now_ms() + c->timeout_ms;
-        TAILQ_INSERT_HEAD(&ss->unordered, c, entry);
-        send_to_kernel(ss, c, CG_KERNEL_REQUEST,
-                       json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
-                                 subshell[0] ? subshell : NULL, "offer", offer));
-        arm_unordered_timer(ss);
-}
-
 void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct cell none = { .id = id, .request = "?" }, *c = NULL;
@@ -442,6 +421,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         unsigned int kinds = 0;
         bool offer = false;
         struct shell *l;
+        size_t n = 0;
         struct cg_err err;
 
         if (m->n_frames < 2) {
@@ -473,14 +453,28 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 c->timeout_ms = DEFAULT_REQUEST_MS;
         snprintf(c->request, sizeof(c->request), "%s", type);
 
-        if (offer || (kinds & REQUEST_UNORDERED)) {
-                start_unordered(ss, c, subshell, offer);
+        if (!offer && !(kinds & REQUEST_UNORDERED)) {
+                l = find_shell(ss, subshell, &err);
+                if (!l)
+                        goto fail;
+                enqueue(l, c);
                 return;
         }
-        l = find_shell(ss, subshell, &err);
-        if (!l)
-                goto fail;
-        enqueue(l, c);
+        for (const struct cell *o = TAILQ_FIRST(&ss->unordered); o; o = TAILQ_NEXT(o, entry))
+                n++;
+        if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
+                send_no_reply(ss, c, "cancelled",
+                              n >= MAX_UNORDERED ? "too many such requests are under way"
+                                                 : "no kernel runs at the moment");
+                cell_free(c);
+                return;
+        }
+        c->deadline_ms = cg_now_ms() + c->timeout_ms;
+        TAILQ_INSERT_HEAD(&ss->unordered, c, entry);
+        send_to_kernel(ss, c, CG_KERNEL_REQUEST,
+                       json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
+                                 subshell[0] ? subshell : NULL, "offer", offer));
+        arm_unordered_timer(ss);
         return;
 fail:
         send_no_reply(ss, &none, "cancelled", err.msg);

@@ -6,8 +6,6 @@
 #include "supervisor/doors.h"
 
 #include <fcntl.h>
-#include <string.h>
-#include "base/util.h"
 #include "sandbox/egress/doors_client.h"
 #include "supervisor/kernel.h"
 #include "supervisor/members.h"

@@ -5,7 +5,6 @@
 #include "supervisor/host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <nettle/memops.h>
 #include <stdio.h>
 #include <string.h>

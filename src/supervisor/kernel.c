@@ -5,9 +5,7 @@
 #include "supervisor/kernel.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +13,6 @@
 #include <sys/mman.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
@@ -488,35 +485,28 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, in
         k->state = K_BOOTING;
         if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
                 cg_closep_(&denied_fd);
-                kernel_spawn_failed(k, &err);
-                return;
+                goto fail;
         }
         cg_sup_memory_watch(k);
-        if (denied_fd >= 0 && cg_sup_denied_open(k, denied_fd, &err) < 0) {
-                kernel_spawn_failed(k, &err);
-                return;
-        }
-        if (n_proxy && n_ports && cg_sup_egress_open(k, ports, n_proxy, &err) < 0) {
-                kernel_spawn_failed(k, &err);
-                return;
-        }
-        if (doors_fd >= 0 && cg_sup_doors_open(k, doors_fd, ports + n_proxy, &err) < 0) {
-                kernel_spawn_failed(k, &err);
-                return;
-        }
+        if (denied_fd >= 0 && cg_sup_denied_open(k, denied_fd, &err) < 0)
+                goto fail;
+        if (n_proxy && n_ports && cg_sup_egress_open(k, ports, n_proxy, &err) < 0)
+                goto fail;
+        if (doors_fd >= 0 && cg_sup_doors_open(k, doors_fd, ports + n_proxy, &err) < 0)
+                goto fail;
         k->python = strdup(cg_sup_zygote_python(k->sup) ?: "");
         k->ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");
-        if (cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
-                          MAX_UNREAD, on_kernel_message, on_link_end, k, &err) < 0) {
-                if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED) {
-                        kernel_spawn_failed(k, &err);
-                        return;
-                }
+        k->link_open = cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
+                                     MAX_UNREAD, on_kernel_message, on_link_end, k, &err) == 0;
+        if (!k->link_open) {
+                if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED)
+                        goto fail;
                 cg_sup_kernel_lost(k); /* it has ended already: the watch of its process reports how */
-        } else {
-                k->link_open = true;
         }
         cg_sup_broker_attach(k);
+        return;
+fail:
+        kernel_spawn_failed(k, &err);
 }
 
 int cg_sup_kernel_start(struct session *ss, struct cg_err *err)

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include "base/fd.h"
-#include "base/proc.h"
 #include "supervisor/kernel.h"
 #include "supervisor/state.h"
 

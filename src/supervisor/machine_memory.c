@@ -9,9 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include "base/fd.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "supervisor/kernel.h"
 #include "supervisor/oom.h"

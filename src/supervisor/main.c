@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"

@@ -6,7 +6,6 @@
 #include "supervisor/masks.h"
 
 #include <string.h>
-#include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/egress/mask.h"
@@ -26,17 +25,26 @@ static json_t *hex_of(const char *data, size_t len)
         return json_string(text);
 }
 
-/* Makes the placeholders that the sandbox shows, and the secrets that the injector puts back. */
-static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *err)
+int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 {
         struct session *ss = k->session;
+        const struct cg_settings *s = ss->settings;
         struct cg_path_base base = { .cwd = ss->workspace, .home = cg_sup_home() };
-        struct cg_rules rules = { .off = s->filesystem.disabled };
+        struct cg_rules rules = { .off = s && s->filesystem.disabled };
         struct cg_environ env = { 0 };
         struct cg_masks masks = { 0 };
         const json_t *v;
+        bool any = false;
         size_t i, n;
         int r = 0;
+
+        cg_sup_masks_free(k);
+        for (i = 0; s && i < s->creds.n_vars; i++)
+                any |= s->creds.vars[i].mode == CG_CRED_MASK;
+        for (i = 0; s && i < s->creds.n_files; i++)
+                any |= s->creds.files[i].mode == CG_CRED_MASK;
+        if (!any)
+                return 0;
 
         /* The masks change this copy of the session's variables. */
         json_array_foreach(ss->egress_env, i, v)
@@ -78,19 +86,6 @@ end:
         cg_rules_fini(&rules);
         cg_environ_fini(&env);
         return r;
-}
-
-int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
-{
-        const struct cg_settings *s = k->session->settings;
-        bool any = false;
-
-        cg_sup_masks_free(k);
-        for (size_t i = 0; s && i < s->creds.n_vars; i++)
-                any |= s->creds.vars[i].mode == CG_CRED_MASK;
-        for (size_t i = 0; s && i < s->creds.n_files; i++)
-                any |= s->creds.files[i].mode == CG_CRED_MASK;
-        return any ? make(k, s, err) : 0;
 }
 
 void cg_sup_masks_free(struct kernel *k)

@@ -254,18 +254,6 @@ static void add_own(struct use *u, pid_t pid)
         u->shmem += shmem ? strtoull(shmem + strlen("RssShmem:"), NULL, 10) << 10 : 0;
 }
 
-static bool is_new(struct use *u, ino_t ino)
-{
-        for (size_t i = 0; i < u->n_seen; i++) {
-                if (u->seen[i] == ino)
-                        return false;
-        }
-        if (u->n_seen == MEMFDS_MAX)
-                return false;
-        u->seen[u->n_seen++] = ino;
-        return true;
-}
-
 /* Adds the files in memory that @pid has open. */
 static void add_memfds(struct use *u, pid_t pid)
 {
@@ -277,11 +265,18 @@ static void add_memfds(struct use *u, pid_t pid)
         snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
         dir = opendir(path);
         while (dir && u->descriptors < DESCRIPTORS_MAX && (e = readdir(dir))) {
+                size_t i = 0;
+
                 u->descriptors++;
-                if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) >= 7 &&
-                    memcmp(link, "/memfd:", 7) == 0 && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
-                    is_new(u, st.st_ino))
-                        u->held += (uint64_t)st.st_blocks * 512;
+                if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) < 7 ||
+                    memcmp(link, "/memfd:", 7) != 0 || fstatat(dirfd(dir), e->d_name, &st, 0) < 0)
+                        continue;
+                while (i < u->n_seen && u->seen[i] != st.st_ino)
+                        i++;
+                if (i < u->n_seen || i == MEMFDS_MAX)
+                        continue;
+                u->seen[u->n_seen++] = st.st_ino;
+                u->held += (uint64_t)st.st_blocks * 512;
         }
         if (dir)
                 closedir(dir);

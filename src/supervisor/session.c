@@ -687,13 +687,26 @@ fail:
         return NULL;
 }
 
-/* Hands a spare to the host that requested its options. */
-static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
+void cg_sup_session_new(struct host *h, const struct cg_msg *m)
 {
+        cg_auto_json json_t *options = NULL;
+        struct session *ss;
         struct cg_err err;
 
+        if (cg_msg_json(m, &options, &err) < 0) {
+                cg_sup_host_failed(h, 0, m->id, &err);
+                return;
+        }
+        ss = cg_sup_spare_take(h, options);
+        if (!ss) {
+                if (!session_make(h->sup, h, options, m->id, &err))
+                        cg_sup_host_failed(h, 0, m->id, &err);
+                return;
+        }
+
+        /* A spare becomes the host's session. */
         ss->host = h;
-        ss->opening = request;
+        ss->opening = m->id;
         json_decref(ss->options);
         ss->options = json_incref(options);
         if (check_options(ss, &err) < 0) { /* the workspace may have been removed since */
@@ -701,10 +714,10 @@ static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t 
                 cg_sup_session_end(ss, NULL);
                 return;
         }
-        if (ss->opened && !ss->warming) {
+        if (ss->opened && !ss->warming) { /* otherwise it is answered when it is ready */
                 answer_start(ss, NULL);
                 cg_sup_spare_plan(ss);
-        } /* else answered when it is ready */
+        }
 
         /*
          * The host gets its answer before the spare's view of the files is checked, which takes as
@@ -719,23 +732,6 @@ static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t 
         cg_sup_spare_plan(ss);
         cg_sup_kernel_end(ss->kernel);
         start_again(ss);
-}
-
-void cg_sup_session_new(struct host *h, const struct cg_msg *m)
-{
-        cg_auto_json json_t *options = NULL;
-        struct session *spare;
-        struct cg_err err;
-
-        if (cg_msg_json(m, &options, &err) < 0) {
-                cg_sup_host_failed(h, 0, m->id, &err);
-                return;
-        }
-        spare = cg_sup_spare_take(h, options);
-        if (spare)
-                adopt(spare, h, options, m->id);
-        else if (!session_make(h->sup, h, options, m->id, &err))
-                cg_sup_host_failed(h, 0, m->id, &err);
 }
 
 const struct cg_kernel_ops cg_sup_session_kernel_ops = {

@@ -79,7 +79,7 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         struct cg_err err = { .code = CG_E_SYS };
 
         if (k && seq && n_fds >= 2) {
-                bool reports = n_fds > 2 && json_is_true(json_object_get(o, "told"));
+                bool reports = n_fds > 2 && json_is_true(json_object_get(o, "denials"));
                 size_t n = reports ? 3 : 2; /* these are the kernel's */
                 bool doors = n_fds > n && json_is_true(json_object_get(o, "doors"));
                 int doors_fd = doors ? fds[n] : -1; /* borrowed, as the ports are */
@@ -105,45 +105,10 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         s->zygote_ops->failed(k, &err);
 }
 
-static void handle_ready(struct sup *s, json_t *o)
-{
-        struct zygote *z = s->zygote;
-
-        free(z->python);
-        free(z->ipython);
-        z->python = strdup(json_string_value(json_object_get(o, "python")) ?: "");
-        z->ipython = strdup(json_string_value(json_object_get(o, "ipython")) ?: "");
-        z->ready = true;
-        cg_log(&s->log, CG_LOG_INFO, "zygote ready after %lld ms: Python %s, IPython %s",
-               (long long)(cg_now_ms() - z->started_ms), z->python, z->ipython);
-        while (z->waiting) {
-                struct kernel *k = z->waiting;
-
-                z->waiting = k->next_waiting;
-                k->next_waiting = NULL;
-                s->zygote_ops->spawn(k);
-        }
-}
-
-/*
- * It cannot start, sends why, and exits by itself now. Waiting kernels fail; the next request
- * starts another one.
- */
-static void handle_not_ready(struct sup *s, json_t *o)
-{
-        const char *why = json_string_value(json_object_get(o, "message"));
-        struct cg_err err;
-
-        cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s", why ? why : "the zygote gave no reason");
-        /* Sessions that wait for a kernel report it. */
-        s->zygote->reported_failure = s->zygote->waiting != NULL;
-        cg_log(&s->log, s->zygote->waiting ? CG_LOG_INFO : CG_LOG_ERROR, "%s", err.msg);
-        fail_waiting(s, &err);
-}
-
 static void on_control(struct watch *w)
 {
         struct sup *s = w->data;
+        struct zygote *z = s->zygote;
         char text[REPLY_MAX];
         int fds[CG_MAX_FDS];
         size_t n_fds = CG_MAX_FDS;
@@ -172,9 +137,29 @@ static void on_control(struct watch *w)
                 cg_sup_limits_counted(k, o);
                 s->zygote_ops->counted(k);
         } else if (json_is_true(json_object_get(o, "ready"))) {
-                handle_ready(s, o);
+                free(z->python);
+                free(z->ipython);
+                z->python = strdup(json_string_value(json_object_get(o, "python")) ?: "");
+                z->ipython = strdup(json_string_value(json_object_get(o, "ipython")) ?: "");
+                z->ready = true;
+                cg_log(&s->log, CG_LOG_INFO, "zygote ready after %lld ms: Python %s, IPython %s",
+                       (long long)(cg_now_ms() - z->started_ms), z->python, z->ipython);
+                while ((k = z->waiting)) {
+                        z->waiting = k->next_waiting;
+                        k->next_waiting = NULL;
+                        s->zygote_ops->spawn(k);
+                }
         } else if (json_is_false(json_object_get(o, "ready"))) {
-                handle_not_ready(s, o);
+                /*
+                 * It exits by itself now. Waiting kernels fail; the next request starts another
+                 * one.
+                 */
+                cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s",
+                        json_string_value(json_object_get(o, "message")) ?: "the zygote gave no reason");
+                /* Sessions that wait for a kernel report it. */
+                z->reported_failure = z->waiting != NULL;
+                cg_log(&s->log, z->waiting ? CG_LOG_INFO : CG_LOG_ERROR, "%s", err.msg);
+                fail_waiting(s, &err);
         } else {
                 handle_reply(s, o, fds, n_fds);
         }
