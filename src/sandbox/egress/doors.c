@@ -598,7 +598,7 @@ int cg_doors_main(int argc, char **argv)
                 else
                         try_to_bind(d->listeners[i]);
         }
-        if (cg_egress_lock_doors(&err) < 0) {
+        if (cg_egress_lock_part(CG_EGRESS_DOORS, &err) < 0) {
                 report("no doors: %s", err.msg);
                 return 1;
         }

@@ -288,59 +288,51 @@ static int parse_authority(struct cg_slice t, struct cg_host *host, uint16_t *po
         return cg_host_parse(t.p, host_len, host, err);
 }
 
-static int parse_request_line(struct cg_slice line, struct cg_http_request *r, unsigned int *status,
-                              struct cg_err *err)
-{
-        const char *first = memchr(line.p, ' ', line.len);
-        const char *last = memrchr(line.p, ' ', line.len);
-        struct cg_slice target;
-        size_t n = 7; /* "http://" */
-        int v;
-
-        if (!first || first == last)
-                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
-        r->method = (struct cg_slice){ line.p, (size_t)(first - line.p) };
-        target = (struct cg_slice){ first + 1, (size_t)(last - first - 1) };
-        v = parse_version((struct cg_slice){ last + 1, line.len - (size_t)(last + 1 - line.p) },
-                          &r->head.minor);
-        if (v < 0 || !is_token(r->method) || r->method.len > CG_HTTP_METHOD_MAX || target.len == 0 ||
-            !is_text(target, false))
-                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
-        if (v > 0) {
-                *status = 505;
-                return bad(err, "this proxy speaks HTTP/1.0 and HTTP/1.1");
-        }
-        /* Methods are case-sensitive: "connect" opens no tunnel. */
-        r->connect = r->method.len == 7 && memcmp(r->method.p, "CONNECT", 7) == 0;
-        r->is_head = r->method.len == 4 && memcmp(r->method.p, "HEAD", 4) == 0;
-        if (r->connect)
-                return parse_authority(target, &r->host, &r->port, err);
-
-        if (starts_with(target, "https://"))
-                return bad(err, "https URLs go through a CONNECT tunnel");
-        if (!starts_with(target, "http://"))
-                return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
-        while (n < target.len && !memchr("/?#\\", target.p[n], 4))
-                n++;
-        r->path = (struct cg_slice){ target.p + n, target.len - n };
-        if (memchr(target.p, '#', target.len) || (r->path.len && r->path.p[0] == '\\'))
-                return bad(err, "the URL has a character that no URL in a request has");
-        r->port = 80;
-        return parse_authority((struct cg_slice){ target.p + 7, n - 7 }, &r->host, &r->port, err);
-}
-
 int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status,
                           struct cg_err *err)
 {
-        const char *at = p;
-        struct cg_slice line;
+        const char *at = p, *first, *last;
+        struct cg_slice line, target;
+        size_t n = 7; /* "http://" */
         int r;
 
         *status = 400;
         memset(ret, 0, sizeof(*ret));
         r = next_line(&at, p + len, &line, err);
-        if (r == 0)
-                r = parse_request_line(line, ret, status, err);
+        if (r < 0)
+                return r;
+        first = memchr(line.p, ' ', line.len);
+        last = memrchr(line.p, ' ', line.len);
+        if (!first || first == last)
+                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
+        ret->method = (struct cg_slice){ line.p, (size_t)(first - line.p) };
+        target = (struct cg_slice){ first + 1, (size_t)(last - first - 1) };
+        r = parse_version((struct cg_slice){ last + 1, line.len - (size_t)(last + 1 - line.p) },
+                          &ret->head.minor);
+        if (r < 0 || !is_token(ret->method) || ret->method.len > CG_HTTP_METHOD_MAX || target.len == 0 ||
+            !is_text(target, false))
+                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
+        if (r > 0) {
+                *status = 505;
+                return bad(err, "this proxy speaks HTTP/1.0 and HTTP/1.1");
+        }
+        /* Methods are case-sensitive: "connect" opens no tunnel. */
+        ret->connect = ret->method.len == 7 && memcmp(ret->method.p, "CONNECT", 7) == 0;
+        ret->is_head = ret->method.len == 4 && memcmp(ret->method.p, "HEAD", 4) == 0;
+        if (!ret->connect) {
+                if (starts_with(target, "https://"))
+                        return bad(err, "https URLs go through a CONNECT tunnel");
+                if (!starts_with(target, "http://"))
+                        return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
+                while (n < target.len && !memchr("/?#\\", target.p[n], 4))
+                        n++;
+                ret->path = (struct cg_slice){ target.p + n, target.len - n };
+                if (memchr(target.p, '#', target.len) || (ret->path.len && ret->path.p[0] == '\\'))
+                        return bad(err, "the URL has a character that no URL in a request has");
+                ret->port = 80;
+                target = (struct cg_slice){ target.p + 7, n - 7 };
+        }
+        r = parse_authority(target, &ret->host, &ret->port, err);
         if (r == 0)
                 r = parse_fields(at, p + len, &ret->head, err);
         if (r == 0 && ret->connect && (ret->head.framing == CG_HTTP_CHUNKED || ret->head.length))

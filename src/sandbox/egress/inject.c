@@ -176,19 +176,6 @@ static const struct secret *at_fake(const struct link *l, const char *p, size_t 
 }
 
 /*
- * How much of @p cannot begin a fake: all but an end that is the beginning of what they all begin
- * with.
- */
-static size_t without_beginning(const char *p, size_t len)
-{
-        size_t n = len < FAKE_LEN - 1 ? len : FAKE_LEN - 1;
-
-        while (n && memcmp(p + len - n, CG_EGRESS_FAKE, n) != 0)
-                n--;
-        return len - n;
-}
-
-/*
  * Copies @p to @out with fakes replaced. @last: nothing follows. Returns how much of it is done
  * with (all when @last); negative.
  */
@@ -199,10 +186,16 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
 
         while (at < len) {
                 const char *f = memmem(p + at, len - at, CG_EGRESS_FAKE, FAKE_LEN);
-                size_t plain = f ? (size_t)(f - p) : last ? len : at + without_beginning(p + at, len - at);
+                size_t plain = f ? (size_t)(f - p) : len;
                 const struct secret *s = NULL;
                 bool part = false;
 
+                /* The end may be the beginning of a fake: it waits for more bytes. */
+                if (!f && !last) {
+                        plain -= len - at < FAKE_LEN - 1 ? len - at : FAKE_LEN - 1;
+                        while (plain < len && memcmp(p + plain, CG_EGRESS_FAKE, len - plain) != 0)
+                                plain++;
+                }
                 if (cg_buf_add(out, p + at, plain - at, NULL) < 0)
                         return -1;
                 at = plain;
@@ -328,48 +321,38 @@ static void end_link(struct link *l)
         free(l);
 }
 
-/* 0: all is written; 1: the server is slow. One that reads no more may still answer. */
-static int flush(struct link *l)
+static void run(struct link *l)
 {
-        int r = cg_flow_write(l->server->fd, &l->out, NULL);
+        char *scratch = l->in->common.scratch;
+        bool moved = false;
+        int r = 0, server = 0, relay = UV_DISCONNECT;
 
-        if (r == CG_TIMEOUT)
-                return 1;
-        if (r < 0)
-                l->state = DONE;
-        wipe(&l->out);
-        return 0;
-}
-
-/* The request, as far as it comes and goes. 0: it waits; negative: the link is over. */
-static int run_request(struct link *l)
-{
-        for (int turn = 0; turn < BURST; turn++) {
+        /* The request, as far as it comes and the server takes it. */
+        for (int turn = 0; turn < BURST && r == 0; turn++) {
                 ssize_t n;
-                int r;
 
-                if (flush(l) || l->state == DONE)
-                        return 0;
-                n = recv(l->relay->fd, l->in->common.scratch, CG_FLOW_CHUNK, 0);
+                r = cg_flow_write(l->server->fd, &l->out, NULL);
+                if (r == CG_TIMEOUT) {
+                        r = 0;
+                        break;
+                }
+                if (r < 0)
+                        l->state = DONE; /* a server that reads no more may still answer */
+                r = 0;
+                wipe(&l->out);
+                if (l->state == DONE)
+                        break;
+                n = recv(l->relay->fd, scratch, CG_FLOW_CHUNK, 0);
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0 && errno == EAGAIN)
-                        return 0;
+                        break;
                 if (n <= 0)
-                        return -1;
-                r = l->state == HEAD ? take_head(l, l->in->common.scratch, (size_t)n)
-                                     : take_body(l, l->in->common.scratch, (size_t)n);
-                if (r < 0)
-                        return -1;
+                        r = -1;
+                else
+                        r = l->state == HEAD ? take_head(l, scratch, (size_t)n)
+                                             : take_body(l, scratch, (size_t)n);
         }
-        return 0;
-}
-
-static void run(struct link *l)
-{
-        bool moved = false;
-        int r = run_request(l), server = 0, relay = UV_DISCONNECT;
-
         if (r == 0 && !l->back.done)
                 r = cg_flow_run(&l->back, &l->in->common, &moved, NULL);
         if (r < 0) {
@@ -506,7 +489,8 @@ int cg_inject_run(int chan)
                 return 1;
         in->chan = chan;
         in->chan_poll.data = in;
-        if (cg_egress_lock_injector(&err) < 0 || cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
+        if (cg_egress_lock_part(CG_EGRESS_INJECTOR, &err) < 0 ||
+            cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
                 dprintf(STDERR_FILENO, "cellgate-egress: injector: %s\n", err.msg);
                 return 1;
         }

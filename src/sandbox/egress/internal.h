@@ -86,8 +86,6 @@ struct cg_egress_msg {
 
 _Static_assert(sizeof(((struct cg_egress_msg *)0)->text) > CG_POLICY_STRIP_MAX, "names of fields fit");
 
-/* Terminates the texts: the other process is not trusted to have done so. */
-void cg_egress_msg_terminate(struct cg_egress_msg *m);
 /* 0; CG_TIMEOUT when the socket is full; negative. @fd: -1 none. */
 int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, size_t n_fds,
                        struct cg_err *err);
@@ -100,9 +98,8 @@ int cg_egress_lock_io_uring(struct cg_err *err);
  * lock.c: gives everything up that the process does not need, in order. *layers: names of what
  * holds, space between.
  */
-int cg_egress_lock_relay(struct cg_err *err);
-int cg_egress_lock_injector(struct cg_err *err);
-int cg_egress_lock_doors(struct cg_err *err);
+enum cg_egress_part { CG_EGRESS_RELAY, CG_EGRESS_INJECTOR, CG_EGRESS_DOORS };
+int cg_egress_lock_part(enum cg_egress_part part, struct cg_err *err);
 int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err);
 
 /* relay.c, inject.c, decider.c: run until the other side has ended; the exit status. */

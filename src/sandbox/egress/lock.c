@@ -274,36 +274,6 @@ static void allow_masked(struct rules *r, int nr, unsigned int arg, uint64_t mas
         allow_if(r, nr, 1, &a);
 }
 
-static void add_plain_memory(struct rules *r)
-{
-        /* Memory, never of a file that was executable, and never code. */
-        allow_masked(r, SCMP_SYS(mmap), 2, PROT_EXEC, 0);
-        allow_masked(r, SCMP_SYS(mmap2), 2, PROT_EXEC, 0);
-        allow_masked(r, SCMP_SYS(mprotect), 2, PROT_EXEC, 0);
-}
-
-static void add_relay(struct rules *r)
-{
-        allow_list(r, relay_only, CG_ARRAY_LEN(relay_only));
-        add_plain_memory(r);
-}
-
-static void add_injector(struct rules *r)
-{
-        allow_list(r, injector_only, CG_ARRAY_LEN(injector_only));
-        add_plain_memory(r);
-}
-
-static void add_doors(struct rules *r)
-{
-        static const unsigned int families[] = { AF_INET, AF_INET6 };
-
-        allow_list(r, doors_only, CG_ARRAY_LEN(doors_only));
-        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
-                allow_masked(r, SCMP_SYS(socket), 0, LOW32, families[i]);
-        add_plain_memory(r);
-}
-
 static void add_decider(struct rules *r)
 {
         static const unsigned int families[] = { AF_INET, AF_INET6, AF_NETLINK, AF_UNIX };
@@ -312,7 +282,6 @@ static void add_decider(struct rules *r)
                                                      { .arg = 2, .op = SCMP_CMP_EQ } };
         static const unsigned int thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
 
-        allow_list(r, decider_only, CG_ARRAY_LEN(decider_only));
         for (size_t i = 0; i < CG_ARRAY_LEN(families); i++) {
                 allow_masked(r, SCMP_SYS(socket), 0, LOW32, families[i]);
                 allow_masked(r, SCMP_SYS(socketpair), 0, LOW32, families[i]);
@@ -331,8 +300,18 @@ static void add_decider(struct rules *r)
                 r->error = seccomp_rule_add(r->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
-static int filter(void (*add)(struct rules *r), struct cg_err *err)
+/* The calls of one process beyond those in both[]. */
+struct calls {
+        const int *list;
+        size_t n;
+        bool sockets; /* of TCP and UDP */
+        bool decider;
+};
+
+static int filter(const struct calls *calls, struct cg_err *err)
 {
+        static const unsigned int families[] = { AF_INET, AF_INET6 };
+        static const int memory[] = { SCMP_SYS(mmap), SCMP_SYS(mmap2), SCMP_SYS(mprotect) };
         /* EPERM and not death: what a new libc calls in passing may fail, and breaks nothing. */
         struct rules r = { .ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM)) };
 
@@ -345,7 +324,16 @@ static int filter(void (*add)(struct rules *r), struct cg_err *err)
         allow_masked(&r, SCMP_SYS(ioctl), 1, LOW32, FIONBIO);
         /* abort() */
         allow_masked(&r, SCMP_SYS(tgkill), 0, LOW32, (unsigned int)getpid());
-        add(&r);
+        allow_list(&r, calls->list, calls->n);
+        if (calls->decider)
+                add_decider(&r);
+        for (size_t i = 0; calls->sockets && i < CG_ARRAY_LEN(families); i++)
+                allow_masked(&r, SCMP_SYS(socket), 0, LOW32, families[i]);
+        /*
+         * Memory, never of a file that was executable, and never code. The decider loads libraries.
+         */
+        for (size_t i = 0; !calls->decider && i < CG_ARRAY_LEN(memory); i++)
+                allow_masked(&r, memory[i], 2, PROT_EXEC, 0);
         if (!r.error)
                 r.error = seccomp_load(r.ctx);
         seccomp_release(r.ctx);
@@ -380,28 +368,19 @@ int cg_egress_lock_io_uring(struct cg_err *err)
 
 /* ---- in order */
 
-static int lock_part(uint64_t net, void (*add)(struct rules *r), struct cg_err *err)
+int cg_egress_lock_part(enum cg_egress_part part, struct cg_err *err)
 {
         static const char *const nothing[] = { NULL };
+        static const struct calls parts[] = {
+                [CG_EGRESS_RELAY] = { .list = relay_only, .n = CG_ARRAY_LEN(relay_only) },
+                [CG_EGRESS_INJECTOR] = { .list = injector_only, .n = CG_ARRAY_LEN(injector_only) },
+                [CG_EGRESS_DOORS] = { .list = doors_only, .n = CG_ARRAY_LEN(doors_only), .sockets = true },
+        };
+        uint64_t net = part == CG_EGRESS_DOORS ? 0 : NET_BIND | NET_CONNECT;
 
         if (drop_rights(err) < 0 || restrict_self(nothing, net, err) < 0)
                 return -1;
-        return FILTERED ? filter(add, err) : 0;
-}
-
-int cg_egress_lock_relay(struct cg_err *err)
-{
-        return lock_part(NET_BIND | NET_CONNECT, add_relay, err);
-}
-
-int cg_egress_lock_injector(struct cg_err *err)
-{
-        return lock_part(NET_BIND | NET_CONNECT, add_injector, err);
-}
-
-int cg_egress_lock_doors(struct cg_err *err)
-{
-        return lock_part(0, add_doors, err);
+        return FILTERED ? filter(&parts[part], err) : 0;
 }
 
 int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err)
@@ -410,6 +389,9 @@ int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err)
                 "/etc",     "/usr",         "/lib",       "/lib64",     "/run",
                 "/var/run", "/var/lib/sss", "/nix/store", "/gnu/store", NULL,
         };
+        static const struct calls calls = { .list = decider_only,
+                                            .n = CG_ARRAY_LEN(decider_only),
+                                            .decider = true };
         int r;
 
         if (drop_rights(err) < 0)
@@ -417,7 +399,7 @@ int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err)
         r = restrict_self(readable, NET_BIND, err);
         if (r < 0)
                 return r;
-        if (FILTERED && filter(add_decider, err) < 0)
+        if (FILTERED && filter(&calls, err) < 0)
                 return -1;
         snprintf(layers, size, "capabilities no_new_privs%s%s", r == 0 ? " landlock" : "",
                  FILTERED ? " seccomp" : "");

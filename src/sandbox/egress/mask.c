@@ -122,31 +122,6 @@ static int span_add(struct spans *s, size_t start, size_t end, const char *fake,
         return 0;
 }
 
-/* Every match's first group. Returns how many, or negative. */
-static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
-                        struct spans *found, struct cg_err *err)
-{
-        cg_auto_extract struct cg_extract *x = NULL;
-        size_t start, end, last = 0;
-        int r = cg_extract_new(cred->extract, &x, err);
-
-        if (r == 0)
-                r = cg_extract_start(x, text, found->len, err);
-        while (r == 0 && (r = cg_extract_next(x, &start, &end, err)) == 1) {
-                const char *fake;
-
-                r = 0;
-                if (start == end) /* no secret in it */
-                        continue;
-                if (start < last)
-                        r = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
-                last = end;
-                fake = r < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
-                r = r < 0 ? r : fake ? span_add(found, start, end, fake, err) : CG_E_NOMEM;
-        }
-        return r < 0 ? (cg_err_prefix(err, "credentials: extract of %s", cred->what), r) : (int)found->n;
-}
-
 static int by_length(const void *a, const void *b)
 {
         size_t la = strlen(((const struct cg_mask *)a)->real), lb = strlen(((const struct cg_mask *)b)->real);
@@ -200,25 +175,43 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
 }
 
 /*
- * Writes @text to @out with all that @cred's pattern finds replaced. Returns how many that were, or
- * negative.
+ * Writes @text to @out with every match's first group replaced. Returns how many matches there
+ * were, or negative.
  */
 static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
                            size_t len, struct cg_buf *out, struct cg_err *err)
 {
+        cg_auto_extract struct cg_extract *x = NULL;
         struct spans found = { .len = len };
-        int n = find_matches(m, cred, text, &found, err), r = 0;
-        size_t at = 0;
+        size_t start, end, last = 0, at = 0;
+        int n, r = cg_extract_new(cred->extract, &x, err);
 
-        if (n > 0 && cred->mask_duplicates)
+        if (r == 0)
+                r = cg_extract_start(x, text, len, err);
+        while (r == 0 && (r = cg_extract_next(x, &start, &end, err)) == 1) {
+                const char *fake;
+
+                r = 0;
+                if (start == end) /* no secret in it */
+                        continue;
+                if (start < last)
+                        r = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
+                last = end;
+                fake = r < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
+                r = r < 0 ? r : fake ? span_add(&found, start, end, fake, err) : CG_E_NOMEM;
+        }
+        if (r < 0)
+                cg_err_prefix(err, "credentials: extract of %s", cred->what);
+        n = (int)found.n; /* without duplicates */
+        if (r == 0 && n && cred->mask_duplicates)
                 r = find_duplicates(m, cred, text, &found, err);
-        for (size_t i = 0; n > 0 && i < found.n && r == 0; i++) {
+        for (size_t i = 0; r == 0 && i < found.n; i++) {
                 r = cg_buf_add(out, text + at, found.v[i].start - at, err);
                 if (r == 0)
                         r = cg_buf_adds(out, found.v[i].fake, err);
                 at = found.v[i].end;
         }
-        if (n > 0 && r == 0)
+        if (r == 0 && n)
                 r = cg_buf_add(out, text + at, len - at, err);
         free(found.v);
         return r < 0 ? r : n;

@@ -550,35 +550,29 @@ int cg_policy_vet_rank(const char *why)
 
 /* ---- routes */
 
-static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
-{
-        if (np->all || strcmp(h->text, "localhost") == 0)
-                return true;
-        if (h->is_addr && (cg_addr_class(&h->addr) == CG_ADDR_LOOPBACK ||
-                           in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
-                return true;
-        for (size_t i = 0; i < np->n_suffixes; i++) {
-                /* "example.com" and ".example.com" both mean the name itself and all below it. */
-                const char *suffix = np->suffixes[i] + (np->suffixes[i][0] == '.');
-
-                if (strcmp(h->text, suffix) == 0 || cg_domain_is_below(h->text, suffix))
-                        return true;
-        }
-        return false;
-}
-
 enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel,
                               const struct cg_upstream **up, const char **path)
 {
         const struct cg_upstream *u = tunnel ? &p->https : &p->http;
+        const struct no_proxy *np = &p->no_proxy;
 
         /* 0: entries of mitmProxy.domains have no port. */
         if (p->net->mitm_socket && cg_domains_find(&p->mitm, h, 0)) {
                 *path = p->net->mitm_socket;
                 return CG_ROUTE_MITM;
         }
-        if (!u->host[0] || bypasses_parent(&p->no_proxy, h))
+        if (!u->host[0] || np->all || strcmp(h->text, "localhost") == 0)
                 return CG_ROUTE_DIRECT;
+        if (h->is_addr && (cg_addr_class(&h->addr) == CG_ADDR_LOOPBACK ||
+                           in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
+                return CG_ROUTE_DIRECT;
+        for (size_t i = 0; i < np->n_suffixes; i++) {
+                /* "example.com" and ".example.com" both mean the name itself and all below it. */
+                const char *suffix = np->suffixes[i] + (np->suffixes[i][0] == '.');
+
+                if (strcmp(h->text, suffix) == 0 || cg_domain_is_below(h->text, suffix))
+                        return CG_ROUTE_DIRECT;
+        }
         *up = u;
         return CG_ROUTE_PARENT;
 }

@@ -259,7 +259,8 @@ int cg_relay_run(int chan)
         r->on_listener = on_listener;
         r->run = cg_conn_run;
         r->chan_poll.data = r->tick.data = r->gather.data = r;
-        if (cg_egress_lock_relay(&err) < 0 || cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
+        if (cg_egress_lock_part(CG_EGRESS_RELAY, &err) < 0 ||
+            cg_egress_msg_send(chan, &ready, NULL, 0, &err) != 0) {
                 dprintf(STDERR_FILENO, "cellgate-egress: relay: %s\n", err.msg);
                 goto out;
         }

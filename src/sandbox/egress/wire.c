@@ -7,13 +7,6 @@
 
 #include "base/fd.h"
 
-void cg_egress_msg_terminate(struct cg_egress_msg *m)
-{
-        m->host[sizeof(m->host) - 1] = '\0';
-        m->text[sizeof(m->text) - 1] = '\0';
-        m->extra[sizeof(m->extra) - 1] = '\0';
-}
-
 static bool would_block(const struct cg_err *err)
 {
         return err->code == CG_E_SYS && (err->sys_errno == EAGAIN || err->sys_errno == EWOULDBLOCK);
@@ -40,7 +33,10 @@ int cg_egress_msg_recv(int sock, struct cg_egress_msg *m, int *fds, size_t *n_fd
         ssize_t n = cg_recv_fds(sock, m, sizeof(*m), fds, n_fds, &mine);
 
         if (n == (ssize_t)sizeof(*m)) {
-                cg_egress_msg_terminate(m);
+                /* The other process is not trusted to have terminated its texts. */
+                m->host[sizeof(m->host) - 1] = '\0';
+                m->text[sizeof(m->text) - 1] = '\0';
+                m->extra[sizeof(m->extra) - 1] = '\0';
                 return 0;
         }
         if (n == 0 || (n < 0 && mine.sys_errno == ECONNRESET))
