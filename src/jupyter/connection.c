@@ -40,24 +40,10 @@ const char *cg_jchannel_key(enum cg_jchannel channel)
 
 /* ------------------------------------------------------------------ reading */
 
-static json_t *new_file(struct cg_err *err)
+static int read_members(struct cg_jconn *c, struct cg_err *err)
 {
-        char key[2 * KEY_BYTES + 1];
-        json_t *o;
-
-        if (cg_random_hex(key, KEY_BYTES, err) < 0)
-                return NULL;
-        o = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key,
-                      "signature_scheme", "hmac-sha256");
-        explicit_bzero(key, sizeof(key));
-        if (!o)
-                cg_fail(err, CG_E_NOMEM, "connection file");
-        return o;
-}
-
-static int read_transport(struct cg_jconn *c, struct cg_err *err)
-{
-        const char *transport;
+        const char *transport, *scheme;
+        int64_t port;
 
         if (cg_json_str(c->file, "transport", "tcp", &transport, err) < 0 ||
             cg_json_str(c->file, "ip", "127.0.0.1", &c->ip, err) < 0)
@@ -69,27 +55,13 @@ static int read_transport(struct cg_jconn *c, struct cg_err *err)
         if (!*c->ip || strchr(c->ip, '*'))
                 return cg_fail(err, CG_E_UNSUPPORTED, "ip \"%s\": one address is needed, such as 127.0.0.1",
                                c->ip);
-        return 0;
-}
-
-static int read_ports(struct cg_jconn *c, struct cg_err *err)
-{
         for (int i = 0; i < CG_JCHANNELS; i++) {
-                int64_t port;
-
                 if (cg_json_int(c->file, keys[i], 0, &port, err) < 0)
                         return CG_E_PARSE;
                 if (port < 0 || port > 65535)
                         return cg_fail(err, CG_E_PARSE, "%s %lld is no port", keys[i], (long long)port);
                 c->ports[i] = (int)port;
         }
-        return 0;
-}
-
-static int read_keys(struct cg_jconn *c, struct cg_err *err)
-{
-        const char *scheme;
-
         if (cg_json_str(c->file, "key", "", &c->key, err) < 0 ||
             cg_json_str(c->file, "signature_scheme", "hmac-sha256", &scheme, err) < 0 ||
             cg_json_str(c->file, "curve_publickey", NULL, &c->curve_public, err) < 0 ||
@@ -110,17 +82,21 @@ static int read_keys(struct cg_jconn *c, struct cg_err *err)
 static int read_file(struct cg_jconn *c, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
+        char key[2 * KEY_BYTES + 1];
         size_t len;
         int r = cg_read_file(c->path, MAX_FILE, &text, &len, err);
 
-        if (r < 0 && err->sys_errno == ENOENT) {
-                c->file = new_file(err);
-                c->made = c->changed = true;
-                return c->file ? 0 : err->code;
-        }
         if (r == 0)
-                r = cg_json_object(text, len, c->path, &c->file, err);
-        return r;
+                return cg_json_object(text, len, c->path, &c->file, err);
+        if (err->sys_errno != ENOENT)
+                return r;
+        c->made = c->changed = true;
+        if (cg_random_hex(key, KEY_BYTES, err) < 0)
+                return -1;
+        c->file = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key,
+                            "signature_scheme", "hmac-sha256");
+        explicit_bzero(key, sizeof(key));
+        return c->file ? 0 : cg_fail(err, CG_E_NOMEM, "connection file");
 }
 
 int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)
@@ -135,12 +111,7 @@ int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)
         r = read_file(c, err);
         if (r < 0)
                 return r;
-        r = read_transport(c, err);
-        if (r == 0)
-                r = read_ports(c, err);
-        if (r == 0)
-                r = read_keys(c, err);
-        return r < 0 ? cg_err_prefix(err, "%s", path) : 0;
+        return read_members(c, err) < 0 ? cg_err_prefix(err, "%s", path) : 0;
 }
 
 void cg_jconn_release(struct cg_jconn *c)
@@ -190,24 +161,6 @@ static int set_options(const struct cg_jconn *c, void *sock, struct cg_err *err)
         return 0;
 }
 
-static int endpoint(const struct cg_jconn *c, enum cg_jchannel channel, int port, char *buf, size_t size,
-                    struct cg_err *err)
-{
-        int n;
-
-        if (c->ipc)
-                n = snprintf(buf, size, "ipc://%s-%d", c->ip, port);
-        else if (port && strchr(c->ip, ':'))
-                n = snprintf(buf, size, "tcp://[%s]:%d", c->ip, port);
-        else if (port)
-                n = snprintf(buf, size, "tcp://%s:%d", c->ip, port);
-        else
-                n = snprintf(buf, size, strchr(c->ip, ':') ? "tcp://[%s]:*" : "tcp://%s:*", c->ip);
-        if (n < 0 || (size_t)n >= size)
-                return cg_fail(err, CG_E_LIMIT, "%s: the address of %s is too long", c->path, keys[channel]);
-        return 0;
-}
-
 /*
  * A listening socket of our own where the address is a number. libzmq would ask the kernel for all
  * network interfaces before each of its five binds, which takes longer than all the rest.
@@ -234,67 +187,33 @@ static int listen_tcp(const struct cg_jconn *c, int port, int *ret)
         return 0;
 }
 
-/*
- * The mask makes sockets that are files private. Processes that are started later must not inherit
- * it.
- */
-static int bind_ipc(void *sock, const char *address)
-{
-        mode_t old = umask(077);
-        int r = zmq_bind(sock, address);
-        int saved = zmq_errno();
-
-        umask(old);
-        return r < 0 ? saved : 0;
-}
-
 /* 0 or errno */
 static int bind_now(const struct cg_jconn *c, int port, void *sock, const char *address)
 {
         cg_auto_fd int fd = -1;
+        struct cg_err err;
+        mode_t old;
         int r;
 
-        if (c->ipc)
-                return bind_ipc(sock, address);
+        if (c->ipc) {
+                /* libzmq would take the path away from a kernel that listens on it. */
+                if (cg_connect_unix_now(address + strlen("ipc://"), &fd, &err) == 0)
+                        return EADDRINUSE;
+                /*
+                 * The mask makes sockets that are files private. Processes that are started later
+                 * must not inherit it.
+                 */
+                old = umask(077);
+                r = zmq_bind(sock, address) < 0 ? zmq_errno() : 0;
+                umask(old);
+                return r;
+        }
         r = listen_tcp(c, port, &fd);
         if (r != 0)
                 return r;
         if (zmq_setsockopt(sock, ZMQ_USE_FD, &fd, sizeof(fd)) < 0 || zmq_bind(sock, address) < 0)
                 return zmq_errno();
         (void)cg_steal_fd(&fd); /* libzmq's now */
-        return 0;
-}
-
-static int64_t wait_a_little(void)
-{
-        /* There is no event to wait for: another process has the address. */
-        nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
-        return cg_now_ms();
-}
-
-/* Whether a process listens on the ipc path: libzmq would take it away from a running kernel. */
-static bool is_taken(const char *address)
-{
-        struct cg_err err;
-        int fd;
-
-        if (cg_connect_unix_now(address + strlen("ipc://"), &fd, &err) < 0)
-                return false;
-        close(fd);
-        return true;
-}
-
-static int note_port(struct cg_jconn *c, enum cg_jchannel channel, void *sock, struct cg_err *err)
-{
-        char bound[256], *colon;
-        size_t size = sizeof(bound);
-
-        if (c->ports[channel])
-                return 0;
-        if (zmq_getsockopt(sock, ZMQ_LAST_ENDPOINT, bound, &size) < 0 || !(colon = strrchr(bound, ':')))
-                return cg_fail(err, CG_E_SYS, "%s: no port for %s", c->path, keys[channel]);
-        c->ports[channel] = atoi(colon + 1);
-        c->changed = true;
         return 0;
 }
 
@@ -322,43 +241,52 @@ static int free_ipc_number(struct cg_jconn *c, enum cg_jchannel channel, struct 
 int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms,
                   struct cg_err *err)
 {
-        char address[256];
-        int e = 0;
+        bool is_v6 = !c->ipc && strchr(c->ip, ':');
+        char address[256], bound[256], *colon;
+        size_t size = sizeof(bound);
+        int n, r;
 
         if (c->ipc && !c->ports[channel] && free_ipc_number(c, channel, err) < 0)
                 return -1;
-        if (set_options(c, sock, err) < 0 ||
-            endpoint(c, channel, c->ports[channel], address, sizeof(address), err) < 0)
+        if (set_options(c, sock, err) < 0)
                 return -1;
-        do {
-                e = c->ipc && is_taken(address) ? EADDRINUSE : bind_now(c, c->ports[channel], sock, address);
-        } while (e == EADDRINUSE && wait_a_little() < end_ms);
-        if (e == EADDRINUSE)
-                return cg_fail(err, CG_E_EXISTS, "%s: %s is in use: another kernel has this connection file",
-                               c->path, address);
-        if (e)
+        if (c->ipc)
+                n = snprintf(address, sizeof(address), "ipc://%s-%d", c->ip, c->ports[channel]);
+        else if (c->ports[channel])
+                n = snprintf(address, sizeof(address), is_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d", c->ip,
+                             c->ports[channel]);
+        else
+                n = snprintf(address, sizeof(address), is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", c->ip);
+        if (n < 0 || (size_t)n >= sizeof(address))
+                return cg_fail(err, CG_E_LIMIT, "%s: the address of %s is too long", c->path, keys[channel]);
+
+        while ((r = bind_now(c, c->ports[channel], sock, address)) == EADDRINUSE) {
+                /* There is no event to wait for: another process has the address. */
+                nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
+                if (cg_now_ms() >= end_ms)
+                        return cg_fail(err, CG_E_EXISTS,
+                                       "%s: %s is in use: another kernel has this connection file", c->path,
+                                       address);
+        }
+        if (r)
                 return cg_fail(err, CG_E_SYS, "%s: cannot listen at %s: %s", c->path, address,
-                               zmq_strerror(e));
+                               zmq_strerror(r));
         c->bound[channel] = true;
-        return note_port(c, channel, sock, err);
+        if (c->ports[channel])
+                return 0;
+        if (zmq_getsockopt(sock, ZMQ_LAST_ENDPOINT, bound, &size) < 0 || !(colon = strrchr(bound, ':')))
+                return cg_fail(err, CG_E_SYS, "%s: no port for %s", c->path, keys[channel]);
+        c->ports[channel] = atoi(colon + 1);
+        c->changed = true;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ writing */
 
-static int write_new(const char *path, const char *text, size_t len, struct cg_err *err)
-{
-        cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", path);
-        if (fchmod(fd, 0600) < 0)
-                return cg_fail_errno(err, "%s", path);
-        return cg_write_all(fd, text, len, err);
-}
-
 int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
 {
         cg_auto_free char *text = NULL, *temporary = NULL;
+        cg_auto_fd int fd = -1;
         int r = 0;
 
         if (!c->changed)
@@ -369,7 +297,10 @@ int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
         if (r < 0 || !text || asprintf(&temporary, "%s.%u", c->path, (unsigned)getpid()) < 0)
                 return cg_fail(err, CG_E_NOMEM, "connection file");
         unlink(temporary); /* left by a killed process with our pid */
-        if (write_new(temporary, text, strlen(text), err) < 0)
+        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || fchmod(fd, 0600) < 0)
+                return cg_fail_errno(err, "connection file: %s", temporary);
+        if (cg_write_all(fd, text, strlen(text), err) < 0)
                 return cg_err_prefix(err, "connection file");
         if (rename(temporary, c->path) < 0) {
                 cg_fail_errno(err, "%s", c->path);

@@ -18,21 +18,17 @@ static void wait_for_session(struct front *f, struct jreq *r)
         *p = r;
 }
 
-/* For libraries in the kernel: get_parent("control"). */
-static void remember_header(struct front *f, struct cg_slice header)
-{
-        char *p = header.len <= MAX_HEADER ? malloc(header.len + 1) : NULL;
-
-        if (!p)
-                return;
-        memcpy(p, header.p, header.len);
-        free((char *)(uintptr_t)f->control_header.p);
-        f->control_header = (struct cg_slice){ p, header.len };
-}
-
 static void handle(struct front *f, struct jreq *r)
 {
-        remember_header(f, r->msg->m.header);
+        struct cg_slice header = r->msg->m.header;
+        char *p = header.len <= MAX_HEADER ? malloc(header.len + 1) : NULL;
+
+        /* For libraries in the kernel: get_parent("control"). */
+        if (p) {
+                memcpy(p, header.p, header.len);
+                free((char *)(uintptr_t)f->control_header.p);
+                f->control_header = (struct cg_slice){ p, header.len };
+        }
         if (r->spec->kind == KIND_SIDE || r->spec->kind == KIND_EXECUTE) {
                 cg_control_enqueue(f, r);
                 return;

@@ -61,6 +61,26 @@ static struct jreq *request_of(struct front *f, const struct cg_event *e)
 
 /* ------------------------------------------------------------------ output */
 
+/*
+ * The event's JSON text and buffers, all borrowed from @e, which is released with the message.
+ * @buffers: room for CG_JMSG_MAX_BUFFERS.
+ */
+static struct cg_jout out_of(struct cg_event *e, const char *type, struct cg_slice *buffers)
+{
+        struct cg_jout out = { .type = type,
+                               .release = event_release,
+                               .owner = e,
+                               .buffers = buffers,
+                               .n_buffers = cg_event_n_buffers(e) };
+
+        out.content.p = cg_event_json(e, &out.content.len);
+        if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
+                out.n_buffers = CG_JMSG_MAX_BUFFERS;
+        for (size_t i = 0; i < out.n_buffers; i++)
+                buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
+        return out;
+}
+
 /* Takes @e. */
 static void relay(struct front *f, struct cg_origin *o, const char *type, struct cg_event *e)
 {
@@ -70,40 +90,24 @@ static void relay(struct front *f, struct cg_origin *o, const char *type, struct
         cg_iopub_relay(&f->iopub, o, &out);
 }
 
-/* comm_open, comm_msg and comm_close, and nothing else: the name goes into a header. */
-static const char *comm_type(const struct cg_event *e)
-{
-        static const char *const types[] = { "comm_msg", "comm_open", "comm_close" };
-        struct cg_slice text, v;
-
-        text.p = cg_event_json(e, &text.len);
-        for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_json_find(text, "msg_type", &v); i++)
-                if (v.len == strlen(types[i]) + 2 && memcmp(v.p + 1, types[i], v.len - 2) == 0)
-                        return types[i];
-        return NULL;
-}
-
-/* Takes @e. */
+/* Takes @e: comm_open, comm_msg or comm_close, and nothing else: the name goes into a header. */
 static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
 {
-        struct cg_slice text, buffers[CG_JMSG_MAX_BUFFERS];
-        struct cg_jout out = {
-                .type = comm_type(e), .release = event_release, .owner = e, .buffers = buffers
-        };
+        static const char *const types[] = { "comm_msg", "comm_open", "comm_close" };
+        struct cg_slice text, v, buffers[CG_JMSG_MAX_BUFFERS];
+        struct cg_jout out = out_of(e, NULL, buffers);
 
-        text.p = cg_event_json(e, &text.len);
+        text = out.content;
+        for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_json_find(text, "msg_type", &v); i++)
+                if (v.len == strlen(types[i]) + 2 && memcmp(v.p + 1, types[i], v.len - 2) == 0)
+                        out.type = types[i];
         if (!out.type || !cg_json_find(text, "content", &out.content) || out.content.p[0] != '{') {
-                cg_log(&f->o->log, CG_LOG_WARN, "the kernel sent a comm message that is none");
+                cg_log(&f->o->log, CG_LOG_WARN, "the kernel sent an invalid comm message");
                 cg_event_free(e);
                 return;
         }
         if (!cg_json_find(text, "metadata", &out.metadata) || out.metadata.p[0] != '{')
                 out.metadata.len = 0;
-        out.n_buffers = cg_event_n_buffers(e);
-        if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
-                out.n_buffers = CG_JMSG_MAX_BUFFERS;
-        for (size_t i = 0; i < out.n_buffers; i++)
-                buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
         cg_iopub_relay(&f->iopub, o, &out);
 }
 
@@ -113,15 +117,6 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
 
         if (cg_buf_addf(&b, NULL, "[cellgate] %s\n", cg_event_text(e, NULL)) == 0)
                 cg_iopub_notice(&f->iopub, o, b.data);
-}
-
-/* Denials that the kernel reports are shown below the cell's traceback already. */
-static bool is_in_traceback(const struct cg_event *e)
-{
-        cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
-        const char *source = json_string_value(json_object_get(o, "source"));
-
-        return source && strcmp(source, "kernel") == 0;
 }
 
 /* ------------------------------------------------------------------ cells */
@@ -195,33 +190,6 @@ static void note_subshells(struct front *f, const struct jreq *r, const struct c
                 snprintf(place, sizeof(f->known[0]), "%s", made ? name : "");
 }
 
-/* A cell for a subshell that may not exist has no execute_input before its first event. */
-static bool is_uncertain(struct front *f, const struct jreq *r)
-{
-        return r->queue && r->queue->id && !known_find(f, r->queue->id);
-}
-
-static void input(struct front *f, const struct cg_event *e)
-{
-        struct jreq *r = request_of(f, e);
-
-        if (cg_event_foreign(e))
-                foreign_input(f, e);
-        else if (r && is_uncertain(f, r))
-                r->input_held = cg_event_execution_count(e);
-        else if (r)
-                send_execute_input(f, r->origin, r->code, cg_event_execution_count(e));
-}
-
-/* The ename of an end that is not an exception of the cell. */
-static const char *ename_of(enum cg_status st)
-{
-        return st == CG_STATUS_KERNEL_DIED ? "KernelDied"
-               : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
-               : st == CG_STATUS_TIMEOUT   ? "CellTimeout"
-                                           : "CellError";
-}
-
 /* For clients this is a new session: the state, comms and counts of the old one are gone. */
 static void fresh_kernel(struct front *f)
 {
@@ -249,7 +217,12 @@ static void result(struct front *f, struct cg_event *e)
 {
         struct jreq *r = request_of(f, e);
         enum cg_status st = cg_event_status(e);
-        const char *text = cg_event_text(e, NULL), *ename = ename_of(st);
+        /* the ename of an end that is not an exception of the cell */
+        const char *ename = st == CG_STATUS_KERNEL_DIED ? "KernelDied"
+                            : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
+                            : st == CG_STATUS_TIMEOUT   ? "CellTimeout"
+                                                        : "CellError";
+        const char *text = cg_event_text(e, NULL);
         struct cg_slice json, v;
         struct shell_queue *q;
         bool replaced;
@@ -292,10 +265,8 @@ static void result(struct front *f, struct cg_event *e)
 static void reply(struct front *f, struct cg_event *e)
 {
         struct cg_slice buffers[CG_JMSG_MAX_BUFFERS];
-        struct cg_jout out = {
-                .release = event_release, .owner = e, .buffers = buffers, .n_buffers = cg_event_n_buffers(e)
-        };
         struct jreq *r = request_of(f, e);
+        struct cg_jout out;
 
         if (!r) {
                 if (f->control_making && cg_event_cell(e) == f->control_making && !cg_event_foreign(e))
@@ -308,51 +279,26 @@ static void reply(struct front *f, struct cg_event *e)
                 cg_event_free(e);
                 return;
         }
-        out.content.p = cg_event_json(e, &out.content.len);
-        if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
-                out.n_buffers = CG_JMSG_MAX_BUFFERS;
-        for (size_t i = 0; i < out.n_buffers; i++)
-                buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
+        out = out_of(e, NULL, buffers);
         cg_jreq_reply_relay(f, r, &out);
         cg_jreq_finish(f, r);
 }
 
-static void kernel_died(struct front *f, const struct cg_event *e)
-{
-        if (!f->death_reported)
-                notice(f, last_origin(f), e);
-        f->death_reported = false;
-        fresh_kernel(f);
-}
-
-static void session_closed(struct front *f, const struct cg_event *e)
-{
-        cg_fail(&f->end_err, CG_E_CLOSED, "the session has ended: %s", cg_event_text(e, NULL));
-        cg_shell_end(f, f->end_err.msg);
-        cg_iopub_status(&f->iopub, NULL, "dead");
-        cg_front_stop(f);
-}
-
-static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)
-{
-        struct cg_slice json;
-
-        if (!r || !r->input_held)
-                return;
-        json.p = cg_event_json(e, &json.len);
-        if (cg_event_type(e) != CG_EVENT_RESULT || !no_subshell(json))
-                send_execute_input(f, r->origin, r->code, r->input_held);
-        r->input_held = 0;
-}
-
 static void dispatch(struct front *f, struct cg_event *e)
 {
+        cg_auto_json json_t *denied = NULL;
         struct cg_origin *o = origin_of(f, e);
         struct jreq *r = request_of(f, e);
         const char *text;
+        struct cg_slice json;
         size_t len;
 
-        release_input(f, r, e);
+        if (r && r->input_held) {
+                json.p = cg_event_json(e, &json.len);
+                if (cg_event_type(e) != CG_EVENT_RESULT || !no_subshell(json))
+                        send_execute_input(f, r->origin, r->code, r->input_held);
+                r->input_held = 0;
+        }
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);
@@ -381,7 +327,13 @@ static void dispatch(struct front *f, struct cg_event *e)
                 reply(f, e);
                 return;
         case CG_EVENT_EXECUTE_INPUT:
-                input(f, e);
+                if (cg_event_foreign(e))
+                        foreign_input(f, e);
+                /* A cell for a subshell that may not exist has no execute_input before its first event. */
+                else if (r && r->queue && r->queue->id && !known_find(f, r->queue->id))
+                        r->input_held = cg_event_execution_count(e);
+                else if (r)
+                        send_execute_input(f, r->origin, r->code, cg_event_execution_count(e));
                 break;
         case CG_EVENT_RESULT:
                 result(f, e);
@@ -401,20 +353,29 @@ static void dispatch(struct front *f, struct cg_event *e)
                 cg_stdin_judge_connection(f, e);
                 return;
         case CG_EVENT_DENIED:
-                if (!is_in_traceback(e))
+                /* Denials that the kernel reports are shown below the cell's traceback already. */
+                denied = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+                text = json_string_value(json_object_get(denied, "source"));
+                if (!text || strcmp(text, "kernel") != 0)
                         notice(f, f->main.running ? f->main.running->origin : last_origin(f), e);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_stdin_call_closed(f, cg_event_approval(e));
                 break;
         case CG_EVENT_KERNEL_DIED:
-                kernel_died(f, e);
+                if (!f->death_reported)
+                        notice(f, last_origin(f), e);
+                f->death_reported = false;
+                fresh_kernel(f);
                 break;
         case CG_EVENT_NOTICE:
                 notice(f, o, e);
                 break;
         case CG_EVENT_SESSION_CLOSED:
-                session_closed(f, e);
+                cg_fail(&f->end_err, CG_E_CLOSED, "the session has ended: %s", cg_event_text(e, NULL));
+                cg_shell_end(f, f->end_err.msg);
+                cg_iopub_status(&f->iopub, NULL, "dead");
+                cg_front_stop(f);
                 break;
         default: /* of a later library */
                 break;

@@ -47,47 +47,31 @@ static void *router(struct front *f, struct cg_err *err)
         return sock;
 }
 
-/*
- * The first message of a client may be a cell, also one that is too large. Heartbeats and
- * subscriptions are small. Over ipc only this user's programs can connect.
- */
-static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
-{
-        static const uint64_t cell = (uint64_t)32 << 20, small = (uint64_t)1 << 20;
-        bool requests = i != CG_JIOPUB && i != CG_JHB;
-        struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->z[i];
-
-        if (f->conn.ipc)
-                return 0;
-        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i),
-                             requests ? cell : small, requests ? CG_JMSG_MAX_BYTES + small : small,
-                             f->conn.curve_public != NULL, &f->o->log, err);
-}
-
-/* Each connection takes a descriptor; a login shell's limit may be too low. */
-static void raise_descriptors(void)
-{
-        struct rlimit l;
-        rlim_t wanted = CG_JCHANNELS * CG_PEERS_MAX + 512;
-
-        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= wanted)
-                return;
-        l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
-        setrlimit(RLIMIT_NOFILE, &l);
-}
-
 static int bind_sockets(struct front *f, struct cg_err *err)
 {
+        static const uint64_t cell = (uint64_t)32 << 20, small = (uint64_t)1 << 20;
         int64_t end_ms = cg_now_ms() + BIND_MS;
         int linger = LINGER_MS;
 
-        for (int i = 0; i < CG_JCHANNELS; i++) {
+        for (enum cg_jchannel i = 0; i < CG_JCHANNELS; i++) {
+                bool requests = i != CG_JIOPUB && i != CG_JHB;
+                struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->z[i];
+
                 f->socks[i] = i == CG_JIOPUB ? cg_iopub_socket(f->ctx, err) : router(f, err);
                 if (!f->socks[i])
                         return -1;
                 zmq_setsockopt(f->socks[i], ZMQ_LINGER, &linger, sizeof(linger));
-                if (watch_peers(f, (enum cg_jchannel)i, err) < 0 ||
-                    cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
+                /*
+                 * The first message of a client may be a cell, also one that is too large.
+                 * Heartbeats and subscriptions are small. Over ipc only this user's programs can
+                 * connect.
+                 */
+                if (!f->conn.ipc &&
+                    cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i),
+                                  requests ? cell : small, requests ? CG_JMSG_MAX_BYTES + small : small,
+                                  f->conn.curve_public != NULL, &f->o->log, err) < 0)
+                        return -1;
+                if (cg_jconn_bind(&f->conn, i, f->socks[i], end_ms, err) < 0)
                         return -1;
         }
         return cg_jconn_save(&f->conn, err);
@@ -159,55 +143,44 @@ static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct
 
 /* ------------------------------------------------------------------ opening the session */
 
-static int open_session(struct front *f, struct cg_err *err)
-{
-        int r = cg_client_open(f->o->client, &f->client, err);
-
-        if (r < 0)
-                return r;
-        if (f->o->attach)
-                return cg_session_attach(f->client, f->o->attach, &f->session, err);
-        return cg_session_new(f->client, f->o->session, &f->session, err);
-}
-
-static void opener_says(struct front *f, int step)
+static void set_step(struct front *f, int step)
 {
         atomic_store(&f->opener_step, step);
         uv_async_send(&f->opened);
 }
 
-static void add_servers(struct front *f)
+/* A thread of its own. */
+static void *opener(void *arg)
 {
+        struct front *f = arg;
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
         cg_auto_json json_t *o = NULL;
         char *report = NULL;
         struct cg_err err;
         const char *name;
         json_t *one;
+        int r = cg_client_open(f->o->client, &f->client, &f->opener_err);
 
-        if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
-            cg_json_object(report, strlen(report), "report", &o, &err) < 0)
-                cg_buf_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n", err.msg);
-        json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n",
-                            json_string_value(json_object_get(one, "error")));
-        cg_free(report);
-        f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
-}
-
-static void *opener(void *arg)
-{
-        struct front *f = arg;
-
-        if (open_session(f, &f->opener_err) < 0) {
-                opener_says(f, -1);
+        if (r == 0 && f->o->attach)
+                r = cg_session_attach(f->client, f->o->attach, &f->session, &f->opener_err);
+        else if (r == 0)
+                r = cg_session_new(f->client, f->o->session, &f->session, &f->opener_err);
+        if (r < 0) {
+                set_step(f, -1);
                 return NULL;
         }
         if (f->o->mcp) {
-                opener_says(f, OPEN);
-                add_servers(f);
+                set_step(f, OPEN);
+                if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
+                    cg_json_object(report, strlen(report), "report", &o, &err) < 0)
+                        cg_buf_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n", err.msg);
+                json_object_foreach(o, name, one) if (json_object_get(one, "error"))
+                        cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n",
+                                    json_string_value(json_object_get(one, "error")));
+                cg_free(report);
+                f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
         }
-        opener_says(f, READY);
+        set_step(f, READY);
         return NULL;
 }
 
@@ -219,28 +192,6 @@ static void end_with_error(struct front *f)
         cg_front_stop(f);
 }
 
-/*
- * If this program ended before it has replied, clients would only report a dead kernel, or start it
- * again and again. So it stays, and reports why there is no kernel.
- */
-static void failed_to_open(struct front *f)
-{
-        if (f->o->attach || cg_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
-                end_with_error(f);
-                return;
-        }
-        f->state = FAILED;
-        cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s", f->opener_err.msg);
-}
-
-static void announce(const struct front *f)
-{
-        cg_auto_free char *path = f->o->announce ? realpath(f->conn.path, NULL) : NULL;
-
-        if (path && cg_write_all(1, path, strlen(path), NULL) == 0)
-                cg_write_all(1, "\n", 1, NULL);
-}
-
 static void on_opened(uv_async_t *h)
 {
         struct front *f = h->data;
@@ -248,8 +199,20 @@ static void on_opened(uv_async_t *h)
 
         if (f->state == ENDING)
                 return;
-        if (step < 0)
-                failed_to_open(f);
+        if (step < 0) {
+                /*
+                 * If this program ended before it has replied, clients would only report a dead
+                 * kernel, or start it again and again. So it stays, and reports why there is no
+                 * kernel.
+                 */
+                if (f->o->attach || cg_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
+                        end_with_error(f);
+                } else {
+                        f->state = FAILED;
+                        cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s",
+                               f->opener_err.msg);
+                }
+        }
         if (f->state == OPENING && step >= OPEN) {
                 if (cg_info_make(f, &f->opener_err) < 0)
                         end_with_error(f);
@@ -259,13 +222,14 @@ static void on_opened(uv_async_t *h)
         if (f->state == OPEN && step >= READY) {
                 int r = watch_fd(f, &f->events, cg_session_fd(f->session), cg_events_readable,
                                  &f->opener_err);
+                cg_auto_free char *path = f->o->announce ? realpath(f->conn.path, NULL) : NULL;
 
-                if (r < 0) {
+                if (r < 0)
                         end_with_error(f);
-                } else {
+                else
                         f->state = READY;
-                        announce(f);
-                }
+                if (r == 0 && path && cg_write_all(1, path, strlen(path), NULL) == 0)
+                        cg_write_all(1, "\n", 1, NULL);
         }
         if (f->state == ENDING)
                 return;
@@ -285,7 +249,7 @@ static int start_opener(struct front *f, struct cg_err *err)
         return 0;
 }
 
-/* ------------------------------------------------------------------ signals, the parent */
+/* ------------------------------------------------------------------ signals and the parent process */
 
 static void on_signal(uv_poll_t *h, int status, int events)
 {
@@ -309,34 +273,6 @@ static void on_parent_end(uv_poll_t *h, int status, int events)
         cg_front_stop(h->data);
 }
 
-/* Blocked before the first thread starts, so that no library's thread gets them. */
-static int catch_signals(struct front *f, struct cg_err *err)
-{
-        sigset_t set;
-
-        signal(SIGPIPE, SIG_IGN);
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
-            (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
-                return cg_fail_errno(err, "signals");
-        return 0;
-}
-
-static int watch_others(struct front *f, struct cg_err *err)
-{
-        if (watch_fd(f, &f->signals, f->signal_fd, on_signal, err) < 0)
-                return -1;
-        if (f->o->parent <= 1)
-                return 0;
-        f->parent_fd = cg_pidfd_open(f->o->parent, err);
-        if (f->parent_fd < 0)
-                return cg_err_prefix(err, "the program that started this kernel has ended");
-        return watch_fd(f, &f->parent, f->parent_fd, on_parent_end, err);
-}
-
 /* ------------------------------------------------------------------ start and end */
 
 static void close_handle(uv_handle_t *h, void *arg)
@@ -348,10 +284,28 @@ static void close_handle(uv_handle_t *h, void *arg)
 
 static int start(struct front *f, struct cg_err *err)
 {
-        if (catch_signals(f, err) < 0 || cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
+        const rlim_t wanted = CG_JCHANNELS * CG_PEERS_MAX + 512;
+        struct rlimit l;
+        sigset_t set;
+
+        /* Blocked before the first thread starts, so that no library's thread gets them. */
+        signal(SIGPIPE, SIG_IGN);
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+            (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+                return cg_fail_errno(err, "signals");
+
+        if (cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
             cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
                 return -1;
-        raise_descriptors();
+        /* Each connection takes a descriptor; a login shell's limit may be too low. */
+        if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < wanted) {
+                l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
+                setrlimit(RLIMIT_NOFILE, &l);
+        }
         f->ctx = zmq_ctx_new();
         if (!f->ctx)
                 return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
@@ -364,37 +318,15 @@ static int start(struct front *f, struct cg_err *err)
          * (cg_jconn_bind()).
          */
         if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 ||
-            watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0))
+            watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0) ||
+            watch_fd(f, &f->signals, f->signal_fd, on_signal, err) < 0)
                 return -1;
-        return watch_others(f, err);
-}
-
-static bool join_opener(struct front *f)
-{
-        int step = atomic_load(&f->opener_step);
-        struct timespec now;
-
-        if (!f->have_opener)
-                return true;
-        if (step == READY || step < 0)
-                return pthread_join(f->opener, NULL) == 0;
-        clock_gettime(CLOCK_REALTIME, &now);
-        return pthread_timedjoin_np(f->opener, NULL, &now) == 0;
-}
-
-static void close_loop(struct front *f)
-{
-        cg_iopub_close(&f->iopub);
-        for (int i = 0; i < CG_JCHANNELS; i++) {
-                cg_peers_close(&f->peers[i]);
-                if (f->z[i].sock)
-                        cg_zsock_close(&f->z[i], NULL);
-        }
-        cg_zloop_close(&f->zl);
-        uv_walk(&f->loop, close_handle, NULL);
-        while (uv_run(&f->loop, UV_RUN_DEFAULT))
-                ;
-        uv_loop_close(&f->loop);
+        if (f->o->parent <= 1)
+                return 0;
+        f->parent_fd = cg_pidfd_open(f->o->parent, err);
+        if (f->parent_fd < 0)
+                return cg_err_prefix(err, "the program that started this kernel has ended");
+        return watch_fd(f, &f->parent, f->parent_fd, on_parent_end, err);
 }
 
 /* Waits for the last messages, at most LINGER_MS. */
@@ -410,6 +342,20 @@ static void close_sockets(struct front *f)
                 zmq_ctx_term(f->ctx);
 }
 
+/* True if the opener thread has ended. It may hang in a call of the library. */
+static bool join_opener(struct front *f)
+{
+        int step = atomic_load(&f->opener_step);
+        struct timespec now;
+
+        if (!f->have_opener)
+                return true;
+        if (step == READY || step < 0)
+                return pthread_join(f->opener, NULL) == 0;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return pthread_timedjoin_np(f->opener, NULL, &now) == 0;
+}
+
 /*
  * false: not all was freed. The opener thread may still run; or the client waits for the end of
  * this process to start the next kernel, while the old one may run its atexit functions for a
@@ -423,8 +369,19 @@ static bool tear_down(struct front *f)
                 cg_jconn_fini(&f->conn);
                 return false;
         }
-        if (f->zl.loop)
-                close_loop(f);
+        if (f->zl.loop) {
+                cg_iopub_close(&f->iopub);
+                for (int i = 0; i < CG_JCHANNELS; i++) {
+                        cg_peers_close(&f->peers[i]);
+                        if (f->z[i].sock)
+                                cg_zsock_close(&f->z[i], NULL);
+                }
+                cg_zloop_close(&f->zl);
+                uv_walk(&f->loop, close_handle, NULL);
+                while (uv_run(&f->loop, UV_RUN_DEFAULT))
+                        ;
+                uv_loop_close(&f->loop);
+        }
         f->session = cg_session_free(f->session);
         f->client = cg_client_close(f->client);
         close_sockets(f);
@@ -440,15 +397,6 @@ static bool tear_down(struct front *f)
         return true;
 }
 
-/* Until cg_front_stop(); requests that have no reply yet get an error. */
-static void serve(struct front *f)
-{
-        while (f->state != ENDING)
-                uv_run(&f->loop, UV_RUN_DEFAULT);
-        cg_shell_end(f, "the kernel was shut down");
-        cg_control_early(f);
-}
-
 int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err)
 {
         struct front *f = calloc(1, sizeof(*f));
@@ -461,11 +409,18 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         f->signal_fd = f->parent_fd = -1;
         f->main.tail = &f->main.first;
         f->control.tail = &f->control.first;
+        TAILQ_INIT(&f->questions);
+        TAILQ_INIT(&f->asked);
         r = cg_jidentity_init(&f->me, err);
         if (r == 0)
                 r = start(f, err);
-        if (r == 0)
-                serve(f);
+        if (r == 0) {
+                while (f->state != ENDING)
+                        uv_run(&f->loop, UV_RUN_DEFAULT);
+                /* requests that have no reply yet get an error */
+                cg_shell_end(f, "the kernel was shut down");
+                cg_control_early(f);
+        }
         if (r == 0 && f->end_err.code < 0) {
                 *err = f->end_err;
                 r = f->end_err.code;

@@ -31,48 +31,34 @@ static json_t *language_info(const char *version)
                          ".py");
 }
 
-static json_t *features(bool debugger)
-{
-        json_t *list = json_pack("[s]", "kernel subshells");
-
-        if (debugger)
-                json_array_append_new(list, json_string("debugger"));
-        return list;
-}
-
-static void make_banner(char *buf, size_t size, const json_t *info)
-{
-        const char *ipython = json_string_value(json_object_get(info, "ipython"));
-        bool sandbox = json_is_true(json_object_get(info, "sandbox"));
-
-        snprintf(buf, size, "cellgate %s -- Python %s, IPython %s, %s", cg_version(),
-                 json_string_value(json_object_get(info, "python")) ?: "3", ipython ? ipython : "?",
-                 sandbox ? "sandboxed" : "no sandbox");
-}
-
 static json_t *info_reply(const char *python, const char *implementation, const char *banner, bool debugger)
 {
+        json_t *features = json_pack("[s]", "kernel subshells");
+
+        if (debugger)
+                json_array_append_new(features, json_string("debugger"));
         return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version",
                          CG_JUPYTER_PROTOCOL, "implementation", "cellgate", "implementation_version",
                          implementation, "language_info", language_info(python), "banner", banner, "debugger",
-                         debugger, "help_links", help_links(), "supported_features", features(debugger));
+                         debugger, "help_links", help_links(), "supported_features", features);
 }
 
 /* Made once: clients ask for it often, also while cells run. */
 int cg_info_make(struct front *f, struct cg_err *err)
 {
-        const char *text = cg_session_info(f->session);
+        const char *text = cg_session_info(f->session), *python, *ipython;
         cg_auto_json json_t *info = NULL, *reply = NULL;
         char banner[300], implementation[100];
 
         if (cg_json_object(text, strlen(text), "session's information", &info, err) < 0)
                 return -1;
-        make_banner(banner, sizeof(banner), info);
+        python = json_string_value(json_object_get(info, "python")) ?: "3";
+        ipython = json_string_value(json_object_get(info, "ipython"));
+        snprintf(banner, sizeof(banner), "cellgate %s -- Python %s, IPython %s, %s", cg_version(), python,
+                 ipython ?: "?", json_is_true(json_object_get(info, "sandbox")) ? "sandboxed" : "no sandbox");
         /* IPython's version first: clients compare it with releases of ipykernel. */
-        snprintf(implementation, sizeof(implementation), "%s+cellgate.%s",
-                 json_string_value(json_object_get(info, "ipython")) ?: "0", cg_version());
-        reply = info_reply(json_string_value(json_object_get(info, "python")) ?: "3", implementation, banner,
-                           json_is_true(json_object_get(info, "debugger")));
+        snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", ipython ?: "0", cg_version());
+        reply = info_reply(python, implementation, banner, json_is_true(json_object_get(info, "debugger")));
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
 }

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 #include <uv.h>
 #include "base/confirm.h"
 #include "jupyter/loop.h"
@@ -76,7 +77,7 @@ struct shell_queue {
 
 /* A question to a client. A client is asked one at a time. */
 struct question {
-        struct question *next;
+        TAILQ_ENTRY(question) link;
         struct jreq *req;
         struct cg_event *call; /* about a tool call or a connection; NULL: input() */
         struct cg_slice id;    /* the client's identity; owned */
@@ -92,7 +93,7 @@ struct question {
 
 /* An input_request that has no answer yet. */
 struct asked {
-        struct asked *next;
+        TAILQ_ENTRY(asked) link;
         struct question *q; /* NULL: it was cancelled */
         struct cg_slice id; /* owned */
         char msg_id[CG_JMSG_ID];
@@ -142,8 +143,8 @@ struct front {
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;
         struct cg_origin *debug_origin;
-        struct question *questions; /* both oldest first */
-        struct asked *asked;
+        TAILQ_HEAD(, question) questions; /* both oldest first */
+        TAILQ_HEAD(, asked) asked;
         size_t n_asked;
         int64_t count; /* number of the last cell that counted */
         bool death_reported, hold_over;

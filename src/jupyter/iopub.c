@@ -105,57 +105,49 @@ void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state
 
 /* ------------------------------------------------------------------ the budget */
 
-static bool notify_over_budget(struct cg_iopub *io, struct cg_origin *o, size_t limit)
+/*
+ * Whether the budget allows these bytes. Publishes a notice the first time that it does not. After
+ * that all output is left out, and comm messages only if they are over their own budget.
+ */
+static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t *used, size_t bytes)
 {
         char text[200];
 
+        if (bytes <= io->budget - *used && !(o->notified && used == &o->output)) {
+                *used += bytes;
+                return true;
+        }
         if (o->notified)
                 return false;
         o->notified = true;
         snprintf(text, sizeof(text),
-                 "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n", limit);
+                 "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n",
+                 io->budget);
         cg_iopub_notice(io, o, text);
         return false;
 }
 
-/* Whether the budget allows these bytes. Publishes a notice the first time that it does not. */
-static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t bytes)
-{
-        if (o->notified)
-                return false;
-        if (bytes > io->budget - o->output)
-                return notify_over_budget(io, o, io->budget);
-        o->output += bytes;
-        return true;
-}
-
-/*
- * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a widget
- * is broken when one is missing: they have room for much more than output has.
- */
-static bool may_be_sent(struct cg_iopub *io, struct cg_origin *o, const struct cg_jout *out)
-{
-        size_t bytes = out->content.len + MESSAGE_COST;
-
-        for (size_t i = 0; i < out->n_buffers; i++)
-                bytes += out->buffers[i].len;
-        if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) ||
-            strcmp(out->type, "debug_event") == 0)
-                return true;
-        if (strncmp(out->type, "comm_", 5) != 0)
-                return within_budget(io, o, bytes);
-        if (bytes / COMM_FACTOR > io->budget - o->comms)
-                return notify_over_budget(io, o, io->budget);
-        o->comms += bytes / COMM_FACTOR;
-        return true;
-}
-
 void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out)
 {
+        size_t bytes = out->content.len + MESSAGE_COST;
         char topic[128];
+        bool send;
 
         cg_iopub_flush(io);
-        if (may_be_sent(io, o, out))
+        for (size_t i = 0; i < out->n_buffers; i++)
+                bytes += out->buffers[i].len;
+        /*
+         * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a
+         * widget is broken when one is missing: they have room for much more than output has.
+         */
+        if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) ||
+            strcmp(out->type, "debug_event") == 0)
+                send = true;
+        else if (strncmp(out->type, "comm_", 5) == 0)
+                send = within_budget(io, o, &o->comms, bytes / COMM_FACTOR);
+        else
+                send = within_budget(io, o, &o->output, bytes);
+        if (send)
                 send_out(io, o, out, topic_of(io, out->type, topic, sizeof(topic)));
         else if (out->release)
                 out->release(out->owner);
@@ -163,7 +155,7 @@ void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *ou
 
 /* ------------------------------------------------------------------ streams */
 
-static void gathered(uv_timer_t *t)
+static void on_gather_timer(uv_timer_t *t)
 {
         struct cg_iopub *io = t->data;
 
@@ -214,7 +206,7 @@ static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const 
 
 void cg_iopub_stream(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len)
 {
-        if (len && (!o || within_budget(io, o, len)))
+        if (len && (!o || within_budget(io, o, &o->output, len)))
                 gather(io, o, is_err, text, len);
 }
 
@@ -229,7 +221,7 @@ void cg_iopub_settle(struct cg_iopub *io)
 
         if (!io->has_pending || io->timer_on)
                 return;
-        io->timer_on = uv_timer_start(&io->timer, gathered,
+        io->timer_on = uv_timer_start(&io->timer, on_gather_timer,
                                       since < GATHER_MS ? GATHER_MS - since : LINE_END_MS, 0) == 0;
         if (!io->timer_on)
                 cg_iopub_flush(io);
@@ -260,70 +252,55 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
         send_out(io, NULL, &out, (struct cg_slice){ topic, topic_len });
 }
 
-/*
- * Clients subscribe to everything. Such a client gets the prefixes of our topics, and first its
- * welcome under a topic of its own, so that other clients do not get it again. No message reaches
- * it before that.
- */
-static void subscribe_all(struct cg_iopub *io)
+static void on_readable(struct cg_zsock *z, int events)
 {
-        char topic[24] = "";
-        /* begins with a NUL */
-        int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1;
+        struct cg_iopub *io = z->data;
+        bool is_text = true, add;
+        const char *p;
+        zmq_msg_t m;
+        size_t len;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
-                set_topic(io, ZMQ_SUBSCRIBE, families[i], strlen(families[i]));
-        set_topic(io, ZMQ_SUBSCRIBE, topic, (size_t)n);
-        welcome(io, topic, (size_t)n, "", 0);
-        set_topic(io, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
-}
-
-static bool is_text(const char *s, size_t len)
-{
-        for (size_t i = 0; i < len; i++)
-                if (s[i] < 0x20 || s[i] == 0x7f)
-                        return false;
-        return true;
-}
-
-static void on_subscription(struct cg_iopub *io, const char *p, size_t len)
-{
-        bool add = p[0] == 1;
-
-        p++;
+        (void)events;
+        cg_iopub_flush(io); /* what came before a new subscriber is not for it */
+        zmq_msg_init(&m);
+        if (zmq_msg_recv(&m, io->sock, ZMQ_DONTWAIT) < 0)
+                goto out;
+        p = zmq_msg_data(&m);
+        len = zmq_msg_size(&m);
+        if (!len || (p[0] != 0 && p[0] != 1) || len - 1 > MAX_TOPIC)
+                goto out;
+        add = *p++ == 1;
         len--;
-        if (len > MAX_TOPIC)
-                return;
-        if (!len && add)
-                subscribe_all(io);
-        for (size_t i = 0; !len && !add && i < CG_ARRAY_LEN(families); i++)
-                set_topic(io, ZMQ_UNSUBSCRIBE, families[i], strlen(families[i]));
-        if (len)
+        if (len) {
                 set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, p, len);
-        if (len && add && is_text(p, len))
-                welcome(io, p, len, p, len);
+                for (size_t i = 0; i < len; i++)
+                        is_text = is_text && p[i] >= 0x20 && p[i] < 0x7f;
+                if (add && is_text)
+                        welcome(io, p, len, p, len);
+        } else {
+                /*
+                 * Clients subscribe to everything. Such a client gets the prefixes of our topics, and
+                 * first its welcome under a topic of its own (which begins with a NUL), so that other
+                 * clients do not get it again. No message reaches it before that.
+                 */
+                for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
+                        set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, families[i],
+                                  strlen(families[i]));
+                if (add) {
+                        char topic[24] = "";
+                        int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1;
+
+                        set_topic(io, ZMQ_SUBSCRIBE, topic, (size_t)n);
+                        welcome(io, topic, (size_t)n, "", 0);
+                        set_topic(io, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
+                }
+        }
         if (add && !io->joined) {
                 io->joined = true;
                 if (io->on_joined)
                         io->on_joined(io->data);
         }
-}
-
-static void on_readable(struct cg_zsock *z, int events)
-{
-        struct cg_iopub *io = z->data;
-        zmq_msg_t m;
-
-        (void)events;
-        cg_iopub_flush(io); /* what came before a new subscriber is not for it */
-        zmq_msg_init(&m);
-        if (zmq_msg_recv(&m, io->sock, ZMQ_DONTWAIT) >= 0) {
-                const char *p = zmq_msg_data(&m);
-                size_t len = zmq_msg_size(&m);
-
-                if (len && (p[0] == 0 || p[0] == 1))
-                        on_subscription(io, p, len);
-        }
+out:
         zmq_msg_close(&m);
 }
 

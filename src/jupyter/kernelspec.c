@@ -43,29 +43,6 @@ int cg_kernelspec_user_dir(char **ret, struct cg_err *err)
         return asprintf(ret, "%s/kernels", data) < 0 ? cg_fail(err, CG_E_NOMEM, "folder of kernelspecs") : 0;
 }
 
-static bool is_name(const char *s)
-{
-        return *s && *s != '.' && *s != '-' &&
-               strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
-}
-
-static json_t *make_json(const struct cg_kernelspec *spec)
-{
-        json_t *argv = json_array(), *features;
-
-        for (size_t i = 0; argv && spec->argv[i]; i++)
-                if (json_array_append_new(argv, json_string(spec->argv[i])) < 0) {
-                        json_decref(argv);
-                        return NULL; /* not UTF-8 */
-                }
-        features = spec->debugger ? json_pack("[s, s]", "debugger", "kernel subshells")
-                                  : json_pack("[s]", "kernel subshells");
-        return json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name",
-                         spec->display_name, "language", "python", "interrupt_mode", "message",
-                         "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env", "metadata", "debugger",
-                         spec->debugger, "supported_features", features, "supported_encryption", "curve");
-}
-
 static const char *const logo_names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
 
 /*
@@ -94,85 +71,53 @@ static int write_file(int dir, const char *name, const char *data, size_t len, s
         return r;
 }
 
-static int copy_logos(const char *from, int to, struct cg_err *err)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(logo_names); i++) {
-                cg_auto_free char *path = NULL, *data = NULL;
-                struct cg_err missing;
-                size_t len;
-                int r;
-
-                if (asprintf(&path, "%s/%s", from, logo_names[i]) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "kernelspec");
-                if (cg_read_file(path, MAX_LOGO, &data, &len, &missing) < 0)
-                        continue; /* a kernel works without its picture */
-                r = write_file(to, logo_names[i], data, len, err);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
-}
-
 static int foreign(struct cg_err *err)
 {
         return cg_fail(err, CG_E_EXISTS,
                        "another kernel's files are there: choose another --name, or remove them first");
 }
 
-/* A kernelspec of ours starts with PROGRAM jupyter run, with any path of the program. */
-static int check_spec(int fd, struct cg_err *err)
-{
-        cg_auto_free char *text = NULL;
-        cg_auto_json json_t *spec = NULL;
-        const char *program = NULL, *command = NULL, *what = NULL;
-        struct stat st;
-        size_t len;
-
-        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-            cg_read_fd(fd, "kernel.json", MAX_SPEC, &text, &len, NULL) < 0 ||
-            cg_json_object(text, len, "kernel.json", &spec, NULL) < 0 ||
-            json_unpack(spec, "{s:[s, s, s]}", "argv", &program, &command, &what) < 0)
-                return foreign(err);
-        return strstr(program, "cellgate") && strcmp(command, "jupyter") == 0 && strcmp(what, "run") == 0
-                       ? 0
-                       : foreign(err);
-}
-
-/* The folder must be empty, or have only files of an interrupted installation. */
-static int check_rest(int dir, struct cg_err *err)
-{
-        int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-        DIR *d = fd < 0 ? NULL : fdopendir(fd);
-        const struct dirent *e;
-
-        if (!d) {
-                if (fd >= 0)
-                        close(fd);
-                return cg_fail_errno(err, "its folder");
-        }
-        while (r == 0 && (e = readdir(d))) {
-                bool ours = e->d_name[0] == '.';
-
-                for (size_t i = 0; i < CG_ARRAY_LEN(logo_names) && !ours; i++)
-                        ours = strcmp(e->d_name, logo_names[i]) == 0;
-                if (!ours)
-                        r = foreign(err);
-        }
-        closedir(d);
-        return r;
-}
-
 /*
  * Only a kernelspec of ours is replaced: the folder may be a symlink, and "python3" the user's only
- * kernel.
+ * kernel. A kernelspec of ours starts with PROGRAM jupyter run, with any path of the program.
+ * Without one the folder must be empty, or have only files of an interrupted installation.
  */
 static int check_folder(int dir, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(dir, "kernel.json", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        const char *program = NULL, *command = NULL, *what = NULL;
+        cg_auto_json json_t *spec = NULL;
+        cg_auto_free char *text = NULL;
+        const struct dirent *e;
+        struct stat st;
+        bool ours;
+        size_t len;
+        DIR *d;
 
-        if (fd >= 0)
-                return check_spec(fd, err);
-        return errno == ENOENT ? check_rest(dir, err) : cg_fail_errno(err, "kernel.json");
+        if (fd >= 0) {
+                ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                       cg_read_fd(fd, "kernel.json", MAX_SPEC, &text, &len, NULL) == 0 &&
+                       cg_json_object(text, len, "kernel.json", &spec, NULL) == 0 &&
+                       json_unpack(spec, "{s:[s, s, s]}", "argv", &program, &command, &what) == 0 &&
+                       strstr(program, "cellgate") && strcmp(command, "jupyter") == 0 &&
+                       strcmp(what, "run") == 0;
+                return ours ? 0 : foreign(err);
+        }
+        if (errno != ENOENT)
+                return cg_fail_errno(err, "kernel.json");
+        fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        d = fd < 0 ? NULL : fdopendir(fd);
+        if (!d)
+                return cg_fail_errno(err, "its folder");
+        (void)cg_steal_fd(&fd); /* the stream's now */
+        ours = true;
+        while (ours && (e = readdir(d))) {
+                ours = e->d_name[0] == '.';
+                for (size_t i = 0; i < CG_ARRAY_LEN(logo_names); i++)
+                        ours = ours || strcmp(e->d_name, logo_names[i]) == 0;
+        }
+        closedir(d);
+        return ours ? 0 : foreign(err);
 }
 
 static int write_files(const char *dir, const char *logos, const char *text, struct cg_err *err)
@@ -180,8 +125,17 @@ static int write_files(const char *dir, const char *logos, const char *text, str
         cg_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         int r = fd < 0 ? cg_fail_errno(err, "its folder") : check_folder(fd, err);
 
-        if (r == 0)
-                r = copy_logos(logos, fd, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(logo_names) && r == 0; i++) {
+                cg_auto_free char *path = NULL, *data = NULL;
+                struct cg_err missing;
+                size_t len;
+
+                if (asprintf(&path, "%s/%s", logos, logo_names[i]) < 0)
+                        r = cg_fail(err, CG_E_NOMEM, "kernelspec");
+                /* a kernel works without its picture */
+                else if (cg_read_file(path, MAX_LOGO, &data, &len, &missing) == 0)
+                        r = write_file(fd, logo_names[i], data, len, err);
+        }
         if (r == 0)
                 r = write_file(fd, "kernel.json", text, strlen(text), err);
         return r < 0 ? cg_err_prefix(err, "%s", dir) : 0;
@@ -190,15 +144,27 @@ static int write_files(const char *dir, const char *logos, const char *text, str
 int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret,
                         struct cg_err *err)
 {
-        cg_auto_json json_t *json = NULL;
+        static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
         cg_auto_free char *dir = NULL, *text = NULL, *lines = NULL;
+        cg_auto_json json_t *json = NULL;
+        json_t *argv, *features;
+        int r = 0;
 
-        if (!is_name(spec->name))
+        if (!*spec->name || *spec->name == '.' || *spec->name == '-' ||
+            spec->name[strspn(spec->name, allowed)])
                 return cg_fail(err, CG_E_INVAL,
                                "\"%s\" is no name for a kernel: letters, digits and ._- are possible",
                                spec->name);
-        json = make_json(spec);
-        text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+        argv = json_array();
+        for (size_t i = 0; argv && spec->argv[i]; i++)
+                r |= json_array_append_new(argv, json_string(spec->argv[i]));
+        features = spec->debugger ? json_pack("[s, s]", "debugger", "kernel subshells")
+                                  : json_pack("[s]", "kernel subshells");
+        json = json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name",
+                         spec->display_name, "language", "python", "interrupt_mode", "message",
+                         "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env", "metadata", "debugger",
+                         spec->debugger, "supported_features", features, "supported_encryption", "curve");
+        text = json && r == 0 ? json_dumps(json, JSON_INDENT(2)) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_INVAL, "a kernelspec's texts must be UTF-8");
         if (asprintf(&lines, "%s\n", text) < 0 || asprintf(&dir, "%s/%s", kernels, spec->name) < 0)

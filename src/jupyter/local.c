@@ -8,18 +8,6 @@
 #include <string.h>
 #include "base/util.h"
 
-static void answer_connect(struct front *f, struct jreq *r)
-{
-        char content[300];
-
-        snprintf(
-                content, sizeof(content),
-                "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,\"hb_port\":%d}",
-                f->conn.ports[CG_JSHELL], f->conn.ports[CG_JIOPUB], f->conn.ports[CG_JSTDIN],
-                f->conn.ports[CG_JCONTROL], f->conn.ports[CG_JHB]);
-        cg_jreq_reply(f, r, cg_slice_of(content));
-}
-
 /* By number, so that no other cell is interrupted when this one has ended meanwhile. */
 void cg_local_interrupt(struct front *f)
 {
@@ -30,35 +18,36 @@ void cg_local_interrupt(struct front *f)
                         cg_session_cancel(f->session, running[i]->origin->number, NULL);
 }
 
-static void answer_shutdown(struct front *f, struct jreq *r)
-{
-        struct cg_slice content = r->msg->m.content, restart;
-        char text[64];
-        bool again = cg_json_find(content, "restart", &restart) && cg_slice_is(restart, "true");
-
-        snprintf(text, sizeof(text), "{\"status\":\"ok\",\"restart\":%s}", again ? "true" : "false");
-        cg_jreq_reply(f, r, cg_slice_of(text));
-        cg_iopub_send(&f->iopub, r->origin, "shutdown_reply", cg_slice_of(text));
-        cg_jreq_finish(f, r);
-        f->restarting = again;
-        cg_front_stop(f);
-}
-
 void cg_local_answer(struct front *f, struct jreq *r)
 {
+        struct cg_slice restart;
+        char text[300];
+
         switch (r->spec->kind) {
         case KIND_INFO:
                 cg_jreq_reply(f, r, (struct cg_slice){ f->info, f->info_len });
                 break;
         case KIND_CONNECT:
-                answer_connect(f, r);
+                snprintf(
+                        text, sizeof(text),
+                        "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,\"hb_port\":%d}",
+                        f->conn.ports[CG_JSHELL], f->conn.ports[CG_JIOPUB], f->conn.ports[CG_JSTDIN],
+                        f->conn.ports[CG_JCONTROL], f->conn.ports[CG_JHB]);
+                cg_jreq_reply(f, r, cg_slice_of(text));
                 break;
         case KIND_INTERRUPT:
                 cg_local_interrupt(f);
                 cg_jreq_reply(f, r, CG_SLICE("{\"status\":\"ok\"}"));
                 break;
         case KIND_SHUTDOWN:
-                answer_shutdown(f, r);
+                f->restarting = cg_json_find(r->msg->m.content, "restart", &restart) &&
+                                cg_slice_is(restart, "true");
+                snprintf(text, sizeof(text), "{\"status\":\"ok\",\"restart\":%s}",
+                         f->restarting ? "true" : "false");
+                cg_jreq_reply(f, r, cg_slice_of(text));
+                cg_iopub_send(&f->iopub, r->origin, "shutdown_reply", cg_slice_of(text));
+                cg_jreq_finish(f, r);
+                cg_front_stop(f);
                 return;
         default:
                 break;

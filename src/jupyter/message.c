@@ -42,35 +42,27 @@ static uint32_t *bucket(struct cg_jreplay *r, const unsigned char *digest)
         return &r->heads[h % BUCKETS];
 }
 
-static bool was_seen(struct cg_jreplay *r, const unsigned char *digest)
+/* True if @digest is among the last ones; else it is added, and replaces the oldest. */
+static bool is_repeated(struct cg_jreplay *r, const unsigned char *digest)
 {
+        uint32_t slot = (uint32_t)(r->count % CG_JMSG_REPLAY), *p;
+
         for (uint32_t i = *bucket(r, digest); i; i = r->next[i - 1])
                 if (memeql_sec(r->digests[i - 1], digest, DIGEST))
                         return true;
-        return false;
-}
-
-static void forget(struct cg_jreplay *r, uint32_t slot)
-{
-        uint32_t *p = bucket(r, r->digests[slot]);
-
-        while (*p && *p != slot + 1)
-                p = &r->next[*p - 1];
-        if (*p)
-                *p = r->next[slot];
-}
-
-static void remember(struct cg_jreplay *r, const unsigned char *digest)
-{
-        uint32_t slot = (uint32_t)(r->count % CG_JMSG_REPLAY), *head;
-
-        if (r->count >= CG_JMSG_REPLAY)
-                forget(r, slot);
+        if (r->count >= CG_JMSG_REPLAY) {
+                p = bucket(r, r->digests[slot]);
+                while (*p && *p != slot + 1)
+                        p = &r->next[*p - 1];
+                if (*p)
+                        *p = r->next[slot];
+        }
         r->count++;
         memcpy(r->digests[slot], digest, DIGEST);
-        head = bucket(r, digest);
-        r->next[slot] = *head;
-        *head = slot + 1;
+        p = bucket(r, digest);
+        r->next[slot] = *p;
+        *p = slot + 1;
+        return false;
 }
 
 /* ------------------------------------------------------------------ signatures */
@@ -129,58 +121,30 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct c
         cg_hex(hex, d, sizeof(d));
         if (!memeql_sec(hex, signature.p, CG_JSIGN_HEX))
                 return cg_fail(err, CG_E_PROTO, "the signature is wrong: the sender has another key");
-        if (was_seen(s->seen, d))
+        if (is_repeated(s->seen, d))
                 return cg_fail(err, CG_E_PROTO, "the message was sent before: replayed");
-        remember(s->seen, d);
         return 0;
 }
 
 /* ------------------------------------------------------------------ parsing */
 
-static size_t find_delimiter(const struct cg_slice *frames, size_t n)
-{
-        size_t i;
-
-        for (i = 0; i < n && i <= CG_JMSG_MAX_IDS; i++)
-                if (frames[i].len == sizeof(DELIMITER) - 1 &&
-                    memcmp(frames[i].p, DELIMITER, frames[i].len) == 0)
-                        return i;
-        return n;
-}
-
-static int check_sizes(const struct cg_slice *frames, size_t n, struct cg_err *err)
-{
-        size_t sum = 0;
-
-        for (size_t i = 0; i < n; i++)
-                if (!cg_size_add(sum, frames[i].len, &sum) || sum > CG_JMSG_MAX_BYTES)
-                        return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes",
-                                       CG_JMSG_MAX_BYTES);
-        return 0;
-}
-
-/* A number that is too large for jansson must not make the message invalid. */
-static int load_header(struct cg_jparsed *m, struct cg_err *err)
-{
-        json_error_t e;
-
-        m->fields = json_loadb(m->header.p, m->header.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
-        return m->fields ? 0 : cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);
-}
-
 static int parse_header(struct cg_jparsed *m, struct cg_err *err)
 {
         const char *session;
+        json_error_t e;
         int r;
 
         if (m->header.len > CG_JMSG_MAX_HEADER)
                 return cg_fail(err, CG_E_LIMIT, "the header has more than %zu bytes", CG_JMSG_MAX_HEADER);
         /* jansson's own recursion is bounded by this check before it. */
         r = cg_json_check_object(m->header.p, m->header.len, CG_JSON_DEPTH, err);
-        if (r == 0)
-                r = load_header(m, err);
-        if (r == 0)
-                r = cg_json_str(m->fields, "msg_type", "", &m->type, err);
+        if (r < 0)
+                return r;
+        /* DECODE_INT_AS_REAL: a number that is too large for jansson must not make the message invalid. */
+        m->fields = json_loadb(m->header.p, m->header.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
+        if (!m->fields)
+                return cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);
+        r = cg_json_str(m->fields, "msg_type", "", &m->type, err);
         if (r == 0)
                 r = cg_json_str(m->fields, "msg_id", "", &m->id, err);
         if (r == 0)
@@ -193,29 +157,20 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
         return 0;
 }
 
-static int check_grammar(const struct cg_jparsed *m, struct cg_err *err)
-{
-        const struct cg_slice parts[] = { m->parent, m->metadata, m->content };
-        static const char *const names[] = { "parent header", "metadata", "content" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(parts); i++)
-                if (cg_json_check_object(parts[i].p, parts[i].len, CG_JSON_DEPTH, err) < 0)
-                        return cg_err_prefix(err, "%s", names[i]);
-        return 0;
-}
-
 int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, struct cg_jparsed *ret,
                   struct cg_err *err)
 {
+        static const char *const names[] = { "parent header", "metadata", "content" };
         struct cg_jparsed m = { 0 };
-        size_t at;
+        size_t at = 0, sum = 0;
         int r;
 
         if (n > CG_JMSG_MAX_FRAMES)
                 return cg_fail(err, CG_E_LIMIT, "the message has %zu frames, at most %d are possible", n,
                                CG_JMSG_MAX_FRAMES);
-        at = find_delimiter(frames, n);
-        if (at == n)
+        while (at < n && at <= CG_JMSG_MAX_IDS && !cg_slice_is(frames[at], DELIMITER))
+                at++;
+        if (at == n || at > CG_JMSG_MAX_IDS)
                 return cg_fail(err, CG_E_PROTO, "the message has no delimiter");
         if (n - at < 6)
                 return cg_fail(err, CG_E_PROTO,
@@ -224,8 +179,14 @@ int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, s
         if (n - at - 6 > CG_JMSG_MAX_BUFFERS)
                 return cg_fail(err, CG_E_LIMIT, "the message has %zu buffers, at most %d are possible",
                                n - at - 6, CG_JMSG_MAX_BUFFERS);
-        if (check_sizes(frames, n, err) < 0 || cg_jsign_check(s, frames[at + 1], frames + at + 2, err) < 0)
-                return err ? err->code : CG_E_PROTO;
+        for (size_t i = 0; i < n; i++)
+                if (!cg_size_add(sum, frames[i].len, &sum) || sum > CG_JMSG_MAX_BYTES)
+                        return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes",
+                                       CG_JMSG_MAX_BYTES);
+        r = cg_jsign_check(s, frames[at + 1], frames + at + 2, err);
+        if (r < 0)
+                return r;
+
         m.n_ids = at;
         m.header = frames[at + 2];
         m.parent = frames[at + 3];
@@ -234,8 +195,10 @@ int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, s
         m.first_buffer = at + 6;
         m.n_buffers = n - at - 6;
         r = parse_header(&m, err);
-        if (r == 0)
-                r = check_grammar(&m, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
+                if (cg_json_check_object(frames[at + 3 + i].p, frames[at + 3 + i].len, CG_JSON_DEPTH, err) <
+                    0)
+                        r = cg_err_prefix(err, "%s", names[i]);
         if (r < 0) {
                 json_decref(m.fields);
                 return r;
@@ -295,31 +258,10 @@ struct cg_slice cg_jmsg_frame(const struct cg_jmsg *m, size_t i)
         return (struct cg_slice){ zmq_msg_data(f), zmq_msg_size(f) };
 }
 
-/* Keeps no more room than the message has frames. */
-static int shrink(struct cg_jmsg *m, const zmq_msg_t *from, struct cg_err *err)
-{
-        m->frames = malloc(m->n_frames * sizeof(*m->frames));
-        if (!m->frames)
-                return cg_fail(err, CG_E_NOMEM, "message");
-        for (size_t i = 0; i < m->n_frames; i++) {
-                zmq_msg_init(&m->frames[i]);
-                zmq_msg_move(&m->frames[i], (zmq_msg_t *)(uintptr_t)&from[i]);
-        }
-        return 0;
-}
-
-static int parse_frames(struct cg_jmsg *m, struct cg_jsign *s, struct cg_err *err)
-{
-        struct cg_slice spans[CG_JMSG_MAX_FRAMES];
-
-        for (size_t i = 0; i < m->n_frames; i++)
-                spans[i] = cg_jmsg_frame(m, i);
-        return cg_jmsg_parse(s, spans, m->n_frames, &m->m, err);
-}
-
 int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
                  struct cg_err *err)
 {
+        struct cg_slice slices[CG_JMSG_MAX_FRAMES];
         zmq_msg_t frames[CG_JMSG_MAX_FRAMES];
         struct cg_jmsg *m = calloc(1, sizeof(*m));
         struct cg_err none = { 0 };
@@ -333,15 +275,23 @@ int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct 
         m->frames = frames;
         r = take_frames(sock, m, peers, &peer, err);
         n = m->n_frames;
-        m->frames = NULL;
-        if (r != 0 || shrink(m, frames, err) < 0)
-                m->n_frames = 0;
-        for (size_t i = 0; i < n; i++)
-                zmq_msg_close(&frames[i]);
+
+        /* Keeps no more room than the message has frames. */
+        m->n_frames = 0;
+        m->frames = r == 0 ? malloc(n * sizeof(*m->frames)) : NULL;
         if (r == 0 && !m->frames)
-                r = CG_E_NOMEM;
+                r = cg_fail(err, CG_E_NOMEM, "message");
+        for (size_t i = 0; i < n; i++) {
+                if (r == 0) {
+                        zmq_msg_init(&m->frames[i]);
+                        zmq_msg_move(&m->frames[i], &frames[i]);
+                        slices[i] = cg_jmsg_frame(m, i);
+                        m->n_frames++;
+                }
+                zmq_msg_close(&frames[i]);
+        }
         if (r == 0)
-                r = parse_frames(m, s, err);
+                r = cg_jmsg_parse(s, slices, n, &m->m, err);
         if (r == 0 && peer)
                 peer->proven = true;
         if (r != 0)
@@ -363,27 +313,22 @@ struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m)
         return NULL;
 }
 
-/* ------------------------------------------------------------------ who we are */
-
-static const char *user_name(void)
-{
-        const char *name = getenv("USER");
-
-        /* Not getpwuid(): it would load half a dozen libraries for an unimportant field. */
-        if (!name || !*name ||
-            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
-                name = "user";
-        return strlen(name) < 64 ? name : "user";
-}
+/* ------------------------------------------------------------------ our identity */
 
 int cg_jidentity_init(struct cg_jidentity *id, struct cg_err *err)
 {
+        /* Not getpwuid(): it would load half a dozen libraries for an unimportant field. */
+        const char *name = getenv("USER");
+
+        if (!name || !*name || strlen(name) >= 64 ||
+            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
+                name = "user";
         *id = (struct cg_jidentity){ .date_s = -1 };
         if (cg_random_hex(id->session, 16, err) < 0)
                 return -1;
         snprintf(id->id_prefix, sizeof(id->id_prefix), "%s_%u_", id->session, (unsigned)getpid());
         snprintf(id->middle, sizeof(id->middle), "\",\"username\":\"%s\",\"session\":\"%s\",\"date\":\"",
-                 user_name(), id->session);
+                 name, id->session);
         return 0;
 }
 
@@ -415,39 +360,6 @@ void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size)
         for (size_t i = 6; i > 0; i--, micro /= 10)
                 fraction[i] = (char)('0' + micro % 10);
         *put(put(buf, buf + size - 1, id->date), buf + size - 1, fraction) = '\0';
-}
-
-/*
- * Six of them are made for each cell, so this does not go through printf. 0 where the type is too
- * long.
- */
-static size_t make_header(struct cg_jidentity *id, const char *type, const char *msg_id, char *buf,
-                          size_t size)
-{
-        char date[40], *p = buf;
-        const char *end = buf + size;
-
-        cg_jidentity_date(id, date, sizeof(date));
-        p = put(p, end, "{\"msg_id\":\"");
-        p = put(p, end, msg_id);
-        p = put(p, end, "\",\"msg_type\":\"");
-        p = put(p, end, type);
-        p = put(p, end, id->middle);
-        p = put(p, end, date);
-        p = put(p, end, "\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}");
-        return p < end ? (size_t)(p - buf) : 0;
-}
-
-static void make_id(struct cg_jidentity *id, char mid[CG_JMSG_ID])
-{
-        char digits[24], *d = digits + sizeof(digits) - 1, *p;
-
-        *d = '\0';
-        for (uint64_t n = ++id->count; n; n /= 10)
-                *--d = (char)('0' + n % 10);
-        p = put(mid, mid + CG_JMSG_ID - 1, id->id_prefix);
-        p = put(p, mid + CG_JMSG_ID - 1, d);
-        *p = '\0';
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -496,58 +408,51 @@ static int send_frame(void *sock, struct cg_slice f, bool more, struct shared *s
         return 0;
 }
 
-static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_slice parts[4],
-                    struct shared *shared, struct cg_err *err)
+int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out,
+                 char *msg_id, struct cg_err *err)
 {
+        char header[512], mid[CG_JMSG_ID], hex[CG_JSIGN_HEX + 1], date[40];
+        char digits[24], *d = digits + sizeof(digits) - 1, *p = header;
+        const char *end = header + sizeof(header);
+        struct shared *shared = out->release ? malloc(sizeof(*shared)) : NULL;
+        struct cg_slice parts[4];
         int r = 0;
+
+        if (shared) { /* else everything is copied */
+                *shared = (struct shared){ .release = out->release, .owner = out->owner };
+                atomic_init(&shared->frames, 1);
+        }
+        /* Six headers are made for each cell, so this does not go through printf. */
+        *d = '\0';
+        for (uint64_t n = ++id->count; n; n /= 10)
+                *--d = (char)('0' + n % 10);
+        *put(put(mid, mid + CG_JMSG_ID - 1, id->id_prefix), mid + CG_JMSG_ID - 1, d) = '\0';
+        cg_jidentity_date(id, date, sizeof(date));
+        p = put(p, end, "{\"msg_id\":\"");
+        p = put(p, end, mid);
+        p = put(p, end, "\",\"msg_type\":\"");
+        p = put(p, end, out->type);
+        p = put(p, end, id->middle);
+        p = put(p, end, date);
+        p = put(p, end, "\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}");
+        if (p == end)
+                r = cg_fail(err, CG_E_LIMIT, "message type \"%.60s\" is too long", out->type);
+        parts[0] = (struct cg_slice){ header, (size_t)(p - header) };
+        parts[1] = out->parent.len ? out->parent : CG_SLICE("{}");
+        parts[2] = out->metadata.len ? out->metadata : CG_SLICE("{}");
+        parts[3] = out->content.len ? out->content : CG_SLICE("{}");
+        cg_jsign_make(s, parts, hex);
 
         for (size_t i = 0; i < out->n_ids && r == 0; i++)
                 r = send_frame(sock, out->ids[i], true, NULL, err);
         if (r == 0)
                 r = send_frame(sock, CG_SLICE(DELIMITER), true, NULL, err);
         if (r == 0)
-                r = send_frame(sock, (struct cg_slice){ hex, strlen(hex) }, true, NULL, err);
+                r = send_frame(sock, cg_slice_of(hex), true, NULL, err);
         for (size_t i = 0; i < 4 && r == 0; i++)
                 r = send_frame(sock, parts[i], i < 3 || out->n_buffers, i == 3 ? shared : NULL, err);
         for (size_t i = 0; i < out->n_buffers && r == 0; i++)
                 r = send_frame(sock, out->buffers[i], i + 1 < out->n_buffers, shared, err);
-        return r;
-}
-
-static struct shared *shared_new(const struct cg_jout *out)
-{
-        struct shared *s;
-
-        if (!out->release)
-                return NULL;
-        s = malloc(sizeof(*s));
-        if (!s) /* everything is copied then */
-                return NULL;
-        *s = (struct shared){ .release = out->release, .owner = out->owner };
-        atomic_init(&s->frames, 1);
-        return s;
-}
-
-int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out,
-                 char *msg_id, struct cg_err *err)
-{
-        char header[512], mid[CG_JMSG_ID], hex[CG_JSIGN_HEX + 1];
-        struct shared *shared = shared_new(out);
-        struct cg_slice parts[4];
-        size_t n;
-        int r;
-
-        make_id(id, mid);
-        n = make_header(id, out->type, mid, header, sizeof(header));
-        parts[0] = (struct cg_slice){ header, n };
-        parts[1] = out->parent.len ? out->parent : CG_SLICE("{}");
-        parts[2] = out->metadata.len ? out->metadata : CG_SLICE("{}");
-        parts[3] = out->content.len ? out->content : CG_SLICE("{}");
-        cg_jsign_make(s, parts, hex);
-        if (!n)
-                r = cg_fail(err, CG_E_LIMIT, "message type \"%.60s\" is too long", out->type);
-        else
-                r = send_all(sock, out, hex, parts, shared, err);
         if (shared)
                 shared_unref(shared);
         else if (out->release)
@@ -559,50 +464,30 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
 
 /* ------------------------------------------------------------------ JSON text */
 
-/* How many bytes at the start of @s stand for themselves. */
-static size_t plain_run(const char *s, size_t len)
-{
-        size_t i = cg_json_run(s, len);
-
-        while (i < len && (unsigned char)s[i] >= 0x7f) {
-                i++;
-                i += cg_json_run(s + i, len - i);
-        }
-        return i;
-}
-
-static size_t escape(char *p, unsigned char c)
-{
-        static const char hex[] = "0123456789abcdef";
-        char letter = c == '\n'               ? 'n'
-                      : c == '\r'             ? 'r'
-                      : c == '\t'             ? 't'
-                      : c == '"' || c == '\\' ? (char)c
-                                              : 0;
-
-        p[0] = '\\';
-        p[1] = letter ? letter : 'u';
-        if (letter)
-                return 2;
-        p[2] = p[3] = '0';
-        p[4] = hex[c >> 4];
-        p[5] = hex[c & 15];
-        return 6;
-}
-
 int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
 {
-        char text[8];
-        size_t i = 0;
         int r = 0;
 
-        while (i < len && r == 0) {
-                size_t n = plain_run(s + i, len - i);
+        for (size_t i = 0, n; i < len && r == 0; i += n) {
+                char text[] = "\\u00xx", letter;
+                unsigned char c;
 
+                for (n = cg_json_run(s + i, len - i); i + n < len && (unsigned char)s[i + n] >= 0x7f;)
+                        n += 1 + cg_json_run(s + i + n + 1, len - i - n - 1);
                 r = cg_buf_add(b, s + i, n, err);
-                i += n;
-                if (r == 0 && i < len)
-                        r = cg_buf_add(b, text, escape(text, (unsigned char)s[i++]), err);
+                if (r < 0 || i + n == len)
+                        break;
+                c = (unsigned char)s[i + n++];
+                letter = c == '\n'               ? 'n'
+                         : c == '\r'             ? 'r'
+                         : c == '\t'             ? 't'
+                         : c == '"' || c == '\\' ? (char)c
+                                                 : 0;
+                if (letter)
+                        text[1] = letter;
+                else
+                        cg_hex(text + 4, &c, 1);
+                r = cg_buf_add(b, text, letter ? 2 : 6, err);
         }
         return r;
 }

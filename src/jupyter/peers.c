@@ -54,55 +54,43 @@ static struct cg_peer *find(struct cg_peers *p, int fd)
 
 static void check_all(uv_timer_t *t);
 
-static void add(struct cg_peers *p, int fd)
-{
-        struct cg_peer *peer = find(p, fd); /* whose end was not reported */
-        uint64_t cookie;
-
-        if (!cookie_of(fd, &cookie))
-                return;
-        if (!peer && p->n == CG_PEERS_MAX) {
-                if (uv_now(p->zl->loop) - p->warned_ms >= 1000)
-                        cg_log(p->log, CG_LOG_WARN,
-                               "%s: there are %u connections already, further ones are cut off", p->name,
-                               CG_PEERS_MAX);
-                p->warned_ms = uv_now(p->zl->loop);
-                shutdown(fd, SHUT_RDWR);
-                return;
-        }
-        if (!peer)
-                peer = &p->list[p->n++];
-        *peer = (struct cg_peer){ .fd = fd, .cookie = cookie, .since_ms = uv_now(p->zl->loop) };
-        if (!uv_is_active((uv_handle_t *)&p->timer))
-                uv_timer_start(&p->timer, check_all, CHECK_MS, CHECK_MS);
-}
-
-static void drop(struct cg_peers *p, struct cg_peer *peer)
-{
-        *peer = p->list[--p->n];
-        if (!p->n)
-                uv_timer_stop(&p->timer);
-}
-
 /* An event has two frames: number and value, then the address. false: there is none. */
 static bool take_event(struct cg_peers *p)
 {
         unsigned char head[6] = { 0 };
         struct cg_peer *peer;
+        uint64_t cookie;
         uint16_t event;
-        uint32_t value;
+        uint32_t fd;
         char rest[256];
 
         if (zmq_recv(p->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
                 return false;
         zmq_recv(p->monitor, rest, sizeof(rest), ZMQ_DONTWAIT);
         memcpy(&event, head, sizeof(event));
-        memcpy(&value, head + 2, sizeof(value));
-        peer = find(p, (int)value);
-        if (event == ZMQ_EVENT_ACCEPTED)
-                add(p, (int)value);
-        else if (event == ZMQ_EVENT_DISCONNECTED && peer)
-                drop(p, peer);
+        memcpy(&fd, head + 2, sizeof(fd));
+        peer = find(p, (int)fd); /* of an accepted connection: an old one whose end was not reported */
+        if (event == ZMQ_EVENT_DISCONNECTED && peer) {
+                *peer = p->list[--p->n];
+                if (!p->n)
+                        uv_timer_stop(&p->timer);
+        }
+        if (event != ZMQ_EVENT_ACCEPTED || !cookie_of((int)fd, &cookie))
+                return true;
+        if (!peer && p->n == CG_PEERS_MAX) {
+                if (uv_now(p->zl->loop) - p->warned_ms >= 1000)
+                        cg_log(p->log, CG_LOG_WARN,
+                               "%s: there are %u connections already, further ones are cut off", p->name,
+                               CG_PEERS_MAX);
+                p->warned_ms = uv_now(p->zl->loop);
+                shutdown((int)fd, SHUT_RDWR);
+                return true;
+        }
+        if (!peer)
+                peer = &p->list[p->n++];
+        *peer = (struct cg_peer){ .fd = (int)fd, .cookie = cookie, .since_ms = uv_now(p->zl->loop) };
+        if (!uv_is_active((uv_handle_t *)&p->timer))
+                uv_timer_start(&p->timer, check_all, CHECK_MS, CHECK_MS);
         return true;
 }
 
@@ -110,22 +98,6 @@ static void on_event(struct cg_zsock *z, int events)
 {
         (void)events;
         take_event(z->data);
-}
-
-/*
- * The connection of a descriptor. Its first message may have been read before libzmq's earlier
- * event about the connection itself.
- */
-static struct cg_peer *find_new(struct cg_peers *p, int fd)
-{
-        struct cg_peer *peer = find(p, fd);
-
-        if (peer)
-                return peer;
-        while (take_event(p))
-                ;
-        cg_zsock_touch(&p->z);
-        return find(p, fd);
 }
 
 /* ------------------------------------------------------------------ what they send */
@@ -138,7 +110,14 @@ struct cg_peer *cg_peers_count_frame(struct cg_peers *p, zmq_msg_t *frame, struc
         if (!p->open)
                 return NULL;
         if (!peer)
-                peer = find_new(p, zmq_msg_get(frame, ZMQ_SRCFD));
+                peer = find(p, zmq_msg_get(frame, ZMQ_SRCFD));
+        if (!peer) {
+                /* The first message may be read before libzmq's earlier event about its connection. */
+                while (take_event(p))
+                        ;
+                cg_zsock_touch(&p->z);
+                peer = find(p, zmq_msg_get(frame, ZMQ_SRCFD));
+        }
         if (peer)
                 peer->delivered += size + (size < 256 ? HEAD_SHORT : HEAD_LONG);
         return peer;
@@ -175,29 +154,34 @@ static void reset_connection(struct cg_peers *p, const struct cg_peer *peer, uin
                 shutdown(peer->fd, SHUT_RDWR);
 }
 
-/*
- * Whether no message is left to be read: then all unfinished bytes belong to unfinished messages.
- * Reading ZMQ_EVENTS clears the descriptor's edge, so the owner is woken explicitly.
- */
-static bool all_messages_read(const struct cg_peers *p)
+static void check_all(uv_timer_t *t)
 {
+        struct cg_peers *p = t->data;
+        uint64_t now = uv_now(p->zl->loop), bytes[CG_PEERS_MAX], together = 0;
+        size_t len = sizeof(int);
         int events = 0;
-        size_t len = sizeof(events);
+        bool all_read;
 
+        /*
+         * If no message is left to be read, all unfinished bytes belong to unfinished messages.
+         * Reading ZMQ_EVENTS clears the descriptor's edge, so the owner is woken explicitly.
+         */
         cg_zsock_touch(p->owner);
-        return zmq_getsockopt(p->sock, ZMQ_EVENTS, &events, &len) == 0 && !(events & ZMQ_POLLIN);
-}
+        all_read = zmq_getsockopt(p->sock, ZMQ_EVENTS, &events, &len) == 0 && !(events & ZMQ_POLLIN);
+        for (size_t i = 0; i < p->n; i++) {
+                const struct cg_peer *peer = &p->list[i];
+                uint64_t limit = !peer->proven ? p->limit_new : all_read ? p->limit_proven : BACKLOG;
 
-static uint64_t limit_of(const struct cg_peers *p, const struct cg_peer *peer, bool all_read)
-{
-        if (!peer->proven)
-                return p->limit_new;
-        return all_read ? p->limit_proven : BACKLOG;
-}
-
-/* Resets those with the most bytes until the new connections together are within their limit. */
-static void limit_new_together(struct cg_peers *p, uint64_t bytes[], uint64_t together)
-{
+                bytes[i] = 0;
+                if (!unfinished_bytes(peer, now, &bytes[i]))
+                        continue;
+                if (bytes[i] > limit)
+                        reset_connection(p, peer, bytes[i]);
+                if (bytes[i] > limit || peer->proven)
+                        bytes[i] = 0;
+                together += bytes[i];
+        }
+        /* Resets those with the most bytes until the new connections together are within their limit. */
         while (together > p->limit_new * NEW_TOGETHER) {
                 size_t most = 0;
 
@@ -210,51 +194,15 @@ static void limit_new_together(struct cg_peers *p, uint64_t bytes[], uint64_t to
         }
 }
 
-static void check_all(uv_timer_t *t)
-{
-        struct cg_peers *p = t->data;
-        uint64_t now = uv_now(p->zl->loop), bytes[CG_PEERS_MAX], together = 0;
-        bool all_read = all_messages_read(p);
-
-        for (size_t i = 0; i < p->n; i++) {
-                const struct cg_peer *peer = &p->list[i];
-
-                bytes[i] = 0;
-                if (!unfinished_bytes(peer, now, &bytes[i]))
-                        continue;
-                if (bytes[i] > limit_of(p, peer, all_read)) {
-                        reset_connection(p, peer, bytes[i]);
-                        bytes[i] = 0;
-                }
-                if (peer->proven)
-                        bytes[i] = 0;
-                together += bytes[i];
-        }
-        limit_new_together(p, bytes, together);
-}
-
 /* ------------------------------------------------------------------ start and end */
-
-static int watch(struct cg_peers *p, void *ctx, struct cg_err *err)
-{
-        char address[64];
-        int zero = 0;
-
-        snprintf(address, sizeof(address), "inproc://cellgate-peers-%s", p->name);
-        p->monitor = zmq_socket(ctx, ZMQ_PAIR);
-        /* No high-water mark: libzmq's own thread would wait for us. */
-        if (!p->monitor || zmq_setsockopt(p->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) < 0 ||
-            zmq_setsockopt(p->monitor, ZMQ_LINGER, &zero, sizeof(zero)) < 0 ||
-            zmq_socket_monitor(p->sock, address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) < 0 ||
-            zmq_connect(p->monitor, address) < 0)
-                return cg_fail(err, CG_E_SYS, "watching connections: %s", zmq_strerror(zmq_errno()));
-        return 0;
-}
 
 int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl,
                   const char *name, uint64_t limit_new, uint64_t limit_proven, bool curve,
                   const struct cg_log *log, struct cg_err *err)
 {
+        char address[64];
+        int zero = 0;
+
         *p = (struct cg_peers){ .sock = sock,
                                 .owner = owner,
                                 .zl = zl,
@@ -263,8 +211,14 @@ int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *ow
                                 .limit_new = limit_new,
                                 .limit_proven = limit_proven,
                                 .curve = curve };
-        if (watch(p, ctx, err) < 0)
-                return -1;
+        snprintf(address, sizeof(address), "inproc://cellgate-peers-%s", p->name);
+        p->monitor = zmq_socket(ctx, ZMQ_PAIR);
+        /* No high-water mark: libzmq's own thread would wait for us. */
+        if (!p->monitor || zmq_setsockopt(p->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) < 0 ||
+            zmq_setsockopt(p->monitor, ZMQ_LINGER, &zero, sizeof(zero)) < 0 ||
+            zmq_socket_monitor(p->sock, address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) < 0 ||
+            zmq_connect(p->monitor, address) < 0)
+                return cg_fail(err, CG_E_SYS, "watching connections: %s", zmq_strerror(zmq_errno()));
         if (uv_timer_init(zl->loop, &p->timer) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop");
         p->timer.data = p;

@@ -85,58 +85,41 @@ void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char
                 cg_jreq_reply(f, r, (struct cg_slice){ b.data, b.len });
 }
 
-static bool has(struct cg_slice json, const char *key)
-{
-        struct cg_slice v;
-
-        return cg_json_find(json, key, &v);
-}
-
-/* The members that clients expect and the kernel's reply does not have. */
-static int add_missing(struct cg_buf *b, struct cg_slice json, bool ok, const char *ename, const char *evalue)
-{
-        int r = 0;
-
-        if (!ok && !has(json, "ename"))
-                r |= cg_buf_adds(b, ",", NULL) | add_error(b, ename, evalue);
-        if (!has(json, "user_expressions"))
-                r |= cg_buf_adds(b, ",\"user_expressions\":{}", NULL);
-        if (!has(json, "payload"))
-                r |= cg_buf_adds(b, ",\"payload\":[]", NULL);
-        return r;
-}
-
 void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_slice json,
                         const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         struct cg_jout out = { .content = { NULL, 0 } };
+        struct cg_slice v;
         char metadata[200];
-        int n = 0;
+        int n = cg_buf_addf(&b, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64, ok ? "ok" : "error",
+                            count);
 
         if (!cg_json_is_empty(json)) {
                 const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
 
                 n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
         }
-        n |= add_missing(&b, json, ok, ename, evalue);
-        if (n == 0) {
-                cg_auto_buf struct cg_buf all = { .max = SIZE_MAX / 2 };
-
-                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
-                                ok ? "ok" : "error", count);
-                n |= cg_buf_add(&all, b.data, b.len, NULL) | cg_buf_adds(&all, "}", NULL);
-                snprintf(metadata, sizeof(metadata),
-                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
-                         r->started, f->me.session, ok ? "ok" : "error");
-                out.content = (struct cg_slice){ all.data, all.len };
-                out.metadata = cg_slice_of(metadata);
-                cg_jreq_reply_relay(f, r, &out);
-        }
-        if (n < 0)
+        /* The members that clients expect and the kernel's reply does not have. */
+        if (!ok && !cg_json_find(json, "ename", &v))
+                n |= cg_buf_adds(&b, ",", NULL) | add_error(&b, ename, evalue);
+        if (!cg_json_find(json, "user_expressions", &v))
+                n |= cg_buf_adds(&b, ",\"user_expressions\":{}", NULL);
+        if (!cg_json_find(json, "payload", &v))
+                n |= cg_buf_adds(&b, ",\"payload\":[]", NULL);
+        n |= cg_buf_adds(&b, "}", NULL);
+        if (n < 0) {
                 cg_jreq_reply(
                         f, r,
                         CG_SLICE(
                                 "{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
                                 "\"traceback\":[],\"execution_count\":0}"));
+                return;
+        }
+        snprintf(metadata, sizeof(metadata),
+                 "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
+                 r->started, f->me.session, ok ? "ok" : "error");
+        out.content = (struct cg_slice){ b.data, b.len };
+        out.metadata = cg_slice_of(metadata);
+        cg_jreq_reply_relay(f, r, &out);
 }

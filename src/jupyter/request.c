@@ -39,14 +39,6 @@ static const struct kind_spec kinds[] = {
 };
 static const struct kind_spec unknown_kind = { "unknown", NULL, KIND_UNKNOWN, 0 };
 
-static const struct kind_spec *kind_of(const char *type)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
-                if (strcmp(type, kinds[i].type) == 0)
-                        return &kinds[i];
-        return &unknown_kind;
-}
-
 struct jreq *cg_jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jmsg *msg)
 {
         struct jreq *r = calloc(1, sizeof(*r));
@@ -58,7 +50,10 @@ struct jreq *cg_jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jm
                 cg_jmsg_free(msg);
                 return NULL;
         }
-        r->spec = kind_of(msg->m.type);
+        r->spec = &unknown_kind;
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
+                if (strcmp(msg->m.type, kinds[i].type) == 0)
+                        r->spec = &kinds[i];
         r->channel = channel;
         r->msg = msg;
         return r;

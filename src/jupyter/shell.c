@@ -33,25 +33,6 @@ static int add_extra(struct cg_buf *b, const char *name, struct cg_slice value, 
         return cg_buf_addf(b, err, ",\"%s\":", name) | cg_buf_add(b, value.p, value.len, err);
 }
 
-/*
- * A comm message takes header and metadata in its content, where the kernel looks for them.
- * @content is of one object, and what it has itself comes later, so it counts.
- */
-static int add_to_content(const struct jreq *r, struct cg_buf *b, struct cg_err *err)
-{
-        struct cg_slice content = r->msg->m.content, metadata = r->msg->m.metadata;
-        const char *open = memchr(content.p, '{', content.len);
-        size_t left = content.len - (size_t)(open + 1 - content.p);
-        int n = cg_buf_adds(b, "{\"header\":", err) |
-                cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
-
-        n |= add_extra(b, "metadata", metadata, err);
-        if (!cg_json_is_empty(content))
-                n |= cg_buf_adds(b, ",", err);
-        n |= cg_buf_add(b, open + 1, left, err);
-        return n < 0 ? CG_E_NOMEM : 0;
-}
-
 static int send_request(struct front *f, struct jreq *r, struct shell_queue *queue, bool offer,
                         uint64_t *number, struct cg_err *err)
 {
@@ -63,15 +44,29 @@ static int send_request(struct front *f, struct jreq *r, struct shell_queue *que
                                         .buffers = buffers,
                                         .n_buffers = r->msg->m.n_buffers,
                                         .offer = offer };
-        struct cg_slice content = r->msg->m.content;
+        const struct cg_jparsed *m = &r->msg->m;
+        struct cg_slice content = m->content;
 
-        for (size_t i = 0; i < r->msg->m.n_buffers; i++) {
-                struct cg_slice b = cg_jmsg_frame(r->msg, r->msg->m.first_buffer + i);
+        for (size_t i = 0; i < m->n_buffers; i++) {
+                struct cg_slice b = cg_jmsg_frame(r->msg, m->first_buffer + i);
 
                 buffers[i] = (struct cg_buffer){ b.p, b.len };
         }
         if (r->spec->kind == KIND_COMM) {
-                if (add_to_content(r, &changed, err) < 0)
+                /*
+                 * The kernel reads header and metadata of a comm message in its content. Members of
+                 * the content itself come later, so they count.
+                 */
+                const char *open = memchr(content.p, '{', content.len);
+                size_t left = content.len - (size_t)(open + 1 - content.p);
+                int n = cg_buf_adds(&changed, "{\"header\":", err) |
+                        cg_buf_add(&changed, m->header.p, m->header.len, err) |
+                        add_extra(&changed, "metadata", m->metadata, err);
+
+                if (!cg_json_is_empty(content))
+                        n |= cg_buf_adds(&changed, ",", err);
+                n |= cg_buf_add(&changed, open + 1, left, err);
+                if (n < 0)
                         return CG_E_NOMEM;
                 content = (struct cg_slice){ changed.data, changed.len };
         }
@@ -82,120 +77,79 @@ static void send_to_kernel(struct front *f, struct jreq *r, struct shell_queue *
 {
         struct cg_err err;
         uint64_t number;
-        int rc = send_request(f, r, queue, false, &number, &err);
+        int n = send_request(f, r, queue, false, &number, &err);
 
         if (strcmp(r->spec->type, "debug_request") == 0) {
                 cg_origin_unref(f->debug_origin);
                 f->debug_origin = cg_origin_ref(r->origin);
         }
-        if (rc == 0)
+        if (n == 0)
                 mark_in_flight(f, r, queue, number);
         cg_jreq_begin(f, r); /* after the kernel has got it; its events are handled later */
-        if (rc == 0)
-                return;
-        cg_jreq_end_with_error(f, r, rc == CG_E_INVAL ? "BadRequest" : "RequestError", err.msg);
+        if (n < 0)
+                cg_jreq_end_with_error(f, r, n == CG_E_INVAL ? "BadRequest" : "RequestError", err.msg);
 }
 
 /* ------------------------------------------------------------------ cells */
 
-struct cell_args {
-        json_t *content;
-        const char *code;
-        size_t code_len;
-        bool store_history;
-        struct cg_slice expressions;
-        struct cg_buf extra;
-};
-
-static int parse_cell(struct jreq *r, struct cell_args *a, struct cg_err *err)
-{
-        struct cg_slice content = r->msg->m.content;
-        json_error_t e;
-        json_t *code;
-
-        /* DECODE_INT_AS_REAL: a number that is too large for jansson must not cost the cell. */
-        a->content = json_loadb(content.p, content.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
-        if (!a->content)
-                return cg_fail(err, CG_E_INVAL, "the content cannot be read: %s", e.text);
-        code = json_object_get(a->content, "code");
-        if (!json_is_string(code))
-                return cg_fail(err, CG_E_INVAL, "\"code\" must be a string");
-        a->code = json_string_value(code);
-        a->code_len = json_string_length(code);
-        if (cg_json_bool(a->content, "silent", false, &r->silent, err) < 0 ||
-            cg_json_bool(a->content, "store_history", !r->silent, &a->store_history, err) < 0 ||
-            cg_json_bool(a->content, "allow_stdin", false, &r->allow_stdin, err) < 0 ||
-            cg_json_bool(a->content, "stop_on_error", true, &r->stop_on_error, err) < 0)
-                return CG_E_INVAL;
-        if (json_object_get(a->content, "user_expressions") &&
-            !json_is_object(json_object_get(a->content, "user_expressions")))
-                return cg_fail(err, CG_E_INVAL, "\"user_expressions\" must be an object");
-        if (cg_json_member(content, "user_expressions", &a->expressions, err) < 0)
-                return CG_E_INVAL;
-        return cg_json_member(content, "code", &r->code, err);
-}
-
-/*
- * The request's header, which widgets look for, expressions, metadata, the last control request's
- * header: as the client spelled them.
- */
-static int make_extra(const struct front *f, const struct jreq *r, struct cell_args *a, struct cg_err *err)
-{
-        struct cg_buf *b = &a->extra;
-        int n = cg_buf_adds(b, "{\"header\":", err) |
-                cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
-
-        n |= add_extra(b, "user_expressions", a->expressions, err) |
-             add_extra(b, "metadata", r->msg->m.metadata, err);
-        n |= add_extra(b, "control", f->control_header, err);
-        n |= cg_buf_adds(b, "}", err);
-        return n < 0 ? CG_E_NOMEM : 0;
-}
-
 static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue, struct cg_err *err)
 {
-        struct cell_args a = { .extra = { .max = CG_JMSG_MAX_BYTES } };
+        cg_auto_buf struct cg_buf extra = { .max = CG_JMSG_MAX_BYTES };
+        cg_auto_json json_t *fields = NULL;
+        struct cg_slice content = r->msg->m.content, expressions;
         struct cg_execute_options o = { .size = sizeof(o) };
+        const json_t *code, *wanted;
+        bool store_history;
+        json_error_t e;
         uint64_t number;
-        int rc = parse_cell(r, &a, err);
+        int n;
 
-        if (rc == 0)
-                rc = make_extra(f, r, &a, err);
+        /* DECODE_INT_AS_REAL: a number that is too large for jansson must not cost the cell. */
+        fields = json_loadb(content.p, content.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
+        if (!fields)
+                return cg_fail(err, CG_E_INVAL, "the content cannot be read: %s", e.text);
+        code = json_object_get(fields, "code");
+        wanted = json_object_get(fields, "user_expressions");
+        if (!json_is_string(code))
+                return cg_fail(err, CG_E_INVAL, "\"code\" must be a string");
+        if (cg_json_bool(fields, "silent", false, &r->silent, err) < 0 ||
+            cg_json_bool(fields, "store_history", !r->silent, &store_history, err) < 0 ||
+            cg_json_bool(fields, "allow_stdin", false, &r->allow_stdin, err) < 0 ||
+            cg_json_bool(fields, "stop_on_error", true, &r->stop_on_error, err) < 0)
+                return CG_E_INVAL;
+        if (wanted && !json_is_object(wanted))
+                return cg_fail(err, CG_E_INVAL, "\"user_expressions\" must be an object");
+        if (cg_json_member(content, "user_expressions", &expressions, err) < 0)
+                return CG_E_INVAL;
+        n = cg_json_member(content, "code", &r->code, err);
+        if (n < 0)
+                return n;
+
+        /*
+         * The request's header, which widgets look for, expressions, metadata, the last control
+         * request's header: as the client spelled them.
+         */
+        n = cg_buf_adds(&extra, "{\"header\":", err) |
+            cg_buf_add(&extra, r->msg->m.header.p, r->msg->m.header.len, err) |
+            add_extra(&extra, "user_expressions", expressions, err) |
+            add_extra(&extra, "metadata", r->msg->m.metadata, err) |
+            add_extra(&extra, "control", f->control_header, err) | cg_buf_adds(&extra, "}", err);
+        if (n < 0)
+                return CG_E_NOMEM;
         o.silent = r->silent;
         o.announce = !r->silent;
         o.allow_stdin = r->allow_stdin;
-        o.no_history = !a.store_history;
-        o.extra = a.extra.len ? a.extra.data : NULL;
+        o.no_history = !store_history;
+        o.extra = extra.data;
         o.subshell = queue == &f->control ? f->control_shell : queue->id;
-        if (rc == 0)
-                rc = cg_session_execute(f->session, a.code, a.code_len, &o, &number, err);
-        if (rc == 0)
+        n = cg_session_execute(f->session, json_string_value(code), json_string_length(code), &o, &number,
+                               err);
+        if (n == 0)
                 mark_in_flight(f, r, queue, number);
-        cg_jreq_begin(f, r); /* after the kernel has got it; its events are handled later */
-        json_decref(a.content);
-        cg_buf_fini(&a.extra);
-        return rc;
+        return n;
 }
 
 static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue);
-
-/*
- * A cell of the control channel runs beside those of the main shell, in a subshell that no client
- * sees.
- */
-static void make_control_shell(struct front *f, struct jreq *r)
-{
-        struct cg_request_options o = { .size = sizeof(o) };
-        struct cg_slice content = CG_SLICE("{\"hidden\":true}");
-        struct cg_err err;
-
-        if (cg_session_request(f->session, "create_subshell_request", content.p, content.len, &o,
-                               &f->control_making, &err) == 0) {
-                f->control_held = f->control.running = r;
-                return;
-        }
-        cg_jreq_end_with_error(f, r, "CellError", err.msg);
-}
 
 void cg_control_made(struct front *f, const struct cg_event *e)
 {
@@ -226,7 +180,7 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
 {
         char content[128];
         struct cg_err err;
-        int rc;
+        int n;
 
         if (r->aborted) {
                 cg_jreq_begin(f, r);
@@ -237,7 +191,18 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
                 return;
         }
         if (queue == &f->control && !f->control_shell) {
-                make_control_shell(f, r);
+                /*
+                 * A cell of the control channel runs beside those of the main shell, in a subshell
+                 * that no client sees. It is made first.
+                 */
+                struct cg_request_options o = { .size = sizeof(o) };
+                struct cg_slice hidden = CG_SLICE("{\"hidden\":true}");
+
+                if (cg_session_request(f->session, "create_subshell_request", hidden.p, hidden.len, &o,
+                                       &f->control_making, &err) == 0)
+                        f->control_held = f->control.running = r;
+                else
+                        cg_jreq_end_with_error(f, r, "CellError", err.msg);
                 return;
         }
         if (f->mcp_failed) {
@@ -246,11 +211,11 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
                 free(f->mcp_failed);
                 f->mcp_failed = NULL;
         }
-        rc = start_cell(f, r, queue, &err);
-        if (rc == 0)
-                return;
-        cg_jreq_end_with_error(f, r, rc == CG_E_INVAL || rc == CG_E_PARSE ? "BadRequest" : "CellError",
-                               err.msg);
+        n = start_cell(f, r, queue, &err);
+        cg_jreq_begin(f, r); /* after the kernel has got it; its events are handled later */
+        if (n < 0)
+                cg_jreq_end_with_error(f, r, n == CG_E_INVAL || n == CG_E_PARSE ? "BadRequest" : "CellError",
+                                       err.msg);
 }
 
 /* ------------------------------------------------------------------ queues */
@@ -288,6 +253,11 @@ static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
         }
 }
 
+static bool is_full(const struct front *f)
+{
+        return f->waiting >= MAX_WAITING || f->waiting_bytes >= MAX_WAITING_BYTES;
+}
+
 static void hold_over(uv_timer_t *t)
 {
         struct front *f = t->data;
@@ -296,21 +266,18 @@ static void hold_over(uv_timer_t *t)
         cg_shell_run(f);
 }
 
-/* Nobody has subscribed yet: the client of the first cell probably will. */
-static bool must_hold(struct front *f, const struct jreq *r)
-{
-        if (f->iopub.joined || f->hold_over || r->spec->kind != KIND_EXECUTE)
-                return false;
-        if (!uv_is_active((uv_handle_t *)&f->hold))
-                uv_timer_start(&f->hold, hold_over, HOLD_MS, 0);
-        return true;
-}
-
 static bool can_run(struct front *f, const struct jreq *r)
 {
         if (r->spec->kind == KIND_INFO)
                 return f->state >= OPEN;
-        return (f->state == READY || f->state == FAILED) && !must_hold(f, r);
+        if (f->state != READY && f->state != FAILED)
+                return false;
+        if (f->iopub.joined || f->hold_over || r->spec->kind != KIND_EXECUTE)
+                return true;
+        /* Without a subscriber yet: the client of the first cell will probably subscribe. */
+        if (!uv_is_active((uv_handle_t *)&f->hold))
+                uv_timer_start(&f->hold, hold_over, HOLD_MS, 0);
+        return false;
 }
 
 static void unqueue(struct front *f, struct shell_queue *q, struct jreq *r)
@@ -340,7 +307,7 @@ static void queue_run(struct front *f, struct shell_queue *q)
 
 /*
  * A running cell may `await` a widget's message that is queued after other cells. Only the kernel
- * knows: it takes the message while such a cell runs, or replies "later".
+ * knows if it does: it takes the message while such a cell runs, or replies "later".
  */
 static void queue_offer(struct front *f, struct shell_queue *q)
 {
@@ -386,18 +353,10 @@ bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event
         return true;
 }
 
-/* Then clients block, as with a slow network. */
-static void pause_if_full(struct front *f)
-{
-        bool full = f->waiting >= MAX_WAITING || f->waiting_bytes >= MAX_WAITING_BYTES;
-
-        if (f->state != ENDING && full != f->z[CG_JSHELL].paused)
-                cg_zsock_pause(&f->z[CG_JSHELL], full);
-}
-
 void cg_shell_run(struct front *f)
 {
         struct shell_queue *next;
+        bool full;
 
         queue_run(f, &f->main);
         queue_offer(f, &f->main);
@@ -408,13 +367,13 @@ void cg_shell_run(struct front *f)
                 queue_offer(f, q);
                 cg_queue_free_if_idle(f, q);
         }
-        pause_if_full(f);
+        /* While the queues are full, clients block, as with a slow network. */
+        full = is_full(f);
+        if (f->state != ENDING && full != f->z[CG_JSHELL].paused)
+                cg_zsock_pause(&f->z[CG_JSHELL], full);
 }
 
-/*
- * The queue of a subshell; made when it is first used: whether the subshell exists is the kernel's
- * to check.
- */
+/* The queue of a subshell; made when it is first used. The kernel checks if the subshell exists. */
 static struct shell_queue *queue_find(struct front *f, const char *id)
 {
         struct shell_queue *q, **p = &f->subshells;
@@ -429,9 +388,12 @@ static struct shell_queue *queue_find(struct front *f, const char *id)
         if (!q)
                 return NULL;
         q->id = strdup(id);
+        if (!q->id) {
+                free(q);
+                return NULL;
+        }
         q->tail = &q->first;
-        *p = q;
-        return q->id ? q : NULL;
+        return *p = q;
 }
 
 static void push(struct front *f, struct shell_queue *q, struct jreq *r)
@@ -445,7 +407,7 @@ static void push(struct front *f, struct shell_queue *q, struct jreq *r)
 /* The control channel is always read, so that interrupts and shutdown are never blocked. */
 void cg_control_enqueue(struct front *f, struct jreq *r)
 {
-        if (f->waiting >= MAX_WAITING || f->waiting_bytes >= MAX_WAITING_BYTES) {
+        if (is_full(f)) {
                 cg_jreq_end_with_error(f, r, "RequestError", "too many requests wait");
                 return;
         }
@@ -453,26 +415,16 @@ void cg_control_enqueue(struct front *f, struct jreq *r)
         cg_shell_run(f);
 }
 
-static void enqueue(struct front *f, struct jreq *r)
-{
-        struct shell_queue *q = queue_find(f, r->msg->m.subshell);
-
-        if (!q) {
-                cg_jreq_end_with_error(f, r, "BadRequest", "too many subshells are in use");
-                return;
-        }
-        push(f, q, r);
-}
-
 /* CG_TIMEOUT: none waits */
 static int receive(struct front *f)
 {
+        struct shell_queue *q;
         struct cg_jmsg *msg;
         struct jreq *r;
-        int rc = cg_front_receive(f, CG_JSHELL, &msg);
+        int n = cg_front_receive(f, CG_JSHELL, &msg);
 
-        if (rc != 0)
-                return rc;
+        if (n != 0)
+                return n;
         if (f->state == ENDING) {
                 cg_jmsg_free(msg);
                 return 0;
@@ -486,22 +438,21 @@ static int receive(struct front *f)
         if (r->spec->kind == KIND_INTERRUPT) {
                 cg_jreq_begin(f, r);
                 cg_local_answer(f, r);
-        } else {
-                enqueue(f, r);
+                return 0;
         }
+        q = queue_find(f, r->msg->m.subshell);
+        if (q)
+                push(f, q, r);
+        else
+                cg_jreq_end_with_error(f, r, "BadRequest", "too many subshells are in use");
         return 0;
-}
-
-static void drain(struct front *f)
-{
-        while (f->waiting < MAX_WAITING && f->waiting_bytes < MAX_WAITING_BYTES && receive(f) != CG_TIMEOUT)
-                ;
-        cg_zsock_touch(&f->z[CG_JSHELL]);
 }
 
 void cg_shell_abort(struct front *f, struct shell_queue *q)
 {
-        drain(f);
+        while (!is_full(f) && receive(f) != CG_TIMEOUT)
+                ;
+        cg_zsock_touch(&f->z[CG_JSHELL]);
         for (struct jreq *r = q->first; r; r = r->next)
                 r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }

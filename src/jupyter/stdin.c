@@ -22,13 +22,9 @@
 /* Limit of answers that come too early, for clients that answer automatically. */
 #define MAX_EARLY 10
 #define TOO_EARLY "refused: every answer came before a person could have read the question"
+#define BLANKS    " \t\r\n"
 
 /* ------------------------------------------------------------------ questions */
-
-static bool same_id(struct cg_slice a, struct cg_slice b)
-{
-        return a.len == b.len && memcmp(a.p, b.p, a.len) == 0;
-}
 
 static bool copy_id(struct cg_slice id, struct cg_slice *ret)
 {
@@ -43,29 +39,21 @@ static bool copy_id(struct cg_slice id, struct cg_slice *ret)
 
 static void remove_asked(struct front *f, struct asked *a)
 {
-        for (struct asked **p = &f->asked; *p; p = &(*p)->next) {
-                if (*p == a) {
-                        *p = a->next;
-                        f->n_asked--;
-                        free((char *)(uintptr_t)a->id.p);
-                        free(a);
-                        return;
-                }
-        }
+        TAILQ_REMOVE(&f->asked, a, link);
+        f->n_asked--;
+        free((char *)(uintptr_t)a->id.p);
+        free(a);
 }
 
 /* A question that was sent may still be answered; that answer will be dropped. */
 static void remove_question(struct front *f, struct question *q)
 {
-        for (struct asked *a = f->asked; a; a = a->next)
-                if (a->q == q)
-                        a->q = NULL;
-        for (struct question **p = &f->questions; *p; p = &(*p)->next) {
-                if (*p == q) {
-                        *p = q->next;
-                        break;
-                }
-        }
+        struct asked *a;
+
+        TAILQ_FOREACH(a, &f->asked, link)
+        if (a->q == q)
+                a->q = NULL;
+        TAILQ_REMOVE(&f->questions, q, link);
         cg_event_free(q->call);
         free((char *)(uintptr_t)q->id.p);
         free(q->content);
@@ -74,26 +62,10 @@ static void remove_question(struct front *f, struct question *q)
 
 void cg_stdin_free(struct front *f)
 {
-        while (f->questions)
-                remove_question(f, f->questions);
-        while (f->asked)
-                remove_asked(f, f->asked);
-}
-
-static struct asked *add_asked(struct front *f, struct question *q)
-{
-        struct asked **p = &f->asked, *a = calloc(1, sizeof(*a));
-
-        if (!a || !copy_id(q->id, &a->id)) {
-                free(a);
-                return NULL;
-        }
-        a->q = q;
-        while (*p)
-                p = &(*p)->next;
-        *p = a;
-        f->n_asked++;
-        return a;
+        while (!TAILQ_EMPTY(&f->questions))
+                remove_question(f, TAILQ_FIRST(&f->questions));
+        while (!TAILQ_EMPTY(&f->asked))
+                remove_asked(f, TAILQ_FIRST(&f->asked));
 }
 
 /* The host name comes from the kernel's code, so it is rendered. */
@@ -146,7 +118,7 @@ static void send_question(struct front *f, struct question *q)
         struct cg_jout out = {
                 .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header
         };
-        struct asked *a;
+        struct asked *a = NULL;
         struct cg_err err = { .msg = "out of memory" };
 
         q->sent = true;
@@ -155,7 +127,15 @@ static void send_question(struct front *f, struct question *q)
                 free(q->content);
                 q->content = call_content(f, q);
         }
-        a = q->content ? add_asked(f, q) : NULL;
+        if (q->content)
+                a = calloc(1, sizeof(*a));
+        if (a && copy_id(q->id, &a->id)) {
+                a->q = q;
+                TAILQ_INSERT_TAIL(&f->asked, a, link);
+                f->n_asked++;
+        } else {
+                free(CG_STEAL(a));
+        }
         out.content = cg_slice_of(q->content ? q->content : "");
         cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
         if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
@@ -166,18 +146,35 @@ static void send_question(struct front *f, struct question *q)
 /* The open question of a client; there is at most one. */
 static struct question *open_question(struct front *f, struct cg_slice id)
 {
-        struct question *q = f->questions;
+        struct question *q;
 
-        while (q && !(q->sent && same_id(q->id, id)))
-                q = q->next;
+        TAILQ_FOREACH(q, &f->questions, link)
+        if (q->sent && cg_slice_eq(q->id, id))
+                break;
         return q;
 }
 
 static void send_next(struct front *f)
 {
-        for (struct question *q = f->questions; q; q = q->next)
-                if (!q->sent && !open_question(f, q->id))
-                        send_question(f, q);
+        struct question *q;
+
+        TAILQ_FOREACH(q, &f->questions, link)
+        if (!q->sent && !open_question(f, q->id))
+                send_question(f, q);
+}
+
+/* Removes the questions of @r, or only those of its input(), or (r NULL) those about a call. */
+static void remove_questions(struct front *f, const struct jreq *r, bool only_input, uint64_t approval)
+{
+        struct question *q, *next;
+
+        for (q = TAILQ_FIRST(&f->questions); q; q = next) {
+                next = TAILQ_NEXT(q, link);
+                if (r ? q->req == r && !(only_input && q->call)
+                      : q->call && cg_event_approval(q->call) == approval)
+                        remove_question(f, q);
+        }
+        send_next(f);
 }
 
 /*
@@ -186,7 +183,7 @@ static void send_next(struct front *f)
  */
 static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
 {
-        struct question **p = &f->questions, *q = calloc(1, sizeof(*q));
+        struct question *q = calloc(1, sizeof(*q));
 
         if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids ||
             !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
@@ -197,23 +194,14 @@ static bool add_question(struct front *f, struct jreq *r, struct cg_event *call,
         q->req = r;
         q->call = call;
         q->content = content;
-        while (*p)
-                p = &(*p)->next;
-        *p = q;
+        TAILQ_INSERT_TAIL(&f->questions, q, link);
         send_next(f);
         return true;
 }
 
 void cg_stdin_request_ended(struct front *f, const struct jreq *r)
 {
-        struct question *next;
-
-        for (struct question *q = f->questions; q; q = next) {
-                next = q->next;
-                if (q->req == r)
-                        remove_question(f, q);
-        }
-        send_next(f);
+        remove_questions(f, r, false, 0);
 }
 
 /* ------------------------------------------------------------------ input() */
@@ -228,25 +216,7 @@ void cg_stdin_ask_input(struct front *f, struct jreq *r, const struct cg_event *
 
 void cg_stdin_input_closed(struct front *f, const struct jreq *r)
 {
-        struct question *next;
-
-        for (struct question *q = f->questions; q; q = next) {
-                next = q->next;
-                if (q->req == r && !q->call)
-                        remove_question(f, q);
-        }
-        send_next(f);
-}
-
-static void answer_input(struct front *f, const char *value, size_t len)
-{
-        bool eof = !value || strcmp(value, END_OF_FILE) == 0;
-        struct cg_err err;
-
-        if (cg_session_input(f->session, eof ? NULL : value, eof ? 0 : len, &err) == CG_E_LIMIT) {
-                cg_log(&f->o->log, CG_LOG_WARN, "%s", err.msg);
-                cg_session_input(f->session, NULL, 0, NULL);
-        }
+        remove_questions(f, r, true, 0);
 }
 
 /* ------------------------------------------------------------------ tool calls */
@@ -307,14 +277,7 @@ void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
 
 void cg_stdin_call_closed(struct front *f, uint64_t approval)
 {
-        struct question *next;
-
-        for (struct question *q = f->questions; q; q = next) {
-                next = q->next;
-                if (q->call && cg_event_approval(q->call) == approval)
-                        remove_question(f, q);
-        }
-        send_next(f);
+        remove_questions(f, NULL, false, approval);
 }
 
 static bool is_word(const char *typed, const char *letter, const char *word)
@@ -328,183 +291,126 @@ static void ask_again(struct front *f, struct question *q, const char *note)
         send_question(f, q);
 }
 
-static bool is_no(const char *typed)
+/* ------------------------------------------------------------------ answers */
+
+/* An accepting word with missing or wrong digits. */
+static bool lacks_digits(const struct question *q, const char *typed)
 {
-        return !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
+        size_t n = strcspn(typed, " 0123456789");
+        cg_auto_free char *word = strndup(typed, n);
+
+        return word && strspn(typed + n, " 0123456789") == strlen(typed + n) &&
+               (is_word(word, "y", "yes") || is_word(word, "a", "always")) &&
+               !cg_confirm_accepts(&q->confirm, typed, "y", "yes") &&
+               !cg_confirm_accepts(&q->confirm, typed, "a", "always");
 }
 
-static bool is_view(const char *typed)
-{
-        return is_word(typed, "v", "view");
-}
-
-static void answer_connection(struct front *f, struct question *q, const char *typed)
-{
-        struct cg_event *e = CG_STEAL(q->call);
-        struct cg_confirm confirm = q->confirm;
-
-        remove_question(f, q);
-        if (cg_confirm_accepts(&confirm, typed, "y", "yes"))
-                decide_connection(f, e, CG_EGRESS_ALLOW_ONCE, NULL);
-        else if (cg_confirm_accepts(&confirm, typed, "a", "always"))
-                decide_connection(f, e, CG_EGRESS_ALLOW_SESSION, NULL);
-        else if (is_word(typed, "d", "never"))
-                decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
-        else
-                decide_connection(f, e, CG_EGRESS_DENY_ONCE, is_no(typed) ? REFUSED : typed);
-        cg_event_free(e);
-}
-
-/* @typed: without leading and trailing blanks. Any other text refuses, and is the reason. */
+/* An answer about a call or connection. Any other text than the words refuses, and is the reason. */
 static void answer_call(struct front *f, struct question *q, const char *typed)
 {
+        bool early = cg_now_ms() - q->sent_ms < CG_CONFIRM_READ_MS, connection = is_connection(q->call);
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
              always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
+        bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
         struct cg_event *e;
 
-        if (is_view(typed)) {
+        if (early && ++q->early <= MAX_EARLY) {
+                ask_again(f, q, "Your answer came before you could have read the question: it was ignored.");
+                return;
+        }
+        if (!early && lacks_digits(q, typed)) {
+                ask_again(f, q, "Please type the digits as well: they are new for each question.");
+                return;
+        }
+        if (!early && !connection && is_word(typed, "v", "view")) {
                 q->whole = true;
                 ask_again(f, q, NULL);
                 return;
         }
         e = CG_STEAL(q->call);
         remove_question(f, q);
-        if (always)
-                f->o->judge.always(f->o->judge.data, e);
-        if (once || always)
-                decide(f, e, true, NULL);
-        else
-                decide(f, e, false, is_no(typed) ? REFUSED : typed);
-        cg_event_free(e);
-}
-
-static char *trimmed(const char *value)
-{
-        size_t len;
-
-        value += strspn(value, " \t\r\n");
-        len = strlen(value);
-        while (len && strchr(" \t\r\n", value[len - 1]))
-                len--;
-        return strndup(value, len);
-}
-
-/* ------------------------------------------------------------------ answers */
-
-/* The answer came before a person could have read the question. */
-static bool is_early(struct front *f, struct question *q)
-{
-        struct cg_event *e;
-
-        if (cg_now_ms() - q->sent_ms >= CG_CONFIRM_READ_MS)
-                return false;
-        if (++q->early <= MAX_EARLY) {
-                ask_again(f, q, "Your answer came before you could have read the question: it was ignored.");
-                return true;
-        }
-        e = CG_STEAL(q->call);
-        remove_question(f, q);
-        if (is_connection(e))
+        if (connection && early)
                 decide_connection(f, e, CG_EGRESS_DENY_ONCE, TOO_EARLY);
-        else
+        else if (early)
                 decide(f, e, false, TOO_EARLY);
+        else if (connection && once)
+                decide_connection(f, e, CG_EGRESS_ALLOW_ONCE, NULL);
+        else if (connection && always)
+                decide_connection(f, e, CG_EGRESS_ALLOW_SESSION, NULL);
+        else if (connection && is_word(typed, "d", "never"))
+                decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
+        else if (connection)
+                decide_connection(f, e, CG_EGRESS_DENY_ONCE, no ? REFUSED : typed);
+        else {
+                if (always)
+                        f->o->judge.always(f->o->judge.data, e);
+                decide(f, e, once || always, once || always ? NULL : no ? REFUSED : typed);
+        }
         cg_event_free(e);
-        return true;
-}
-
-/* An accepting word without the right digits is asked for again. */
-static bool lacks_digits(struct front *f, struct question *q, const char *typed)
-{
-        size_t n = strcspn(typed, " 0123456789");
-        cg_auto_free char *word = strndup(typed, n);
-
-        if (!word || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
-            !(is_word(word, "y", "yes") || is_word(word, "a", "always")))
-                return false;
-        if (cg_confirm_accepts(&q->confirm, typed, "y", "yes") ||
-            cg_confirm_accepts(&q->confirm, typed, "a", "always"))
-                return false;
-        ask_again(f, q, "Please type the digits as well: they are new for each question.");
-        return true;
 }
 
 static void take_answer(struct front *f, struct question *q, const char *value, size_t len)
 {
         cg_auto_free char *typed = NULL;
+        struct cg_err err;
 
         if (!q->call) {
+                if (value && strcmp(value, END_OF_FILE) == 0)
+                        value = NULL;
                 remove_question(f, q);
-                answer_input(f, value, len);
+                if (cg_session_input(f->session, value, value ? len : 0, &err) == CG_E_LIMIT) {
+                        cg_log(&f->o->log, CG_LOG_WARN, "%s", err.msg);
+                        cg_session_input(f->session, NULL, 0, NULL);
+                }
                 return;
         }
-        typed = trimmed(value ? value : "");
-        if (is_early(f, q) || lacks_digits(f, q, typed ? typed : ""))
-                return;
-        if (is_connection(q->call))
-                answer_connection(f, q, typed ? typed : "");
-        else
-                answer_call(f, q, typed ? typed : "");
-}
-
-/*
- * An answer that may belong to a cancelled question. input() accepts it, since after an interrupt
- * the user has no other chance to answer. About a call the client is asked again: an old "y" must
- * not allow it.
- */
-static void stale_answer(struct front *f, struct cg_slice id, const char *value, size_t len)
-{
-        struct question *q = open_question(f, id);
-
-        if (q && q->call)
-                send_question(f, q);
-        else if (q)
-                take_answer(f, q, value, len);
-}
-
-/*
- * The oldest unanswered question of this client, or the one that the answer names. Only the client
- * that was asked may answer.
- */
-static struct asked *find_asked(struct front *f, struct cg_slice id, const char *msg_id)
-{
-        struct asked *a = f->asked;
-
-        while (a && !(same_id(a->id, id) && (!msg_id || strcmp(a->msg_id, msg_id) == 0)))
-                a = a->next;
-        return a;
-}
-
-/*
- * The input_request that the answer names, or NULL. Some clients name the cell's request instead.
- * Any other name is of a question that was answered before, and matches none.
- */
-static const char *named(const struct front *f, const json_t *parent)
-{
-        const char *name = json_string_value(json_object_get(parent, "msg_id"));
-
-        for (const struct question *q = f->questions; name && q; q = q->next)
-                if (strcmp(q->req->msg->m.id, name) == 0)
-                        return NULL;
-        return name;
+        value = value ? value : "";
+        value += strspn(value, BLANKS);
+        len = strlen(value);
+        while (len && strchr(BLANKS, value[len - 1]))
+                len--;
+        typed = strndup(value, len);
+        answer_call(f, q, typed ? typed : "");
 }
 
 static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *parent, const json_t *content)
 {
-        const char *names = named(f, parent);
+        const char *name = json_string_value(json_object_get(parent, "msg_id"));
         const json_t *value = json_object_get(content, "value");
-        const char *text = json_string_value(value);
-        size_t len = json_string_length(value);
         struct cg_slice id = cg_jmsg_frame(msg, 0);
-        struct asked *a = find_asked(f, id, names);
-        struct question *q = a ? a->q : NULL;
+        struct question *q;
+        struct asked *a;
 
+        /*
+         * The name of the input_request. Some clients name the cell's request instead, which is as
+         * good as no name. Any other name is of a question that was answered before, and matches
+         * none.
+         */
+        TAILQ_FOREACH(q, &f->questions, link)
+        if (name && strcmp(q->req->msg->m.id, name) == 0)
+                name = NULL;
+        /* Without a name: the oldest unanswered question. Only the client that was asked may answer. */
+        TAILQ_FOREACH(a, &f->asked, link)
+        if (cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0))
+                break;
         if (!a)
                 return;
+        q = a->q;
         remove_asked(f, a);
+        if (!q && !name) {
+                /*
+                 * The answer may belong to a cancelled question. input() accepts it, since after an
+                 * interrupt the user has no other chance to answer. About a call the client is asked
+                 * again: an old "y" must not allow it.
+                 */
+                q = open_question(f, id);
+                if (q && q->call) {
+                        send_question(f, q);
+                        q = NULL;
+                }
+        }
         if (q)
-                take_answer(f, q, text, len);
-        else if (!names)
-                stale_answer(f, id, text, len);
+                take_answer(f, q, json_string_value(value), json_string_length(value));
         send_next(f);
 }
 
