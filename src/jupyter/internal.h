@@ -143,8 +143,8 @@ struct front {
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;
         struct cg_origin *debug_origin;
-        TAILQ_HEAD(, question) questions; /* both oldest first */
-        TAILQ_HEAD(, asked) asked;
+        TAILQ_HEAD(question_list, question) questions; /* both oldest first */
+        TAILQ_HEAD(asked_list, asked) asked;
         size_t n_asked;
         int64_t count; /* number of the last cell that counted */
         bool death_reported, hold_over;

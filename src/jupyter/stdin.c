@@ -390,9 +390,9 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         if (name && strcmp(q->req->msg->m.id, name) == 0)
                 name = NULL;
         /* Without a name: the oldest unanswered question. Only the client that was asked may answer. */
-        TAILQ_FOREACH(a, &f->asked, link)
-        if (cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0))
-                break;
+        a = TAILQ_FIRST(&f->asked);
+        while (a && !(cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0)))
+                a = TAILQ_NEXT(a, link);
         if (!a)
                 return;
         q = a->q;
