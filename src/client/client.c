@@ -109,38 +109,19 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         return read_ready(rd, c, c->timeout_ms, err);
 }
 
-static int start_private(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
-{
-        static const char *const extra[] = { "--private", NULL };
-
-        if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0)
-                return -1;
-        if (start_supervisor(c, o, o->log_fd > 0 ? o->log_fd : 2, extra, err) == 0)
-                return 0;
-        if (c->proc.pidfd < 0)
-                cg_remove_tree(c->dir, NULL);
-        return -1;
-}
-
-/* The supervisor receives code and secrets: it must run as this user. */
-static bool same_user(int fd)
-{
-        struct ucred cred;
-        socklen_t len = sizeof(cred);
-
-        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && cred.uid == geteuid();
-}
-
 static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
 {
+        int64_t end = cg_now_ms() + c->timeout_ms;
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
         char path[160];
         size_t n = 0;
-        int64_t end = cg_now_ms() + c->timeout_ms;
 
         snprintf(path, sizeof(path), "%s/life.sock", c->dir);
         if (cg_connect_unix(path, true, &c->life_fd, err) < 0)
                 return cg_err_prefix(err, "no supervisor at %s", c->dir);
-        if (!same_user(c->life_fd))
+        /* The supervisor receives code and secrets: it must run as this user. */
+        if (getsockopt(c->life_fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
                 return cg_fail(err, CG_E_INVAL, "the supervisor at %s is another user's", c->dir);
         while (n < 33) {
                 char line[33];
@@ -163,27 +144,19 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
         return 0;
 }
 
-static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
+static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
 {
         cg_auto_free char *body = NULL;
         cg_auto_json json_t *o = NULL;
-        int r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms,
-                                  NULL, &body, err);
-
-        if (r < 0)
-                return r;
-        return cg_json_object(body, strlen(body), "WELCOME", &o, err);
-}
-
-static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
-{
         char path[160];
-        int fd;
+        int fd, r;
 
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
         if (cg_connect_unix(path, true, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
                 return -1;
-        return say_hello(c, token, err);
+        r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL,
+                              &body, err);
+        return r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
 }
 
 /*
@@ -359,26 +332,17 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         return r < 0 ? r : get_token(c, token, err);
 }
 
-/*
- * A private supervisor must accept no other clients: its sockets are removed once we are connected.
- */
-static void hide_sockets(struct cg_client *c)
+static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
 {
-        char path[160];
-
-        snprintf(path, sizeof(path), "%s/host.sock", c->dir);
-        unlink(path);
-        snprintf(path, sizeof(path), "%s/life.sock", c->dir);
-        unlink(path);
-}
-
-static struct cg_client *client_new(void)
-{
+        static const char *const private[] = { "--private", NULL };
         struct cg_client *c = calloc(1, sizeof(*c));
+        char token[33], path[160];
         pthread_condattr_t attr;
+        sigset_t all, old;
+        int r = 0;
 
         if (!c)
-                return NULL;
+                return cg_fail(err, CG_E_NOMEM, "client");
         c->proc = CG_PROC_NONE;
         c->life_fd = -1;
         c->next_request = CG_FIRST_REQUEST;
@@ -389,49 +353,43 @@ static struct cg_client *client_new(void)
         pthread_condattr_destroy(&attr);
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         c->conn = CG_ZCONN_NONE;
-        return c;
-}
+        c->shared = o->address;
+        c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+        if (c->wake_fd < 0) {
+                cg_client_close(c);
+                return cg_fail(err, CG_E_NOMEM, "client");
+        }
 
-/* Signals of the host belong to the host's own threads. */
-static int open_with_signals_blocked(struct cg_client *c, const struct cg_client_options *o,
-                                     struct cg_err *err)
-{
-        char token[33];
-        sigset_t all, old;
-        int r = 0;
-
+        /* Signals of the host belong to the host's own threads. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
-        if (!o->address)
-                r = start_private(c, o, err);
-        else if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
-                r = cg_fail(err, CG_E_LIMIT, "address is too long");
+        if (o->address) {
+                if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
+                        r = cg_fail(err, CG_E_LIMIT, "address is too long");
+        } else if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0) {
+                r = -1;
+        } else if (start_supervisor(c, o, o->log_fd > 0 ? o->log_fd : 2, private, err) < 0) {
+                if (c->proc.pidfd < 0)
+                        cg_remove_tree(c->dir, NULL);
+                r = -1;
+        }
         if (r == 0)
                 r = o->address && o->start ? find_or_start(c, o, token, err) : get_token(c, token, err);
         if (r == 0)
                 r = connect_supervisor(c, token, err);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
-        return r;
-}
-
-static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
-{
-        struct cg_client *c = client_new();
-        int r;
-
-        if (!c || c->wake_fd < 0) {
-                cg_client_close(c);
-                return cg_fail(err, CG_E_NOMEM, "client");
-        }
-        c->shared = o->address;
-        c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
-        r = open_with_signals_blocked(c, o, err);
         if (r < 0) {
                 cg_client_close(c);
                 return err && err->code ? err->code : r;
         }
-        if (!o->address)
-                hide_sockets(c);
+
+        /* A private supervisor must accept no other clients: its sockets are removed now. */
+        if (!o->address) {
+                snprintf(path, sizeof(path), "%s/host.sock", c->dir);
+                unlink(path);
+                snprintf(path, sizeof(path), "%s/life.sock", c->dir);
+                unlink(path);
+        }
         *ret = c;
         return 0;
 }

@@ -25,20 +25,10 @@ void cg_client_wake(struct cg_client *c)
                 return; /* full means that it is awake already */
 }
 
-static int put_json(struct cg_client *c, const struct cg_out *o, json_t *body, struct cg_err *err)
-{
-        struct cg_out out = *o;
-        cg_auto_free char *text = cg_json_text(body, &out.body_len);
-
-        json_decref(body);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "message");
-        out.body = text;
-        return cg_zconn_put(&c->conn, &out, NULL, NULL, err);
-}
-
 int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
 {
+        struct cg_out with_body = *out;
+        cg_auto_free char *text = NULL;
         int r;
 
         if (c->broken) {
@@ -47,7 +37,12 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
                         *err = c->broken_err;
                 return CG_E_CLOSED;
         }
-        r = body ? put_json(c, out, body, err) : cg_zconn_put(&c->conn, out, NULL, NULL, err);
+        if (body) {
+                with_body.body = text = cg_json_text(body, &with_body.body_len);
+                json_decref(body);
+        }
+        r = body && !text ? cg_fail(err, CG_E_NOMEM, "message")
+                          : cg_zconn_put(&c->conn, &with_body, NULL, NULL, err);
         if (r == 0)
                 cg_zconn_flush(&c->conn);
         if (cg_zconn_wants_out(&c->conn))
@@ -55,54 +50,29 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
         return r;
 }
 
-static void abs_deadline(struct timespec *t, int64_t timeout_ms)
+struct timespec cg_client_deadline(int64_t timeout_ms)
 {
-        clock_gettime(CLOCK_MONOTONIC, t);
-        t->tv_sec += timeout_ms / 1000;
-        t->tv_nsec += (timeout_ms % 1000) * 1000000;
-        if (t->tv_nsec >= 1000000000) {
-                t->tv_nsec -= 1000000000;
-                t->tv_sec++;
-        }
-}
+        struct timespec t;
 
-static void unlink_request(struct cg_client *c, struct request *r)
-{
-        for (struct request **p = &c->requests; *p; p = &(*p)->next) {
-                if (*p == r) {
-                        *p = r->next;
-                        return;
-                }
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_sec += timeout_ms / 1000;
+        t.tv_nsec += (timeout_ms % 1000) * 1000000;
+        if (t.tv_nsec >= 1000000000) {
+                t.tv_nsec -= 1000000000;
+                t.tv_sec++;
         }
-}
-
-static int request_outcome(struct cg_client *c, struct request *q, int64_t timeout_ms, struct cg_err *err)
-{
-        if (!q->done && c->broken) {
-                if (err)
-                        *err = c->broken_err;
-                return CG_E_CLOSED;
-        }
-        if (!q->done)
-                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
-                               (long long)timeout_ms);
-        if (q->failed) {
-                if (err)
-                        *err = q->err;
-                return q->err.code;
-        }
-        return 0;
+        return t;
 }
 
 int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
                       struct cg_session *opening, char **ret_body, struct cg_err *err)
 {
+        struct timespec end = cg_client_deadline(timeout_ms);
         struct cg_out out = { .type = type, .session = session };
-        struct request q = { .opening = opening };
-        struct timespec end;
+        struct request q = { .opening = opening }, **p;
+        const struct cg_err *failure = NULL;
         int r;
 
-        abs_deadline(&end, timeout_ms);
         pthread_mutex_lock(&c->lock);
         out.id = q.id = ++c->next_request;
         q.next = c->requests;
@@ -111,9 +81,21 @@ int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json
         while (r == 0 && !q.done && !c->broken)
                 if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
                         break;
-        unlink_request(c, &q);
-        if (r == 0)
-                r = request_outcome(c, &q, timeout_ms, err);
+        for (p = &c->requests; *p != &q; p = &(*p)->next)
+                ;
+        *p = q.next;
+        if (r == 0 && !q.done && !c->broken)
+                r = cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
+                            (long long)timeout_ms);
+        else if (r == 0 && !q.done)
+                failure = &c->broken_err;
+        else if (r == 0 && q.failed)
+                failure = &q.err;
+        if (failure) {
+                if (err)
+                        *err = *failure;
+                r = q.done ? failure->code : CG_E_CLOSED;
+        }
         pthread_mutex_unlock(&c->lock);
         if (r == 0 && ret_body)
                 *ret_body = q.body;
@@ -188,12 +170,6 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
         pthread_cond_broadcast(&c->cond);
 }
 
-static bool is_answer(uint16_t type)
-{
-        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
-               type == CG_HOST_SESSIONS || type == CG_HOST_DONE || type == CG_HOST_FAILED;
-}
-
 void cg_client_break(struct cg_client *c, int code, const char *why)
 {
         if (c->broken)
@@ -212,9 +188,17 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
 
         if (c->read_err.code)
                 return;
-        if (is_answer(m->type)) {
+        switch (m->type) {
+        case CG_HOST_WELCOME:
+        case CG_HOST_SESSION_OPENED:
+        case CG_HOST_SERVERS_ADDED:
+        case CG_HOST_SESSIONS:
+        case CG_HOST_DONE:
+        case CG_HOST_FAILED:
                 answer_request(c, m);
                 return;
+        default:
+                break;
         }
         pthread_mutex_unlock(&c->lock);
         e = cg_event_from_message(m);

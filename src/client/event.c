@@ -151,14 +151,6 @@ static const char *str(const json_t *o, const char *key)
         return s ? s : "";
 }
 
-static enum cg_status status_from(const char *name)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)
-                if (strcmp(name, status_names[i]) == 0)
-                        return (enum cg_status)i;
-        return CG_STATUS_ERROR;
-}
-
 /* The frames after the content are moved out of the message. */
 static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 {
@@ -172,46 +164,33 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
         return e->buffers != NULL;
 }
 
-/* The content of the kernel's reply; content that is not encodable JSON is replaced by an error. */
-static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
-{
-        struct cg_err err;
-        size_t len;
-        const char *raw = cg_msg_raw(m, 0, &len);
-
-        if (!len)
-                return true;
-        if (cg_json_check_encodable(raw, len, CG_JSON_DEPTH, &err) < 0) {
-                raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
-                      "\"traceback\": []}";
-                len = strlen(raw);
-        }
-        e->json = copy(raw, len);
-        e->json_len = len;
-        return e->json != NULL;
-}
-
 /* Messages whose body is the supervisor's own. */
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
         cg_auto_json json_t *o = NULL;
+        const char *raw, *text;
         struct cg_err err;
+        size_t len;
 
         if (cg_msg_json(m, &o, &err) < 0)
                 return false;
-        if (e->type == CG_EVENT_APPROVAL_REQUEST) {
+        raw = cg_msg_raw(m, 0, &len);
+        text = str(o, "text");
+        switch (e->type) {
+        case CG_EVENT_APPROVAL_REQUEST:
                 e->args = take_frame(e, m, &e->args_len);
                 e->server = strdup(str(o, "server"));
                 e->tool = strdup(str(o, "tool"));
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
                 return e->args && e->server && e->tool;
-        }
-        if (e->type == CG_EVENT_APPROVAL_CLOSED) {
+        case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
                 e->cell = 0;
-        }
-        if (e->type == CG_EVENT_EGRESS_REQUEST || e->type == CG_EVENT_DENIED) {
+                text = str(o, "why");
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+        case CG_EVENT_DENIED:
                 if (e->type == CG_EVENT_EGRESS_REQUEST) {
                         e->approval = m->id;
                         e->cell = 0;
@@ -221,35 +200,42 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->json = cg_json_text(o, &e->json_len);
                 e->text_len = e->text ? strlen(e->text) : 0;
                 return e->json && e->text;
-        }
-        if (e->type == CG_EVENT_EXECUTE_INPUT) {
+        case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 return take_stream(e, m);
-        }
-        if (e->type == CG_EVENT_RESULT || e->type == CG_EVENT_REPLY) {
-                e->status = status_from(str(o, "status"));
+        case CG_EVENT_RESULT:
+        case CG_EVENT_REPLY:
+                e->status = CG_STATUS_ERROR;
+                for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)
+                        if (strcmp(str(o, "status"), status_names[i]) == 0)
+                                e->status = (enum cg_status)i;
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 e->refused = json_is_true(json_object_get(o, "refused"));
-                if (!take_reply_content(e, m) || !take_buffers(e, m))
+                /* Content that is not encodable JSON is replaced by an error. */
+                if (len && cg_json_check_encodable(raw, len, CG_JSON_DEPTH, &err) < 0) {
+                        raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
+                              "\"traceback\": []}";
+                        len = strlen(raw);
+                }
+                if (len) {
+                        e->json = copy(raw, len);
+                        e->json_len = len;
+                }
+                if ((len && !e->json) || !take_buffers(e, m))
                         return false;
+                break;
+        default:
+                break;
         }
-        e->text = strdup(str(o, e->type == CG_EVENT_APPROVAL_CLOSED ? "why" : "text"));
+        e->text = strdup(text);
         e->text_len = e->text ? strlen(e->text) : 0;
         return e->text != NULL;
 }
 
-static bool take_question(struct cg_event *e, const struct cg_msg *m)
+static bool fill(struct cg_event *e, struct cg_msg *m)
 {
         cg_auto_json json_t *o = NULL;
 
-        if (cg_msg_json(m, &o, NULL) < 0)
-                return false;
-        e->question = json_integer_value(json_object_get(o, "question"));
-        return true;
-}
-
-static bool fill(struct cg_event *e, struct cg_msg *m)
-{
         e->cell = m->id;
         e->is_stderr = m->flags & CG_FLAG_STDERR;
         e->foreign = m->flags & CG_FLAG_FOREIGN;
@@ -262,7 +248,10 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_CLEAR_OUTPUT:
         case CG_EVENT_ERROR:
         case CG_EVENT_INPUT_REQUEST:
-                return take_question(e, m) && take_json(e, m);
+                if (cg_msg_json(m, &o, NULL) < 0)
+                        return false;
+                e->question = json_integer_value(json_object_get(o, "question"));
+                return take_json(e, m);
         case CG_EVENT_DEBUG_EVENT:
                 return take_json(e, m);
         case CG_EVENT_COMM:

@@ -105,6 +105,8 @@ int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err);
 void cg_client_wake(struct cg_client *c);
 /* Lock held. Ends all sessions and fails all requests, now and later. */
 void cg_client_break(struct cg_client *c, int code, const char *why);
+/* @timeout_ms from now, in the clock of the client's conditions. */
+struct timespec cg_client_deadline(int64_t timeout_ms);
 /* lock held; takes body */
 int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
 /*

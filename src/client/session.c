@@ -20,37 +20,12 @@
 
 /* ------------------------------------------------------------------ events */
 
-static void give_credit(struct cg_session *s, size_t bytes)
-{
-        struct cg_out out = { .type = CG_HOST_CREDIT, .session = s->number };
-
-        s->uncredited += bytes;
-        if (s->uncredited < CREDIT_BYTES || s->closed)
-                return;
-        out.id = s->uncredited;
-        s->uncredited = 0;
-        cg_client_send(s->client, &out, NULL, NULL);
-}
-
-/* An answer is for the question that the host has received last, whatever follows in the queue. */
-static void note_question(struct cg_session *s, const struct cg_event *e)
-{
-        if (e->type == CG_EVENT_INPUT_REQUEST) {
-                s->input_wanted = true;
-                s->input_cell = e->cell;
-                s->input_question = e->question;
-        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign &&
-                   e->cell == s->input_cell) {
-                s->input_wanted = false;
-        }
-}
-
 static struct cg_event *pop_event(struct cg_session *s)
 {
+        struct cg_out credit = { .type = CG_HOST_CREDIT, .session = s->number };
         struct cg_event *e = s->events;
         uint64_t n;
 
-        note_question(s, e);
         s->events = e->next;
         e->next = NULL;
         if (!s->events) {
@@ -59,52 +34,39 @@ static struct cg_event *pop_event(struct cg_session *s)
                 if (!s->closed && read(s->event_fd, &n, sizeof(n)) < 0)
                         errno = 0;
         }
-        give_credit(s, e->cost);
+        /* An answer is for the question that the host has received last, whatever follows in the queue. */
+        if (e->type == CG_EVENT_INPUT_REQUEST) {
+                s->input_wanted = true;
+                s->input_cell = e->cell;
+                s->input_question = e->question;
+        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign &&
+                   e->cell == s->input_cell) {
+                s->input_wanted = false;
+        }
+        s->uncredited += e->cost;
+        if (s->uncredited >= CREDIT_BYTES && !s->closed) {
+                credit.id = s->uncredited;
+                s->uncredited = 0;
+                cg_client_send(s->client, &credit, NULL, NULL);
+        }
         return e;
-}
-
-static int64_t left(const struct timespec *end)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (end->tv_sec - now.tv_sec) * 1000 + (end->tv_nsec - now.tv_nsec) / 1000000;
-}
-
-static void wait_event(struct cg_session *s, int64_t timeout_ms)
-{
-        struct timespec end;
-
-        if (timeout_ms < 0) {
-                while (!s->events && !s->closed)
-                        pthread_cond_wait(&s->cond, &s->client->lock);
-                return;
-        }
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        end.tv_sec += timeout_ms / 1000;
-        end.tv_nsec += (timeout_ms % 1000) * 1000000;
-        if (end.tv_nsec >= 1000000000) {
-                end.tv_nsec -= 1000000000;
-                end.tv_sec++;
-        }
-        while (!s->events && !s->closed && left(&end) > 0)
-                pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
 }
 
 CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
                                  struct cg_err *err)
 {
+        struct timespec end = cg_client_deadline(timeout_ms);
         int r = 0;
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
         pthread_mutex_lock(&s->client->lock);
-        if (timeout_ms != 0)
-                wait_event(s, timeout_ms);
-        if (s->events)
+        while (timeout_ms != 0 && r == 0 && !s->events && !s->closed)
+                r = timeout_ms < 0 ? pthread_cond_wait(&s->cond, &s->client->lock)
+                                   : pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
+        r = s->events ? 0 : s->closed ? CG_CLOSED : CG_TIMEOUT;
+        if (r == 0)
                 *ret = pop_event(s);
-        else
-                r = s->closed ? CG_CLOSED : CG_TIMEOUT;
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
@@ -132,22 +94,6 @@ static json_t *string_list(const char *const *v)
         return a;
 }
 
-static int64_t clamp(uint64_t v)
-{
-        return v > INT64_MAX ? INT64_MAX : (int64_t)v;
-}
-
-/* *ret: NULL where there are none. */
-static int read_settings(const char *text, json_t **ret, struct cg_err *err)
-{
-        if (!text)
-                return 0;
-        if (strlen(text) > CG_MAX_SETTINGS / 2)
-                return cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes",
-                               CG_MAX_SETTINGS / 2);
-        return cg_json_object(text, strlen(text), "sandbox settings", ret, err);
-}
-
 static int set_text(json_t *o, const char *key, const char *text)
 {
         return text ? json_object_set_new(o, key, json_string(text)) : 0;
@@ -155,16 +101,31 @@ static int set_text(json_t *o, const char *key, const char *text)
 
 static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
 {
-        cg_auto_free char *workspace = realpath(o->workspace ? o->workspace : ".", NULL);
-        cg_auto_json json_t *req = json_object(), *settings = NULL;
         const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
+        cg_auto_json json_t *req = json_object(), *settings = NULL;
+        cg_auto_free char *workspace = NULL;
         int r = 0;
 
+        for (size_t i = 0; o->env && o->env[i]; i++) {
+                const char *eq = strchr(o->env[i], '=');
+
+                if (!eq || eq == o->env[i]) {
+                        cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE", o->env[i]);
+                        return NULL;
+                }
+        }
+        workspace = realpath(o->workspace ? o->workspace : ".", NULL);
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
                 return NULL;
         }
-        if (read_settings(o->settings, &settings, err) < 0)
+        if (o->settings && strlen(o->settings) > CG_MAX_SETTINGS / 2) {
+                cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes",
+                        CG_MAX_SETTINGS / 2);
+                return NULL;
+        }
+        if (o->settings &&
+            cg_json_object(o->settings, strlen(o->settings), "sandbox settings", &settings, err) < 0)
                 return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);
@@ -182,7 +143,8 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         r |= json_object_set_new(req, "timeout_ms", json_integer(o->timeout_ms));
         r |= json_object_set_new(req, "approval_timeout_ms", json_integer(o->approval_timeout_ms));
 #define X(id, field, scale, name, setting, unit, words) \
-        r |= json_object_set_new(req, #field, json_integer(clamp(o->field)));
+        r |= json_object_set_new(req, #field, \
+                                 json_integer(o->field > INT64_MAX ? INT64_MAX : (json_int_t)o->field));
         CG_LIMITS_TABLE(X)
 #undef X
         if (r < 0) {
@@ -190,35 +152,6 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
                 return NULL;
         }
         return CG_STEAL(req);
-}
-
-static int check_env(const struct cg_session_options *o, struct cg_err *err)
-{
-        for (size_t i = 0; o->env && o->env[i]; i++) {
-                const char *eq = strchr(o->env[i], '=');
-
-                if (!eq || eq == o->env[i])
-                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
-                                       o->env[i]);
-        }
-        return 0;
-}
-
-static struct cg_session *session_alloc(struct cg_client *c)
-{
-        struct cg_session *s = calloc(1, sizeof(*s));
-        pthread_condattr_t attr;
-
-        if (!s)
-                return NULL;
-        s->client = c;
-        s->events_tail = &s->events;
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&s->cond, &attr);
-        pthread_condattr_destroy(&attr);
-        s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        return s;
 }
 
 static void session_release(struct cg_session *s)
@@ -243,36 +176,42 @@ static void session_release(struct cg_session *s)
         free(s);
 }
 
-static int take_opened(struct cg_session *s, const char *body, struct cg_err *err)
-{
-        cg_auto_json json_t *o = NULL;
-        const char *id;
-
-        if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
-            cg_json_str(o, "id", "", &id, err) < 0)
-                return -1;
-        s->id = strdup(id);
-        s->info = cg_json_text(json_object_get(o, "info"), NULL);
-        return s->id && s->info ? 0 : cg_fail(err, CG_E_NOMEM, "session");
-}
-
-/* Asks for a session with @type and waits. Takes @req. */
+/* Sends the request @type and waits for the session. Takes @req. */
 static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms,
                         struct cg_session **ret, struct cg_err *err)
 {
+        struct cg_session *s = calloc(1, sizeof(*s));
         cg_auto_free char *body = NULL;
-        struct cg_session *s = session_alloc(c);
+        cg_auto_json json_t *o = NULL;
+        pthread_condattr_t attr;
+        const char *id;
         int r;
 
-        if (!s || s->event_fd < 0) {
+        if (!s) {
                 json_decref(req);
-                if (s)
-                        session_release(s);
+                return cg_fail(err, CG_E_NOMEM, "session");
+        }
+        s->client = c;
+        s->events_tail = &s->events;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&s->cond, &attr);
+        pthread_condattr_destroy(&attr);
+        s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (s->event_fd < 0) {
+                json_decref(req);
+                session_release(s);
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
         r = cg_client_request(c, type, 0, req, timeout_ms, s, &body, err);
-        if (r == 0)
-                r = take_opened(s, body, err);
+        if (r == 0 && (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
+                       cg_json_str(o, "id", "", &id, err) < 0))
+                r = -1;
+        if (r == 0) {
+                s->id = strdup(id);
+                s->info = cg_json_text(json_object_get(o, "info"), NULL);
+                r = s->id && s->info ? 0 : cg_fail(err, CG_E_NOMEM, "session");
+        }
         if (r < 0) {
                 cg_session_free(s);
                 return r;
@@ -292,8 +231,6 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        if (check_env(&o, err) < 0)
-                return CG_E_INVAL;
         req = session_request(&o, err);
         if (!req)
                 return err ? err->code : CG_E_INVAL;
@@ -393,117 +330,75 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, const ch
         return cg_buf_adds(b, value, err);
 }
 
-/* ${VAR} by the environment's value; anything else stays as it is. */
-static int expand(const char *text, const char *where, struct cg_buf *b, struct cg_err *err)
+/* ${VAR} in all strings by the environment's value; anything else stays as it is. */
+static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
+        json_t *out, *item, *new_item;
+        const char *key;
+        size_t i;
         int r = 0;
 
-        while (*text && r == 0) {
-                const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
+        if (json_is_string(v)) {
+                for (const char *text = json_string_value(v); *text && r == 0;) {
+                        const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
 
-                if (end) {
-                        r = expand_var(text + 2, end, b, where, err);
-                        text = end + 1;
-                } else {
-                        r = cg_buf_add(b, text++, 1, err);
+                        r = end ? expand_var(text + 2, end, &b, where, err) : cg_buf_add(&b, text, 1, err);
+                        text = end ? end + 1 : text + 1;
                 }
+                out = r == 0 ? json_string(b.data ? b.data : "") : NULL;
+                if (r == 0 && !out)
+                        cg_fail(err, CG_E_INVAL, "%s: a variable's value is not UTF-8", where);
+                return out;
         }
-        return r;
-}
-
-static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err);
-
-static json_t *expand_string(const json_t *v, const char *where, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b;
-        json_t *r;
-
-        cg_buf_init(&b, CG_MAX_SETTINGS);
-        if (expand(json_string_value(v), where, &b, err) < 0)
-                return NULL;
-        r = json_string(b.data ? b.data : "");
-        if (!r)
-                cg_fail(err, CG_E_INVAL, "%s: a variable's value is not UTF-8", where);
-        return r;
-}
-
-static json_t *expand_object(const json_t *v, const char *where, struct cg_err *err)
-{
-        json_t *out = json_object(), *item, *new_item;
-        const char *key;
-
+        if (!json_is_object(v) && !json_is_array(v))
+                return json_deep_copy(v);
+        out = json_is_object(v) ? json_object() : json_array();
         json_object_foreach((json_t *)(uintptr_t)v, key, item)
         {
                 new_item = expand_json(item, where, err);
-                if (!new_item || json_object_set_new(out, key, new_item) < 0) {
-                        json_decref(out);
-                        return NULL;
-                }
+                if (!new_item || json_object_set_new(out, key, new_item) < 0)
+                        goto fail;
         }
-        return out;
-}
-
-static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err)
-{
-        json_t *out, *item, *new_item;
-        size_t i;
-
-        if (json_is_string(v))
-                return expand_string(v, where, err);
-        if (json_is_object(v))
-                return expand_object(v, where, err);
-        if (!json_is_array(v))
-                return json_deep_copy(v);
-        out = json_array();
         json_array_foreach(v, i, item)
         {
                 new_item = expand_json(item, where, err);
-                if (!new_item || json_array_append_new(out, new_item) < 0) {
-                        json_decref(out);
-                        return NULL;
-                }
+                if (!new_item || json_array_append_new(out, new_item) < 0)
+                        goto fail;
         }
         return out;
+fail:
+        json_decref(out);
+        return NULL;
 }
 
 /* A definition that cannot be read becomes {"invalid": reason}: the other servers start. */
-static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def,
-                             struct cg_err *err)
-{
-        char where[CG_MAX_NAME + 32];
-        struct cg_err why;
-        json_t *expanded = NULL;
-
-        snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
-        if (json_is_object(def))
-                expanded = expand_json(def, where, &why);
-        else
-                cg_fail(&why, CG_E_INVAL, "%s: its definition must be an object", where);
-        if (!expanded) {
-                expanded = json_pack("{s:s}", "invalid", why.msg);
-        } else {
-                json_object_del(expanded, "invalid");
-                json_object_del(expanded, "inherit");
-                /*
-                 * A supervisor that several clients share has the variables of whoever started it.
-                 */
-                if (c->shared)
-                        json_object_set_new(expanded, "inherit", cg_json_passed_env());
-        }
-        if (!expanded)
-                cg_fail(err, CG_E_NOMEM, "MCP servers");
-        return expanded;
-}
-
 static int expand_servers(const struct cg_client *c, const json_t *servers, json_t **ret, struct cg_err *err)
 {
         cg_auto_json json_t *out = json_object();
+        char where[CG_MAX_NAME + 32];
         json_t *def, *expanded;
+        struct cg_err why;
         const char *name;
 
         json_object_foreach((json_t *)(uintptr_t)servers, name, def)
         {
-                expanded = expand_server(c, name, def, err);
+                snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
+                if (json_is_object(def)) {
+                        expanded = expand_json(def, where, &why);
+                } else {
+                        expanded = NULL;
+                        cg_fail(&why, CG_E_INVAL, "%s: its definition must be an object", where);
+                }
+                if (expanded) {
+                        json_object_del(expanded, "invalid");
+                        json_object_del(expanded, "inherit");
+                        /* A supervisor that several clients share has the variables of its starter. */
+                        if (c->shared)
+                                json_object_set_new(expanded, "inherit", cg_json_passed_env());
+                } else {
+                        expanded = json_pack("{s:s}", "invalid", why.msg);
+                }
                 if (!expanded || json_object_set_new(out, name, expanded) < 0)
                         return cg_fail(err, CG_E_NOMEM, "MCP servers");
         }
@@ -562,18 +457,6 @@ static int enter(struct cg_session *s, struct cg_err *err)
         return cg_fail(err, CG_E_CLOSED, "the session has ended");
 }
 
-static int check_utf8(const char *code, size_t len, struct cg_err *err)
-{
-        uint32_t c;
-
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next((const unsigned char *)code + i, len - i, &c);
-                if (!n)
-                        return cg_fail(err, CG_E_INVAL, "the cell is not UTF-8 at byte %zu", i);
-        }
-        return 0;
-}
-
 /* Sends a cell or a request under the next number. Takes @body. */
 static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
                          struct cg_err *err)
@@ -608,6 +491,7 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                               .n_more = 1 };
         struct cg_execute_options o = { 0 };
         json_t *body;
+        uint32_t c;
         int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
@@ -617,9 +501,11 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
         if (len > CG_MAX_CODE)
                 return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len,
                                CG_MAX_CODE);
-        r = check_utf8(code, len, err);
-        if (r < 0)
-                return r;
+        for (size_t i = 0, n; i < len; i += n) {
+                n = cg_utf8_next((const unsigned char *)code + i, len - i, &c);
+                if (!n)
+                        return cg_fail(err, CG_E_INVAL, "the cell is not UTF-8 at byte %zu", i);
+        }
         if (o.extra) {
                 extra = (struct cg_bytes){ o.extra, strlen(o.extra) };
                 if (len + extra.len > CG_MAX_CODE)
@@ -637,26 +523,8 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
         return send_numbered(s, &out, body, cell, err);
 }
 
-/* Checks that the content is one JSON object within the limits of depth and size. */
-static int check_request(const char *content, size_t len, const struct cg_request_options *o,
-                         struct cg_err *err)
-{
-        size_t total = len;
-        int r;
-
-        if (o->n_buffers > CG_MAX_FRAMES - 3)
-                return cg_fail(err, CG_E_LIMIT, "at most %d buffers are possible", CG_MAX_FRAMES - 3);
-        for (size_t i = 0; i < o->n_buffers; i++)
-                if (__builtin_add_overflow(total, o->buffers[i].len, &total))
-                        total = SIZE_MAX;
-        if (total > CG_MAX_DISPLAY)
-                return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total,
-                               CG_MAX_DISPLAY);
-        r = cg_json_check_object(content, len, CG_JSON_DEPTH, err);
-        return r < 0 ? (cg_err_prefix(err, "request"), r) : 0;
-}
-
-static bool is_request(const char *type)
+CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
+                              const struct cg_request_options *opts, uint64_t *number, struct cg_err *err)
 {
         static const char *const types[] = { "complete_request",
                                              "inspect_request",
@@ -671,32 +539,34 @@ static bool is_request(const char *type)
                                              "create_subshell_request",
                                              "delete_subshell_request",
                                              "list_subshell_request" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
-                if (strcmp(types[i], type) == 0)
-                        return true;
-        return false;
-}
-
-CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
-                              const struct cg_request_options *opts, uint64_t *number, struct cg_err *err)
-{
         struct cg_out out = { .type = CG_HOST_REQUEST, .raw = content, .raw_len = len, .has_raw = true };
         struct cg_request_options o = { 0 };
         struct cg_bytes more[CG_MAX_FRAMES];
+        size_t total = len;
+        bool known = false;
         int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_request_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        if (!is_request(type))
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                known = known || strcmp(types[i], type) == 0;
+        if (!known)
                 return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request that a kernel answers", type);
-        r = check_request(content, len, &o, err);
-        if (r < 0)
-                return r;
-        for (size_t i = 0; i < o.n_buffers; i++)
+        if (o.n_buffers > CG_MAX_FRAMES - 3)
+                return cg_fail(err, CG_E_LIMIT, "at most %d buffers are possible", CG_MAX_FRAMES - 3);
+        for (size_t i = 0; i < o.n_buffers; i++) {
+                if (!cg_size_add(total, o.buffers[i].len, &total))
+                        total = SIZE_MAX;
                 more[i] = (struct cg_bytes){ o.buffers[i].data, o.buffers[i].len };
+        }
+        if (total > CG_MAX_DISPLAY)
+                return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total,
+                               CG_MAX_DISPLAY);
+        r = cg_json_check_object(content, len, CG_JSON_DEPTH, err);
+        if (r < 0)
+                return cg_err_prefix(err, "request"), r;
         out.more = more;
         out.n_more = o.n_buffers;
         return send_numbered(s, &out,
@@ -719,29 +589,28 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
         return r;
 }
 
-static int decide(struct cg_session *s, uint64_t approval, bool accept, const char *reason,
-                  struct cg_err *err)
+/* Sends the decision @type about a call or a connection. Takes @body. */
+static int send_decision(struct cg_session *s, uint16_t type, uint64_t id, json_t *body, struct cg_err *err)
 {
-        struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
+        struct cg_out out = { .type = type, .id = id };
+        bool egress = type == CG_HOST_EGRESS_DECISION;
         struct approval *a;
-        json_t *body;
         int r = enter(s, err);
 
-        if (r < 0)
+        if (r < 0) {
+                json_decref(body);
                 return r;
-        for (a = s->approvals; a && (a->id != approval || a->egress); a = a->next)
+        }
+        for (a = s->approvals; a && (a->id != id || a->egress != egress); a = a->next)
                 ;
-        if (!a) {
-                r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)",
-                            (unsigned long long)approval);
-        } else {
-                cg_session_forget_approval(s, approval);
+        if (a) {
+                cg_session_forget_approval(s, id);
                 out.session = s->number;
-                body = json_pack("{s:b, s:s%}", "accept", accept, "reason", reason,
-                                 strlen(reason) > 30000 ? 30000 : strlen(reason));
-                if (!body) /* a reason that is not UTF-8 must not cost the decision */
-                        body = json_pack("{s:b}", "accept", accept);
                 r = cg_client_send(s->client, &out, body, err);
+        } else {
+                json_decref(body);
+                r = cg_fail(err, CG_E_NOTFOUND, "no %s waits for decision %llu (any more)",
+                            egress ? "connection" : "call", (unsigned long long)id);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
@@ -749,43 +618,33 @@ static int decide(struct cg_session *s, uint64_t approval, bool accept, const ch
 
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
-        return decide(s, approval, true, "", err);
+        return send_decision(s, CG_HOST_DECISION, approval,
+                             json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
 }
 
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
-        return decide(s, approval, false, reason ? reason : "", err);
+        size_t len = reason ? strlen(reason) : 0;
+        json_t *body = json_pack("{s:b, s:s%}", "accept", false, "reason", reason ? reason : "",
+                                 len > 30000 ? (size_t)30000 : len);
+
+        if (!body) /* a reason that is not UTF-8 must not cost the decision */
+                body = json_pack("{s:b}", "accept", false);
+        return send_decision(s, CG_HOST_DECISION, approval, body, err);
 }
 
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
                             const char *reason, struct cg_err *err)
 {
         static const char *const answers[] = { "once", "session", "no", "never" };
-        struct cg_out out = { .type = CG_HOST_EGRESS_DECISION, .id = request };
-        struct approval *a;
         json_t *body;
-        int r;
 
         if ((size_t)decision >= CG_ARRAY_LEN(answers))
                 return cg_fail(err, CG_E_INVAL, "%d is no decision about a connection", (int)decision);
-        r = enter(s, err);
-        if (r < 0)
-                return r;
-        for (a = s->approvals; a && (a->id != request || !a->egress); a = a->next)
-                ;
-        if (!a) {
-                r = cg_fail(err, CG_E_NOTFOUND, "no connection waits for decision %llu (any more)",
-                            (unsigned long long)request);
-        } else {
-                cg_session_forget_approval(s, request);
-                out.session = s->number;
-                body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
-                if (!body) /* a reason that is not UTF-8 must not cost the decision */
-                        body = json_pack("{s:s}", "answer", answers[decision]);
-                r = cg_client_send(s->client, &out, body, err);
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
+        body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
+        if (!body) /* a reason that is not UTF-8 must not cost the decision */
+                body = json_pack("{s:s}", "answer", answers[decision]);
+        return send_decision(s, CG_HOST_EGRESS_DECISION, request, body, err);
 }
 
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)
