@@ -74,28 +74,10 @@ static bool has_text(const char *s, size_t n, const char *text)
         return s && memmem(s, n, text, strlen(text));
 }
 
-/*
- * Schemes of git itself, an ssh address or an absolute path. "ext::" and others name programs; a
- * leading "-" would be an option of one.
- */
-static bool is_url(const char *s, size_t n)
+static bool is_value(enum value kind, const char *s, size_t n)
 {
         static const char *const schemes[] = { "https://", "http://", "ssh://", "git://" };
 
-        if (!all_of(s, n, s[0] == '/' ? "-._~:/@!+,=% " : "-._~:/?@!$&()*+,=%") || has_text(s, n, "::") ||
-            has_text(s, n, "/-") || has_text(s, n, "@-") || s[0] == '-')
-                return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(schemes); i++) {
-                if (n > strlen(schemes[i]) && strncmp(s, schemes[i], strlen(schemes[i])) == 0)
-                        return true;
-        }
-        if (s[0] == '/')
-                return true;
-        return !has_text(s, n, "://") && memchr(s, ':', n) && memchr(s, ':', n) != s && memchr(s, '@', n);
-}
-
-static bool is_value(enum value kind, const char *s, size_t n)
-{
         switch (kind) {
         case BOOL:
                 return (n == 4 && strncasecmp(s, "true", n) == 0) ||
@@ -119,8 +101,22 @@ static bool is_value(enum value kind, const char *s, size_t n)
         case REFSPEC:
                 return n > 0 && all_of(s, n, "-._/+@*:") && !has_text(s, n, "..") && s[0] != '-';
         default:
-                return n > 0 && is_url(s, n);
+                break;
         }
+        /*
+         * A URL: schemes of git itself, an ssh address or an absolute path. "ext::" and others name
+         * programs; a leading "-" would be an option of one.
+         */
+        if (!n || !all_of(s, n, s[0] == '/' ? "-._~:/@!+,=% " : "-._~:/?@!$&()*+,=%") ||
+            has_text(s, n, "::") || has_text(s, n, "/-") || has_text(s, n, "@-") || s[0] == '-')
+                return false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(schemes); i++) {
+                if (n > strlen(schemes[i]) && strncmp(s, schemes[i], strlen(schemes[i])) == 0)
+                        return true;
+        }
+        if (s[0] == '/')
+                return true;
+        return !has_text(s, n, "://") && memchr(s, ':', n) && memchr(s, ':', n) != s && memchr(s, '@', n);
 }
 
 struct section {

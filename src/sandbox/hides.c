@@ -118,68 +118,53 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
 #define BELOW_MAX   200
 #define ROWS_MAX    32
 
-struct hide_search {
-        struct cg_sandbox *sb;
-        const struct cg_name *rows[ROWS_MAX];
-        size_t n_rows;
-        char *folders[FOLDERS_MAX];
-        size_t n_folders, entries, found;
-};
-
-static int check_entry(struct hide_search *s, const char *folder, const struct dirent *d, struct cg_err *err)
+int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err)
 {
         /* Folders that are not searched: dependencies and generated files. */
         static const char *const left_out[] = { "node_modules", ".git",  "__pycache__", "site-packages",
                                                 ".tox",         ".venv", "venv",        ".mypy_cache" };
-        char path[PATH_MAX];
-
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
-            (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
-                return 0;
-        for (size_t i = 0; s->found < BELOW_MAX && i < s->n_rows; i++) {
-                if (cg_names_has(s->rows[i], d->d_name)) {
-                        s->found++;
-                        return cg_sandbox_add_hide(s->sb, path, err);
-                }
-        }
-        if (d->d_type != DT_DIR || s->n_folders == FOLDERS_MAX)
-                return 0;
-        for (size_t i = 0; i < CG_ARRAY_LEN(left_out); i++) {
-                if (strcmp(d->d_name, left_out[i]) == 0)
-                        return 0;
-        }
-        s->folders[s->n_folders] = strdup(path);
-        if (!s->folders[s->n_folders])
-                return cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
-        s->n_folders++;
-        return 0;
-}
-
-int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err)
-{
-        size_t n;
-        const struct cg_name *rows = cg_names(&n);
-        struct hide_search s = { .sb = sb };
-        char real[PATH_MAX];
+        size_t n, n_rows = 0, n_folders = 0, entries = 0, found = 0;
+        const struct cg_name *all = cg_names(&n), *rows[ROWS_MAX];
+        char *folders[FOLDERS_MAX], path[PATH_MAX];
         int r = 0;
 
-        if (!realpath(workspace, real))
+        if (!realpath(workspace, path))
                 return cg_fail_errno(err, "sandbox: workspace %s", workspace);
-        for (size_t i = 0; i < n; i++) {
-                if (rows[i].what & CG_NAME_BELOW && s.n_rows < ROWS_MAX)
-                        s.rows[s.n_rows++] = &rows[i];
+        for (size_t i = 0; i < n && n_rows < ROWS_MAX; i++) {
+                if (all[i].what & CG_NAME_BELOW)
+                        rows[n_rows++] = &all[i];
         }
-        s.folders[s.n_folders++] = strdup(real[1] ? real : "");
-        for (size_t i = 0; i < s.n_folders && r == 0; i++) {
-                DIR *dir = s.folders[i] ? opendir(s.folders[i][0] ? s.folders[i] : "/") : NULL;
+        folders[n_folders++] = strdup(path[1] ? path : "");
+        for (size_t i = 0; i < n_folders && r == 0; i++) {
+                DIR *dir = folders[i] ? opendir(folders[i][0] ? folders[i] : "/") : NULL;
                 const struct dirent *d;
 
-                while (dir && r == 0 && s.entries++ < ENTRIES_MAX && (d = readdir(dir)))
-                        r = check_entry(&s, s.folders[i], d, err);
+                while (dir && r == 0 && entries++ < ENTRIES_MAX && (d = readdir(dir))) {
+                        bool hide = false, skip = d->d_type != DT_DIR || n_folders == FOLDERS_MAX;
+
+                        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                            (size_t)snprintf(path, sizeof(path), "%s/%s", folders[i], d->d_name) >=
+                                    sizeof(path))
+                                continue;
+                        for (size_t k = 0; k < n_rows && found < BELOW_MAX && !hide; k++)
+                                hide = cg_names_has(rows[k], d->d_name);
+                        for (size_t k = 0; k < CG_ARRAY_LEN(left_out) && !skip; k++)
+                                skip = strcmp(d->d_name, left_out[k]) == 0;
+                        if (hide) {
+                                found++;
+                                r = cg_sandbox_add_hide(sb, path, err);
+                        } else if (!skip) {
+                                folders[n_folders] = strdup(path);
+                                if (folders[n_folders])
+                                        n_folders++;
+                                else
+                                        r = cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
+                        }
+                }
                 if (dir)
                         closedir(dir);
         }
-        while (s.n_folders)
-                free(s.folders[--s.n_folders]);
+        while (n_folders)
+                free(folders[--n_folders]);
         return r;
 }

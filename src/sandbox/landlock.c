@@ -18,6 +18,7 @@
 
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"
+#include "sandbox/mountfd.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
@@ -133,9 +134,8 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
  */
 static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg_err *err)
 {
-        struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
-                                .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
-        cg_auto_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+        cg_auto_fd int fd = cg_open_path(AT_FDCWD, path, O_NOFOLLOW,
+                                         RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
         if (fd < 0)
                 return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES

@@ -142,12 +142,24 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
         return add_node(g, &node, err);
 }
 
-/* Sorts nodes; keeps the last entry for each path, and none below whole ones. */
-static void tidy_nodes(struct cg_grants *g)
+static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct cg_err *err)
 {
+        struct cg_grant_node root = { .path = (char *)"/",
+                                      .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
+                                      .folder = true };
         const char *whole = NULL;
         size_t to = 0;
+        int r = add_node(g, &root, err);
 
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
+                if (sb->mounts[i].path[1])
+                        r = node_of_mount(g, sb, &sb->mounts[i], err);
+                else if (sb->mounts[i].kind == CG_PLAN_WRITE)
+                        g->nodes[0].state = CG_GRANT_WRITE;
+        }
+        if (r < 0)
+                return r;
+        /* Sorts nodes; keeps the last entry for each path, and none below whole ones. */
         for (size_t i = 0; i < g->n_nodes; i++)
                 g->nodes[i].at = i;
         qsort(g->nodes, g->n_nodes, sizeof(*g->nodes), compare_nodes);
@@ -169,24 +181,7 @@ static void tidy_nodes(struct cg_grants *g)
                         whole = n.path;
         }
         g->n_nodes = to;
-}
-
-static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct cg_err *err)
-{
-        struct cg_grant_node root = { .path = (char *)"/",
-                                      .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
-                                      .folder = true };
-        int r = add_node(g, &root, err);
-
-        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
-                if (sb->mounts[i].path[1])
-                        r = node_of_mount(g, sb, &sb->mounts[i], err);
-                else if (sb->mounts[i].kind == CG_PLAN_WRITE)
-                        g->nodes[0].state = CG_GRANT_WRITE;
-        }
-        if (r == 0)
-                tidy_nodes(g);
-        return r;
+        return 0;
 }
 
 enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)

@@ -21,7 +21,7 @@
  */
 #define BUSY_MS 5000
 
-static int open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)
+int cg_open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)
 {
         struct open_how how = { .flags = O_PATH | O_CLOEXEC | flags, .resolve = resolve };
 
@@ -30,17 +30,17 @@ static int open_path(int dir_fd, const char *path, uint64_t flags, uint64_t reso
 
 int cg_mount_open(const char *path)
 {
-        return open_path(AT_FDCWD, path, 0, RESOLVE_NO_SYMLINKS);
+        return cg_open_path(AT_FDCWD, path, 0, RESOLVE_NO_SYMLINKS);
 }
 
 int cg_mount_open_at(int dir_fd, const char *path)
 {
-        return open_path(dir_fd, path, 0, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
+        return cg_open_path(dir_fd, path, 0, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
 }
 
 int cg_mount_open_link(const char *path)
 {
-        return open_path(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS);
+        return cg_open_path(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS);
 }
 
 int cg_mount_clone(int fd, bool recursive)

@@ -18,6 +18,8 @@ struct cg_mount_option {
         const char *value;
 };
 
+/* openat2() with O_PATH and these other @flags. */
+int cg_open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve);
 /*
  * O_PATH descriptor of absolute @path; a symlink anywhere in it is ELOOP: plans hold resolved
  * paths.

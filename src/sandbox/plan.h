@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <stdbool.h>
 #include <string.h>
+#include "base/path.h"
 #include "sandbox/names.h"
 #include "sandbox/sandbox.h"
 
@@ -138,6 +139,24 @@ static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *pa
                         return true;
         }
         return false;
+}
+
+/*
+ * The innermost mount that contains @path, or NULL. Pins do not count, since they show the same as
+ * their parents, nor do covers.
+ */
+static inline const struct cg_plan_mount *cg_plan_mount_at(const struct cg_sandbox *sb, const char *path)
+{
+        const struct cg_plan_mount *best = NULL;
+
+        /* Later mounts are deeper, or are on top of earlier ones. */
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path))
+                        best = m;
+        }
+        return best;
 }
 
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */

@@ -66,32 +66,12 @@ static int mount_read_only(int fd)
         return cg_steal_fd(&copy);
 }
 
-/*
- * For nested user namespaces a process writes its own uid_map, so /proc stays writable, and all but
- * the processes' folders is made read-only, as is init's folder ("1"): a sandbox that root starts
- * owns these files.
- */
-static int protect_proc(int proc, struct cg_err *err)
-{
-        static const char *const names[] = { "sys",    "sysrq-trigger", "irq",           "bus", "fs",
-                                             "mtrr",   "driver",        "dynamic_debug", "tty", "pressure",
-                                             "mdstat", "swaps",         "net",           "1" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                cg_auto_fd int fd = cg_mount_open_at(proc, names[i]), copy = -1;
-
-                /* net is a symlink */
-                if (fd < 0 && (errno == ENOENT || errno == ELOOP))
-                        continue;
-                copy = mount_read_only(fd);
-                if (copy < 0)
-                        return cg_fail_errno(err, "sandbox: protecting /proc/%s", names[i]);
-        }
-        return 0;
-}
-
 int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err)
 {
+        static const char *const protected[] = {
+                "sys",           "sysrq-trigger", "irq",      "bus",    "fs",    "mtrr", "driver",
+                "dynamic_debug", "tty",           "pressure", "mdstat", "swaps", "net",  "1"
+        };
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         if (fs < 0 && errno == EPERM && sb->weak_proc) {
@@ -122,8 +102,21 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) ||
             cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
-        if (sb->nested_users && protect_proc(fs, err) < 0)
-                return -1;
+        /*
+         * For nested user namespaces a process writes its own uid_map, so /proc stays writable, and
+         * all but the processes' folders is made read-only, as is init's folder ("1"): a sandbox
+         * that root starts owns these files.
+         */
+        for (size_t i = 0; i < CG_ARRAY_LEN(protected) && sb->nested_users; i++) {
+                cg_auto_fd int fd = cg_mount_open_at(fs, protected[i]), copy = -1;
+
+                /* net is a symlink */
+                if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+                        continue;
+                copy = mount_read_only(fd);
+                if (copy < 0)
+                        return cg_fail_errno(err, "sandbox: protecting /proc/%s", protected[i]);
+        }
         return cover_all(cover, fs, proc_masks, CG_ARRAY_LEN(proc_masks), err);
 }
 

@@ -30,16 +30,13 @@
 static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
                       struct cg_err *err)
 {
-        const struct cg_plan_mount *top = NULL;
+        const struct cg_plan_mount *top = cg_plan_mount_at(plan, path);
         bool written = false;
 
         for (size_t i = 0; i < plan->n_mounts && !written; i++) {
                 const struct cg_plan_mount *m = &plan->mounts[i];
 
                 written = m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path);
-                if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path) &&
-                    (!top || strlen(m->path) >= strlen(top->path)))
-                        top = m;
         }
         if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->root_writable))
                 return 0;

@@ -53,27 +53,6 @@ int cg_access_of_operation(const char *operation)
 
 /* ---- the rule that denies */
 
-/*
- * The innermost mount that contains @path, or the cover, which hides all below it. Pins do not
- * count: they show the same as their parents.
- */
-static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const char *path)
-{
-        const struct cg_plan_mount *best = NULL;
-
-        for (size_t i = 0; i < sb->n_mounts; i++) {
-                const struct cg_plan_mount *m = &sb->mounts[i];
-
-                if (m->kind == CG_PLAN_PIN || !cg_path_within(path, m->path))
-                        continue;
-                if (m->kind == CG_PLAN_COVER)
-                        return m;
-                if (!best || strlen(m->path) >= strlen(best->path))
-                        best = m;
-        }
-        return best;
-}
-
 static bool is_pinned(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
@@ -130,7 +109,12 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 return CG_ACCESS_NONE;
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
-        m = mount_of(sb, path);
+        m = cg_plan_mount_at(sb, path);
+        /* Covers are last, and hide all below them. */
+        for (size_t i = sb->n_mounts; i-- > 0 && sb->mounts[i].kind == CG_PLAN_COVER;) {
+                if (cg_path_within(path, sb->mounts[i].path))
+                        m = &sb->mounts[i];
+        }
         if ((!m || m->kind != CG_PLAN_COVER) && access == CG_ACCESS_WRITE && error == EACCES &&
             cg_mediate_why(sb, path, &from)) {
                 *setting = from;

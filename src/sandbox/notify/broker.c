@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"
+#include "sandbox/mountfd.h"
 #include "sandbox/notify/access.h"
 #include "sandbox/notify/caller.h"
 #include "sandbox/notify/mediate.h"
@@ -41,9 +42,8 @@ struct broker_call {
         struct cg_mediator *m;     /* of the full tier, where names are protected; else NULL */
         struct cg_notify *n;
         const struct seccomp_notif *notif;
-        const struct seccomp_data *data; /* of notif */
-        bool denied;                     /* by a rule of the sandbox: it is reported */
-        char path[PATH_MAX];             /* what was denied, where that is a path */
+        bool denied;         /* by a rule of the sandbox: it is reported */
+        char path[PATH_MAX]; /* what was denied, where that is a path */
 };
 
 /* ---- the caller: its memory, its descriptors */
@@ -85,8 +85,6 @@ static bool is_own_fd(const char *path, int *fd)
  */
 static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int flags)
 {
-        struct open_how how = { .flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
-                                .resolve = RESOLVE_NO_MAGICLINKS };
         char path[PATH_MAX];
         int base, fd;
 
@@ -104,7 +102,7 @@ static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int 
         base = path[0] == '/' ? AT_FDCWD : cg_caller_open(c->n, c->notif, dirfd);
         if (base < 0 && base != AT_FDCWD)
                 return base;
-        fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
+        fd = cg_open_path(base, path, flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0, RESOLVE_NO_MAGICLINKS);
         if (fd < 0)
                 fd = -errno;
         if (base >= 0)
@@ -171,10 +169,10 @@ static int apply(struct broker_call *c, struct change *ch)
 
 static int do_mode(struct broker_call *c)
 {
-        const uint64_t *a = (const uint64_t *)c->data->args;
+        const uint64_t *a = (const uint64_t *)c->notif->data.args;
         struct change ch = { .what = MODE, .dirfd = AT_FDCWD };
 
-        switch (c->data->nr) {
+        switch (c->notif->data.nr) {
 #ifdef SYS_chmod
         case SYS_chmod:
                 ch.path = a[0];
@@ -189,19 +187,19 @@ static int do_mode(struct broker_call *c)
                 ch.dirfd = (int)a[0];
                 ch.path = a[1];
                 ch.mode = (mode_t)a[2];
-                ch.flags = c->data->nr == SYS_fchmodat ? 0 : (int)a[3];
+                ch.flags = c->notif->data.nr == SYS_fchmodat ? 0 : (int)a[3];
         }
         return ch.path ? apply(c, &ch) : -EFAULT;
 }
 
 static int do_owner(struct broker_call *c)
 {
-        const uint64_t *a = (const uint64_t *)c->data->args;
+        const uint64_t *a = (const uint64_t *)c->notif->data.args;
         struct change ch = {
                 .what = OWNER, .dirfd = AT_FDCWD, .path = a[0], .uid = (uid_t)a[1], .gid = (gid_t)a[2]
         };
 
-        switch (c->data->nr) {
+        switch (c->notif->data.nr) {
 #ifdef SYS_lchown
         case SYS_lchown:
                 ch.flags = AT_SYMLINK_NOFOLLOW;
@@ -242,14 +240,14 @@ static int read_timevals(const struct broker_call *c, uint64_t at, struct change
 
 static int do_times(struct broker_call *c)
 {
-        const uint64_t *a = (const uint64_t *)c->data->args;
+        const uint64_t *a = (const uint64_t *)c->notif->data.args;
         struct change ch = { .what = TIMES, .dirfd = AT_FDCWD, .path = a[0] };
 #ifdef SYS_utime
         struct utimbuf b = { 0 };
 #endif
         int r;
 
-        switch (c->data->nr) {
+        switch (c->notif->data.nr) {
 #ifdef SYS_utime
         case SYS_utime:
                 r = a[1] ? read_memory(c, a[1], &b, sizeof(b)) : 0;
@@ -379,7 +377,7 @@ static int descriptor_flags(const struct broker_call *c, int fd)
 
 static int do_connect(struct broker_call *c)
 {
-        const uint64_t *a = (const uint64_t *)c->data->args;
+        const uint64_t *a = (const uint64_t *)c->notif->data.args;
         struct seccomp_notif_addfd add = { .id = c->notif->id, .flags = SECCOMP_ADDFD_FLAG_SETFD };
         cg_auto_fd int client = -1, server = -1, copy = -1;
         union address addr = { .space = { 0 } };
@@ -469,7 +467,7 @@ static const struct broker_handler *find_handler(int nr)
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 {
         static const char *const what[] = { "ns/mnt", "root" };
-        struct broker_call c = { .n = n, .notif = call, .data = &call->data, .denied = n->foreign_proc };
+        struct broker_call c = { .n = n, .notif = call, .denied = n->foreign_proc };
         struct stat its, own;
         char path[48];
 
@@ -487,7 +485,7 @@ void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 
 bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct broker_call c = { .m = m, .n = n, .notif = call, .data = &call->data };
+        struct broker_call c = { .m = m, .n = n, .notif = call };
         const struct broker_handler *h = m->sb ? find_handler(call->data.nr) : NULL;
 
         if (!h || h->run == do_connect)
@@ -498,7 +496,7 @@ bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const stru
 
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct broker_call c = { .b = b, .n = n, .notif = call, .data = &call->data };
+        struct broker_call c = { .b = b, .n = n, .notif = call };
         const struct broker_handler *h = find_handler(call->data.nr);
 
         if (!h)

@@ -23,6 +23,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/mountfd.h"
 #include "sandbox/notify/caller.h"
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
@@ -148,7 +149,6 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
         const struct sockaddr_un *un = (const struct sockaddr_un *)a;
         size_t n = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path)
                                                                 : 0;
-        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
         struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX };
         char given[sizeof(*a) + 1], link[64];
         int target, type = option(c->sock, SO_TYPE);
@@ -189,7 +189,7 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
         snprintf(m.path + cwd, sizeof(m.path) - (size_t)cwd, "%s%s", cwd ? "/" : "", given);
         memcpy(c->path, m.path, strnlen(m.path, sizeof(c->path) - 1)); /* zeroed before */
         /* As the caller's own connect() would open it, in the view that both have. */
-        target = (int)syscall(SYS_openat2, AT_FDCWD, m.path, &how, sizeof(how));
+        target = cg_open_path(AT_FDCWD, m.path, 0, RESOLVE_NO_MAGICLINKS);
         /* Sockets that were made inside may be used. */
         if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
             cg_unix_listens_here(st.st_dev, st.st_ino)) {

@@ -171,8 +171,8 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
         base = cg_med_base_for(&c, dirfd, text, &ok);
         if (!ok)
                 return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
-        fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
-                                 RESOLVE_NO_MAGICLINKS);
+        fd = cg_open_path(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
+                          RESOLVE_NO_MAGICLINKS);
         e = errno;
         if (fd >= 0)
                 cg_med_path_of(fd, at);

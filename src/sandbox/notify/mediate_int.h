@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "base/util.h"
+#include "sandbox/mountfd.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/names.h"
 
@@ -77,8 +78,6 @@ bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_M
 void cg_med_take_umask(struct cg_med_call *c);
 /* The path of @fd in init's view, by /proc. "": unknown. */
 void cg_med_path_of(int fd, char buf[PATH_MAX]);
-/* openat2() with O_PATH: the descriptor, or -1 and errno. */
-int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t resolve);
 /* @fd is in a mount of init's own namespace. */
 bool cg_med_is_in_view(struct cg_mediator *m, int fd);
 /* The folder that a relative path starts at, in init's view; negative: there is none. */

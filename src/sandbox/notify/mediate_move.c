@@ -233,7 +233,7 @@ static bool find_old(struct cg_med_call *c, int dirfd, uint64_t at, int flags, s
                 if (!(flags & AT_SYMLINK_FOLLOW) || fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
                     !S_ISLNK(st.st_mode))
                         return true;
-                fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
+                fd = cg_open_path(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
                 if (fd < 0)
                         fd = cg_med_walk_from(c, base, path, true);
                 cg_med_where_fini(w);

@@ -195,7 +195,7 @@ static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         base = cg_med_base_for(c, dirfd, path, &ok);
         if (!ok)
                 return CG_MED_CONTINUE;
-        dir = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+        dir = cg_open_path(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
         if (dir < 0)
                 dir = cg_med_walk_from(c, base, path, true);
         if (dir < 0)

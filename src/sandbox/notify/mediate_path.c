@@ -50,13 +50,6 @@ void cg_med_path_of(int fd, char buf[PATH_MAX])
         buf[n > 0 ? n : 0] = '\0';
 }
 
-int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t resolve)
-{
-        struct open_how how = { .flags = flags | O_PATH | O_CLOEXEC, .resolve = resolve };
-
-        return (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
-}
-
 bool cg_med_is_in_view(struct cg_mediator *m, int fd)
 {
         struct statx st;
@@ -96,7 +89,7 @@ static int reopen_in_view(struct cg_mediator *m, int fd)
         if (fd < 0 || cg_med_is_in_view(m, fd))
                 return fd;
         cg_med_path_of(fd, path);
-        own = path[0] == '/' ? cg_med_open_beneath(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
+        own = path[0] == '/' ? cg_open_path(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
         if (own >= 0 &&
             (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino))
                 cg_closep_(&own);
@@ -307,8 +300,8 @@ static bool find_in(const struct cg_med_call *c, int *base, const char *path, st
                 w->dir = cg_steal_fd(base);
         } else {
                 snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
-                w->dir = cg_med_open_beneath(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
-                                             RESOLVE_NO_MAGICLINKS);
+                w->dir = cg_open_path(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
+                                      RESOLVE_NO_MAGICLINKS);
                 /* The path may lead through /proc/self, which would be init. */
                 if (w->dir < 0)
                         w->dir = cg_med_walk_from(c, *base, path, false);
@@ -440,7 +433,7 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
         } else {
                 close(fd);
                 /* Fails if the symlink must not be followed (sticky folders). */
-                fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
+                fd = cg_open_path(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
                 ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) && cg_med_find_from(c, w->dir, text, &to);
         }
         cg_closep_(&fd);

@@ -41,19 +41,12 @@ bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path)
 
 enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, size_t *len)
 {
-        const struct cg_plan_mount *best = NULL;
+        /*
+         * A cover that exists is a mount of its own and read-only; where it is missing, its path is
+         * like those around it.
+         */
+        const struct cg_plan_mount *best = cg_plan_mount_at(sb, path);
 
-        for (size_t i = 0; i < sb->n_mounts; i++) {
-                const struct cg_plan_mount *m = &sb->mounts[i];
-
-                /*
-                 * Later mounts are deeper, or are on top of earlier ones. A cover that exists is a
-                 * mount of its own and read-only; where it is missing, its path is like those
-                 * around it.
-                 */
-                if (m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_COVER && cg_path_within(path, m->path))
-                        best = m;
-        }
         *len = 0;
         if (!best)
                 return sb->root_writable ? CG_REGION_ROOT : CG_REGION_NATIVE;
