@@ -1,4 +1,4 @@
-/* Matching and walking. Runs on the host, before a sandbox exists. */
+/* The walk of a pattern. Runs on the host, before a sandbox exists. */
 #include "sandbox/settings/glob.h"
 
 #include <dirent.h>
@@ -58,54 +58,6 @@ static const char *match_one(const char *p, char c)
         return *p == c ? p + 1 : NULL;
 }
 
-/*
- * The usual matcher with two places to come back to: the last star within a name, and the last pair
- * of stars. Going back to the last of each is enough, so the time is at most the product of the
- * lengths.
- */
-bool cg_glob_match(const char *pattern, const char *path)
-{
-        const char *star = NULL, *star_at = NULL, *all = NULL, *all_at = NULL, *p = pattern, *s = path, *next;
-
-        for (;;) {
-                if (p[0] == '*' && p[1] == '*') {
-                        while (*p == '*')
-                                p++;
-                        /* Two stars and "/" are any number of folders, none included. */
-                        all = *p == '/' && (p - pattern < 3 || p[-3] == '/') ? p + 1 : p;
-                        all_at = s;
-                        star = NULL;
-                        p = all;
-                        continue;
-                }
-                if (*p == '*') {
-                        star = ++p;
-                        star_at = s;
-                        continue;
-                }
-                if (!*s && !*p)
-                        return true;
-                if (*s && *p && (next = match_one(p, *s))) {
-                        p = next;
-                        s++;
-                        continue;
-                }
-                if (star && *star_at && *star_at != '/') {
-                        s = ++star_at;
-                        p = star;
-                        continue;
-                }
-                if (!all || !*all_at)
-                        return false;
-                /* After "**" and "/" a match starts at the start of a name only. */
-                for (all_at++; all[-1] == '/' && *all_at && all_at[-1] != '/'; all_at++)
-                        ;
-                s = all_at;
-                p = all;
-                star = NULL;
-        }
-}
-
 /* ---- the walk */
 
 /*
@@ -148,7 +100,7 @@ struct walk {
         struct cg_err *err;
 };
 
-/* The parts as cg_glob_match() reads them. */
+/* Reads the pattern. A star is any number of characters but "/", two are any number. */
 static void read_parts(struct walk *w)
 {
         const char *pattern = w->pattern, *close;

@@ -17,8 +17,6 @@
 /* Depth of folders below the root. */
 #define CG_GLOB_DEPTH_MAX 64
 
-bool cg_glob_match(const char *pattern, const char *path);
-
 /*
  * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks
  * as well: for each path that matches, but for those that differ only in which symlinks lead to a
