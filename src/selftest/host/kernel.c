@@ -1,9 +1,9 @@
 /*
  * `cellgate selftest` in kernels. One session has the scene's settings, and runs the program that a
- * command's sandbox runs; another has the default policy and an MCP server, and tries from within
- * its process what only a kernel can try (python_stubs/cellgate_kernel/ selftest.py). This process
- * is the host of both: it decides about calls by their text, and checks which calls reached the
- * tool.
+ * command's sandbox runs; another has the default policy and an MCP server, and makes from within
+ * its process (python_stubs/cellgate_kernel/selftest.py) attempts that only a kernel can make. This
+ * process is the host of both: it decides about calls by their text, and checks which calls reached
+ * the tool.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -56,15 +56,15 @@ static const struct cg_attempt_line kernel_lines[] = {
             "a tool that the server does not list"),
         TRY("kernel-bad-tool-newline", "approval", "none", 0, false,
             "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')",
-            "a tool's name with more behind it"),
+            "a tool's name followed by other text"),
         TRY("kernel-bad-two-objects", "approval", "none", 0, false,
             "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", "two objects as arguments"),
         TRY("kernel-bad-smuggled", "approval", "none", 0, false,
             "selftest.bad('canary', 'mark', b'{}\\n{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"tools/call\"}')",
-            "a second request behind the arguments"),
+            "a second request after the arguments"),
         TRY("kernel-bad-members", "approval", "none", 0, false,
             "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')",
-            "members of the request behind the arguments"),
+            "members of the request after the arguments"),
         TRY("kernel-bad-depth", "approval", "none", 0, false,
             "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", "arguments as deep as a stack"),
         TRY("kernel-bad-number", "approval", "none", 0, false,

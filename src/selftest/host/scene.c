@@ -34,7 +34,7 @@
 #define SCENE_MAX       16384
 #define CANARY_START_MS 10000
 #define KEY_NAME        "cellgate-selftest"
-#define STRAY           "work/stray.lock" /* locked and written by a process that stays behind */
+#define STRAY           "work/stray.lock" /* locked and written by a process that outlives its attempt */
 #define HIDDEN          "hidden-content-of-the-selftest"
 #define PRIVATE         "private-content-of-the-selftest"
 #define ARGUMENT        "cellgate-selftest-canary-argument"
@@ -383,7 +383,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         return cg_buf_adds(&s->text, buf, err);
 }
 
-/* A name in /etc/hosts that leads to loopback. It needs a dot: settings allow no others. */
+/* A name in /etc/hosts that resolves to loopback. It needs a dot: settings allow no others. */
 static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
@@ -428,7 +428,7 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
                             s->secret, cg_scene_path(s, "work/secret.txt", path));
 }
 
-/* %A, %D: ports; %N: a name that leads to loopback, where the machine has one; %T: the tier. */
+/* %A, %D: ports; %N: a name that resolves to loopback, where the machine has one; %T: the tier. */
 static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, struct cg_err *err)
 {
         const char *name = what == 'A'   ? "\nport_allowed="

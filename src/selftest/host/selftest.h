@@ -1,5 +1,5 @@
 /*
- * `cellgate selftest`: attempts to get out of a sandbox of this machine. What its files share:
+ * `cellgate selftest`: attempts to get out of a sandbox of this machine. Shared by:
  * - selftest.c: options, and the run in a command's sandbox;
  * - report.c: the list of attempts, and the report of each;
  * - scene.c: a temporary folder with the files, settings, sockets, memory and keys of the attempts;

@@ -181,7 +181,7 @@ static const struct cg_attempt attempts[] = {
              SYS_perf_event_open, CG_ADDR(&counter), 0, -1UL, -1UL, 0),
         CALL("userfaultfd", ALL, "userfaultfd, which makes races in the kernel winnable", SYS_userfaultfd,
              1 /* USER_MODE_ONLY */),
-        CALL("fanotify", ALL, "fanotify sees what others do with files", SYS_fanotify_init,
+        CALL("fanotify", ALL, "fanotify reports file accesses of other processes", SYS_fanotify_init,
              0x200 /* FAN_REPORT_FID */, 0),
         CALL("kexec-load", MACHINE, "another kernel", SYS_kexec_load, 0, 0, 0, 0xdead0000UL),
         CALL("kexec-file-load", MACHINE, "another kernel from a file", SYS_kexec_file_load, -1UL, -1UL, 0,

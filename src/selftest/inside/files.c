@@ -40,7 +40,7 @@ static enum cg_verdict link_by_fd(struct cg_try *t, const struct cg_attempt *a)
         return v;
 }
 
-/* ---- what must work */
+/* ---- required operations */
 static enum cg_verdict temporary(struct cg_try *t, const struct cg_attempt *a)
 {
         char path[4096];
@@ -112,7 +112,7 @@ static const struct cg_attempt attempts[] = {
             .arg2 = "fresh"),
         OUT("rename-workspace", cg_try_change, "the workspace moved away", "../work", .change = CG_RENAME,
             .arg2 = "../work2"),
-        OUT("write-by-link", cg_try_append, "a link in the workspace that leads outside", "link-out"),
+        OUT("write-by-link", cg_try_append, "a link in the workspace to a file outside", "link-out"),
         OUT("write-by-new-link", cg_try_change, "a link made in the workspace", CANARY, .change = CG_SYMLINK,
             .arg2 = "made-link", .then = cg_try_append, .at = "made-link"),
         OUT("write-by-folder-link", cg_try_change, "a folder link made in the workspace", "../out",

@@ -110,7 +110,7 @@ static enum cg_verdict key_read(struct cg_try *t, const struct cg_attempt *a)
                 t, syscall(SYS_keyctl, KEYCTL_READ, cg_scene_number(t, "key_serial"), buf, sizeof(buf), 0));
 }
 
-/* ---- what must work */
+/* ---- required operations */
 static enum cg_verdict own_sysv(struct cg_try *t, const struct cg_attempt *a)
 {
         int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);

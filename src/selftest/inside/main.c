@@ -102,7 +102,7 @@ static int await(pid_t pid, int *status)
                 }
                 sigtimedwait(&set, NULL, &ts);
         }
-        kill(-pid, SIGKILL); /* processes that it left behind */
+        kill(-pid, SIGKILL); /* its remaining processes */
         return 0;
 }
 
@@ -185,7 +185,7 @@ int main(int argc, char **argv)
                 return list();
         if (argc < 3 || o == MAP_FAILED || cg_slurp(argv[1], scene, sizeof(scene)) <= 0) {
                 fprintf(stderr,
-                        "cellgate-selftest: started by `cellgate selftest`, which makes what it needs\n");
+                        "cellgate-selftest: to be started by `cellgate selftest`, which prepares its files\n");
                 return 2;
         }
         sigemptyset(&set);

@@ -1,6 +1,6 @@
 /*
- * Names that programs outside obey (src/sandbox/names.h): each of the table, and each way to come
- * by one, below folders that exist and that do not. What an attempt managed to make it removes.
+ * Names that programs outside obey (src/sandbox/names.h): each of the table, and each way to make
+ * one, below folders that exist and that do not. A file that an attempt could make is removed.
  * Runs inside a command's sandbox, a kernel with settings, and a default kernel.
  */
 #include <errno.h>
@@ -348,7 +348,7 @@ static enum cg_verdict config_kept_open(struct cg_try *t, const struct cg_attemp
         if (r == 0 && pwrite(fd, evil, sizeof(evil) - 1, 0) < 0)
                 return cg_fails(t, "%s", cg_errno_name(errno));
         if (r == 0 && cg_slurp("names/open/.git/config", text, sizeof(text)) > 0 && strstr(text, "fsmonitor"))
-                return cg_hole(t, "it reads as what was written afterwards");
+                return cg_hole(t, "it has the text that was written afterwards");
         unlink("names/open/.git/config");
         return cg_held(t, "%s", r == 0 ? "another file" : cg_errno_name(errno));
 }
@@ -495,7 +495,7 @@ static enum cg_verdict race_folder(struct cg_try *t, const struct cg_attempt *a)
                     "names/swap/.claude/settings.json");
 }
 
-/* ---- what must be possible */
+/* ---- required operations */
 
 static enum cg_verdict ordinary(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -591,12 +591,13 @@ static const struct cg_attempt attempts[] = {
                 .arg2 = "objects/x"),
         CG_DENY("name-git-link", L, bring_folder, "a link to one under that name", .arg = ".git",
                 .arg2 = "objects/x", .change = CG_SYMLINK),
-        CG_DENY("name-git-file", L, by_way, "a file .git, which leads git to a repository", .arg = ".git",
+        CG_DENY("name-git-file", L, by_way, "a file .git, which names a repository", .arg = ".git",
                 .arg2 = "open"),
         CG_DENY("name-git-config", L, in_repository, "the configuration of a repository of its own",
                 .arg = "config"),
         CG_DENY("name-git-worktree", L, in_repository, "that of a work tree", .arg = "config.worktree"),
-        CG_DENY("name-git-commondir", L, in_repository, "what leads git to another", .arg = "commondir"),
+        CG_DENY("name-git-commondir", L, in_repository, "a file that names another repository",
+                .arg = "commondir"),
         CG_DENY("name-git-hook", L, in_repository, "a hook", .arg = "hooks/pre-commit"),
         CG_DENY("name-git-module", L, in_repository, "the configuration of a submodule",
                 .arg = "modules/a/b/config"),

@@ -61,9 +61,8 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
 /* prctl(call[0]) must have the value call[1]. */
 static enum cg_verdict has_setting(struct cg_try *t, const struct cg_attempt *a)
 {
-        return (unsigned long)prctl((int)a->call[0], 0, 0, 0, 0) == a->call[1]
-                       ? cg_held(t, "set")
-                       : cg_hole(t, "%s", a->arg);
+        return (unsigned long)prctl((int)a->call[0], 0, 0, 0, 0) == a->call[1] ? cg_held(t, "set")
+                                                                               : cg_hole(t, "%s", a->arg);
 }
 
 /* The flag call[0] of the mount that has a->arg; a->arg2: its name */

@@ -25,8 +25,7 @@ static enum cg_verdict canary_memory(struct cg_try *t, const struct cg_attempt *
 
         if (n > 0 && secret && cg_has(buf, (size_t)n, secret))
                 return cg_hole(t, "its memory was read");
-        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno))
-                     : cg_held(t, "what is there is another process");
+        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "the number is another process's");
 }
 
 /* A hidden file below @folder, a link of /proc to a process's root or working folder. */

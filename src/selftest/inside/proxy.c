@@ -1,8 +1,8 @@
 /*
- * The proxy, the only way out: what may be reached through it, and ways to make it mean something
- * else than it checks. Runs inside the sandbox. The scene's host has two listeners on 127.0.0.1:
- * port_allowed, and port_denied, which deniedDomains names; both answer with a text that tells
- * which Host they were asked for.
+ * The proxy, the only way out: allowed and denied hosts, and requests that proxy and server could
+ * understand differently. Runs inside the sandbox. The scene's host has two listeners on 127.0.0.1:
+ * port_allowed, and port_denied, which deniedDomains names; both answer with the Host that they
+ * were asked for.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -119,7 +119,7 @@ static enum cg_verdict gone(struct cg_try *t, const struct cg_attempt *a)
 }
 
 /*
- * @text with %A, %D, %O: the allowed port, the denied one, one that stands in no list; %N: a name
+ * @text with %A, %D, %O: the allowed port, the denied one, one that is in no list; %N: a name
  * of the machine's own.
  */
 static size_t expand(const struct cg_try *t, const char *text, char *buf, size_t size)
@@ -312,7 +312,7 @@ static enum cg_verdict loopback_name(struct cg_try *t, const struct cg_attempt *
 {
         return cg_scene(t, "loopback_name")
                        ? a->arg2 ? tunnel(t, a) : http(t, a)
-                       : cg_skip(t, "no name with a dot in /etc/hosts leads to loopback");
+                       : cg_skip(t, "no name with a dot in /etc/hosts resolves to loopback");
 }
 
 static const struct cg_attempt attempts[] = {
@@ -352,8 +352,8 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-nat64", http, "by NAT64", "[64:ff9b::7f00:1]:%D"),
         DENY("proxy-6to4", http, "by 6to4", "[2002:7f00:1::1]:%D"),
         DENY("proxy-zone", http, "with a zone", "[::ffff:127.0.0.1%25x.selftest.example]:%D"),
-        DENY("proxy-trailing-dot", http, "with a dot behind it", "127.0.0.1.:%D"),
-        DENY("proxy-unspecified", http, "0.0.0.0, which leads to loopback", "0.0.0.0:%D"),
+        DENY("proxy-trailing-dot", http, "with a trailing dot", "127.0.0.1.:%D"),
+        DENY("proxy-unspecified", http, "0.0.0.0, which is loopback", "0.0.0.0:%D"),
         DENY("proxy-unspecified6", http, "the same in IPv6", "[::]:%D"),
         DENY("proxy-zero", tunnel, "the same as one number", "0:%D"),
         DENY("proxy-loopback-other", http, "another address of loopback", "127.9.8.7:%D"),
@@ -368,8 +368,8 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-wild-suffix", http, "a name that only ends like it", "evilselftest.example"),
         DENY("proxy-userinfo", http, "an allowed host before an @", "127.0.0.1:%A@127.0.0.1:%D"),
         DENY("proxy-userinfo-connect", tunnel, "the same by CONNECT", "127.0.0.1:%A@127.0.0.1:%D"),
-        DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A"),
-        DENY("proxy-hash", http, "an allowed host behind a #", "127.0.0.1:%D#@127.0.0.1:%A"),
+        DENY("proxy-backslash", http, "an allowed host after a backslash", "127.0.0.1:%D\\@127.0.0.1:%A"),
+        DENY("proxy-hash", http, "an allowed host after a #", "127.0.0.1:%D#@127.0.0.1:%A"),
         DENY("proxy-nul", raw, "a NUL within the host",
              "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n"),
         DENY("proxy-tab", raw, "a tab within the host",
@@ -418,7 +418,7 @@ static const struct cg_attempt attempts[] = {
              .call = { 3 }),
         DENY("proxy-socks4", socks4, "SOCKS 4", NULL),
         DENY("proxy-socks4a", socks4, "SOCKS 4a, with a name", NULL, .call = { 1 }),
-        DENY("proxy-rebinding", loopback_name, "an allowed name that leads to loopback", "%N:%O",
+        DENY("proxy-rebinding", loopback_name, "an allowed name that resolves to loopback", "%N:%O",
              .bare = CG_BARE_MACHINE),
         DENY("proxy-rebinding-connect", loopback_name, "the same by CONNECT", "%N:%O",
              .bare = CG_BARE_MACHINE, .arg2 = "tunnel"),
