@@ -38,7 +38,7 @@ void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
         __attribute__((format(printf, 2, 3)));
 /* A denial: an object as denial.h has them (takes). */
 void cg_violations_add(struct cg_violations *v, json_t *denial);
-/* On standard error, where there were any. */
+/* Lists the denials on standard error, if there were any. */
 void cg_violations_summary(const struct cg_violations *v);
 
 #endif

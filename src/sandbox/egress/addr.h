@@ -24,7 +24,7 @@ struct cg_addr {
 
 /* Dotted quad or IPv6 without brackets and zone, exactly @len bytes. False when it is neither. */
 bool cg_addr_parse(const char *s, size_t len, struct cg_addr *ret);
-/* From what getaddrinfo() or accept() gives; false for other families. */
+/* False for families other than AF_INET and AF_INET6. */
 bool cg_addr_from_sockaddr(const struct sockaddr *sa, struct cg_addr *ret);
 /* Returns the length to give to connect(). */
 socklen_t cg_addr_to_sockaddr(const struct cg_addr *a, uint16_t port, struct sockaddr_storage *ret);

@@ -73,7 +73,7 @@ int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, i
         r = cg_policy_read(policy, &b->policy, err);
         if (r == 0)
                 fill_options(&m, b);
-        /* The secrets go on unread. They are there before a request can be. */
+        /* The secrets are passed on unread, before the relay can accept a request. */
         if (r == 0 && secrets >= 0)
                 r = cg_decider_send_injector(d, &m, &secrets, 1, err);
         b->has_secrets = r == 0 && secrets >= 0;

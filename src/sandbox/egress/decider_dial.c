@@ -133,7 +133,7 @@ static int attempt(struct job *j)
                 return errno;
         if (connect(j->fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)
                 return errno;
-        /* On the same machine it is there already. */
+        /* A connection to this machine is complete at once. */
         now = (struct pollfd){ .fd = j->fd, .events = POLLOUT };
         if (poll(&now, 1, 0) == 1) {
                 attempt_done(j);
@@ -352,7 +352,7 @@ void cg_decider_dial_expire(struct decider *d, int64_t now_ms)
                         next_address(j, ETIMEDOUT);
                 } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms &&
                            j->answer.type != CG_EGRESS_ANSWER) {
-                        /* The lookup goes on; its job only waits for it. */
+                        /* The lookup cannot be cancelled; its job waits for it. */
                         struct cg_egress_msg m = { .type = CG_EGRESS_ANSWER,
                                                    .box = j->box->number,
                                                    .id = j->id,

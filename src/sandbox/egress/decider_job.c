@@ -121,7 +121,7 @@ void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const ch
         m->id = j->id;
         m->result = (uint8_t)result;
         snprintf(m->text, sizeof(m->text), "%s", why);
-        /* How to allow it; the credentials for a proxy are there already. */
+        /* extra: how to allow the connection, or the credentials for a proxy, set before. */
         if (result != CG_EGRESS_CONNECTED_PROXY)
                 m->extra[0] = '\0';
         cg_host_authority(&j->host, j->port, 0, to, sizeof(to));

@@ -72,7 +72,7 @@ void cg_decider_watch(struct decider *d)
         }
         if (control != d->control_events)
                 uv_poll_start(&d->control_poll, control, d->on_control);
-        /* With no event at all it still reports an end. */
+        /* Without other events, the end of the relay is still reported. */
         if (relay != d->relay_events)
                 uv_poll_start(&d->relay_poll, relay ? relay : UV_DISCONNECT, d->on_relay);
         d->control_events = control;

@@ -38,7 +38,7 @@ bool cg_host_is_loopback_name(const struct cg_host *h);
 void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_port, char *buf, size_t size);
 
 enum cg_domain_kind {
-        CG_DOMAIN_ANY,   /* "*": only where things are denied */
+        CG_DOMAIN_ANY,   /* "*": in deniedDomains only */
         CG_DOMAIN_NAME,  /* this name */
         CG_DOMAIN_BELOW, /* "*.x.y": every name below, not x.y itself, never an address */
         CG_DOMAIN_ADDR,

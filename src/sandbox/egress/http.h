@@ -2,7 +2,7 @@
  * HTTP/1.x as a proxy sees it: heads of requests and responses, chunked bodies. Pure, and strict
  * where a second reader could understand something else: no folded lines, no bare CR or LF, no
  * space before a colon, never Content-Length together with Transfer-Encoding or twice, no transfer
- * coding but chunked. What goes on is written anew from what was understood.
+ * coding but chunked. Heads are written anew from the parsed fields.
  *
  * A parsed head points into the text it was parsed from.
  */
@@ -82,14 +82,14 @@ int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_ht
                            struct cg_err *err);
 
 /*
- * The request as it goes on: to the host itself, or (@absolute) to another proxy, with @auth as
+ * Writes the request for the host itself, or (@absolute) for another proxy, with @auth as
  * Proxy-Authorization unless NULL. Host and framing are ours, hop-by-hop fields are gone,
  * "Connection: close" is added.
  */
 int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth,
                           struct cg_buf *out, struct cg_err *err);
 /*
- * The response as it goes on; @chunked: the body follows in chunks (@r may have another framing).
+ * Writes the response; @chunked: the body follows in chunks (@r may have another framing).
  */
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err);

@@ -151,7 +151,7 @@ static int open_box(struct injector *in, uint32_t number, int fd)
                 free_box(b);
                 return -1;
         }
-        /* Not to be swapped. Where the user may lock no more, as good as any other program's. */
+        /* Keeps secrets out of swap. Failure is accepted: the user may have a low limit. */
         (void)mlock(b->mem, len);
         LIST_INSERT_HEAD(&in->boxes, b, entry);
         return 0;

@@ -58,7 +58,7 @@ static int drop_rights(struct cg_err *err)
         l = (struct rlimit){ 0, 0 };
         if (setrlimit(RLIMIT_CORE, &l) < 0)
                 return cg_fail_errno(err, "egress: RLIMIT_CORE");
-        /* Nobody of the same user reads this memory: it holds what goes through. */
+        /* Processes of the same user must not read this memory, which holds the traffic. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "egress: not dumpable");
         /*
@@ -81,7 +81,7 @@ static int drop_rights(struct cg_err *err)
 
 /* ---- Landlock */
 
-/* Longer than our headers know; the kernel takes it when the rest is zero. */
+/* Longer than in older headers; older kernels accept it when the rest is zero. */
 struct ruleset_attr {
         uint64_t handled_access_fs;
         uint64_t handled_access_net;
@@ -288,11 +288,11 @@ static void add_decider(struct rules *r)
         }
         allow_masked(r, SCMP_SYS(openat), 2, writing, O_RDONLY);
         allow_masked(r, SCMP_SYS(open), 1, writing, O_RDONLY);
-        /* How large a stack is, for threads: asked, not set. */
+        /* Reading the stack limit, for threads; not setting it. */
         allow_if(r, SCMP_SYS(getrlimit), 0, NULL);
         allow_if(r, SCMP_SYS(ugetrlimit), 0, NULL);
         allow_if(r, SCMP_SYS(prlimit64), 2, asked);
-        /* How much a name server has answered. */
+        /* The length of a name server's answer. */
         allow_masked(r, SCMP_SYS(ioctl), 1, LOW32, FIONREAD);
         /* Threads, no processes. clone3() hides its flags: libc goes on with clone() on ENOSYS. */
         allow_masked(r, SCMP_SYS(clone), 0, thread, thread);

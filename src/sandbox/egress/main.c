@@ -37,7 +37,7 @@ struct part {
         int (*run)(int sock);
 };
 
-/* Our side's socket, or -1. */
+/* Returns the decider's end of the socket pair, or -1. */
 static int start_part(const struct part *part, pid_t self)
 {
         int pair[2];

@@ -1,6 +1,6 @@
 /*
- * Masked credentials: inside, a file or a variable shows a value that is worth nothing; the egress
- * proxy puts the real one in its place on the way to the hosts that may have it. Runs on the host.
+ * Masked credentials: inside, a file or a variable has a fake value; the egress proxy replaces it
+ * by the real one in requests to the hosts that may have it. Runs on the host.
  */
 #ifndef CG_SANDBOX_EGRESS_MASK_H
 #define CG_SANDBOX_EGRESS_MASK_H

@@ -18,7 +18,7 @@
 #define CG_POLICY_STRIP_MAX  1024 /* bytes of all names in stripResponseHeaders */
 #define CG_POLICY_CREDS_MAX  256  /* masked credentials: a bit each in messages */
 
-/* Another proxy on the way. */
+/* A parent proxy. */
 struct cg_upstream {
         char host[CG_HOST_MAX + 1]; /* empty: none */
         uint16_t port;

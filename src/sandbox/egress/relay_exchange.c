@@ -16,7 +16,7 @@ void cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, boo
         enum cg_flow_mode mode;
         unsigned int status;
 
-        /* It has been parsed before: the same bytes are the same request. */
+        /* Cannot fail: the same bytes were parsed before the question. */
         if (cg_http_request_parse(c->head.data, c->head.len, &q, &status, NULL) < 0) {
                 cg_conn_end(c);
                 return;

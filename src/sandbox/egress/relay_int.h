@@ -150,7 +150,7 @@ void cg_conn_stop_flows(struct conn *c);
 /* Bytes have moved: its time begins anew. */
 void cg_conn_active(struct conn *c);
 /*
- * The reply is the last thing: then what the client still sends is thrown away until it has ended,
+ * After the reply, everything that the client still sends is discarded until it has ended,
  * or for a moment.
  */
 void cg_conn_linger(struct conn *c);

@@ -118,7 +118,7 @@ int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *
         uint8_t head[2];
         int r;
 
-        /* It goes to a terminal. */
+        /* The client prints it on a terminal. */
         for (size_t i = 0; i < n; i++)
                 text[i] = (unsigned char)reason[i] < 0x20 || reason[i] == 0x7f ? ' ' : reason[i];
         /* Length, padding and payload together are a multiple of 8, the padding at least 4. */
