@@ -149,16 +149,6 @@ static void scan_space(struct scan *s)
                 s->p++;
 }
 
-/* Why the bytes at @p are no character of a string. */
-static const char *why_no_char(const unsigned char *p, const unsigned char *end)
-{
-        if (*p == '\\')
-                return end - p == 1  ? "string is not closed"
-                       : p[1] == 'u' ? "\\u needs four hexadecimal digits"
-                                     : "unknown escape in a string";
-        return *p < 0x20 ? "control character in a string" : "not UTF-8";
-}
-
 static bool scan_string(struct scan *s)
 {
         s->p++;
@@ -174,8 +164,12 @@ static bool scan_string(struct scan *s)
                         return true;
                 }
                 n = cg_json_char((const char *)s->p, (const char *)s->end, &c);
+                if (!n && *s->p == '\\')
+                        return scan_fail(s, s->end - s->p == 1 ? "string is not closed"
+                                            : s->p[1] == 'u'   ? "\\u needs four hexadecimal digits"
+                                                               : "unknown escape in a string");
                 if (!n)
-                        return scan_fail(s, why_no_char(s->p, s->end));
+                        return scan_fail(s, *s->p < 0x20 ? "control character in a string" : "not UTF-8");
                 if (s->encodable && is_surrogate(c))
                         return scan_fail(s,
                                          "half of a surrogate pair stands alone: such text has no encoding");
@@ -193,8 +187,10 @@ static bool scan_digits(struct scan *s)
         return s->p > from || scan_fail(s, "a number needs digits");
 }
 
-static bool scan_any_number(struct scan *s)
+static bool scan_number(struct scan *s)
 {
+        const unsigned char *from = s->p;
+
         if (*s->p == '-')
                 s->p++;
         if (s->p < s->end && *s->p == '0')
@@ -210,17 +206,9 @@ static bool scan_any_number(struct scan *s)
                 s->p++;
                 if (s->p < s->end && (*s->p == '+' || *s->p == '-'))
                         s->p++;
-                return scan_digits(s);
+                if (!scan_digits(s))
+                        return false;
         }
-        return true;
-}
-
-static bool scan_number(struct scan *s)
-{
-        const unsigned char *from = s->p;
-
-        if (!scan_any_number(s))
-                return false;
         return s->p - from <= CG_MAX_NUMBER ||
                scan_fail(s, "a number has more than 1000 characters: send it as a string");
 }

@@ -45,17 +45,6 @@ static _Noreturn void child_fail(const struct child_plan *p, int step)
         _exit(127);
 }
 
-static void child_signals(void)
-{
-        struct sigaction dfl = { .sa_handler = SIG_DFL };
-        sigset_t none;
-
-        for (int i = 1; i < NSIG; i++)
-                sigaction(i, &dfl, NULL); /* fails for SIGKILL, SIGSTOP and libc's own: fine */
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /*
  * Two passes: first everything above all targets, then onto the targets, so that no dup2 hits a
  * source.
@@ -99,8 +88,13 @@ static _Noreturn void child_main(struct child_plan *p)
 {
         const struct cg_proc_spec *s = p->spec;
         static char *const no_env[] = { NULL };
+        struct sigaction dfl = { .sa_handler = SIG_DFL };
+        sigset_t none;
 
-        child_signals();
+        for (int i = 1; i < NSIG; i++)
+                sigaction(i, &dfl, NULL); /* fails for SIGKILL, SIGSTOP and libc's own: fine */
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         if (s->new_session)
                 setsid();
         if (s->die_with_parent) {

@@ -95,20 +95,6 @@ static size_t gather(const struct cg_zconn *c, struct iovec *v)
         return n;
 }
 
-static void wrote(struct cg_zconn *c, size_t n)
-{
-        while (c->first) {
-                struct cg_zconn_out *o = c->first;
-
-                if (n < o->len - o->done) {
-                        o->done += n;
-                        return;
-                }
-                n -= o->len - o->done;
-                drop_first(c);
-        }
-}
-
 void cg_zconn_flush(struct cg_zconn *c)
 {
         for (int i = 0; i < BURST && cg_zconn_wants_out(c); i++) {
@@ -129,8 +115,16 @@ void cg_zconn_flush(struct cg_zconn *c)
                         cg_zconn_drop(c);
                         return;
                 }
-                if (n > 0)
-                        wrote(c, (size_t)n);
+                while (n >= 0 && c->first) {
+                        struct cg_zconn_out *o = c->first;
+
+                        if ((size_t)n < o->len - o->done) {
+                                o->done += (size_t)n;
+                                break;
+                        }
+                        n -= (ssize_t)(o->len - o->done);
+                        drop_first(c);
+                }
         }
 }
 
@@ -165,11 +159,6 @@ static void add_bytes(struct cg_zconn_out *o, const void *data, size_t len)
         o->len += len;
 }
 
-static bool is_kept(const struct cg_zconn_out *o, size_t len)
-{
-        return o->release && len >= BIG;
-}
-
 static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool more)
 {
         unsigned char head[HEAD_MAX];
@@ -179,7 +168,7 @@ static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool
         for (int shift = len > 255 ? 56 : 0; shift >= 0; shift -= 8)
                 head[n++] = (unsigned char)((uint64_t)len >> shift);
         add_bytes(o, head, n);
-        if (!is_kept(o, len)) {
+        if (!o->release || len < BIG) {
                 add_bytes(o, data, len);
         } else {
                 o->pieces[o->n++] = (struct iovec){ (void *)(uintptr_t)data, len };
@@ -187,61 +176,39 @@ static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool
         }
 }
 
-struct frames {
-        size_t n;
-        struct cg_bytes list[CG_MAX_FRAMES + 1];
-};
-
-static void list_frames(const struct cg_out *o, const unsigned char *header, struct frames *f)
-{
-        f->list[0] = (struct cg_bytes){ header, CG_WIRE_HEADER };
-        f->list[1] = (struct cg_bytes){ o->body, o->body_len };
-        f->n = 2;
-        if (o->has_raw)
-                f->list[f->n++] = (struct cg_bytes){ o->raw, o->raw_len };
-        for (size_t i = 0; o->has_raw && i < o->n_more; i++)
-                f->list[f->n++] = o->more[i];
-}
-
-/* NULL when out of memory. */
-static struct cg_zconn_out *out_new(const struct frames *f, void (*release)(void *), void *owner)
-{
-        size_t room = 0, n = f->n * 2; /* a kept frame has a head before it */
-        struct cg_zconn_out *o;
-
-        for (size_t i = 0; i < f->n; i++)
-                room += HEAD_MAX + (release && f->list[i].len >= BIG ? 0 : f->list[i].len);
-        o = malloc(sizeof(*o) + n * sizeof(o->pieces[0]) + room);
-        if (!o)
-                return NULL;
-        *o = (struct cg_zconn_out){ .release = release, .owner = owner };
-        o->end = (unsigned char *)(o->pieces + n);
-        for (size_t i = 0; i < f->n; i++)
-                add_frame(o, f->list[i].data, f->list[i].len, i + 1 < f->n);
-        return o;
-}
-
 int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *), void *owner,
                  struct cg_err *err)
 {
         unsigned char header[CG_WIRE_HEADER];
+        struct cg_bytes frames[CG_MAX_FRAMES + 1];
         struct cg_zconn_out *o;
-        struct frames f;
-        size_t len = 0;
+        size_t n = 0, len = 0, room = 0;
         int r = cg_out_header(c->wire, out, header, err);
 
         if (r < 0)
                 return r;
-        list_frames(out, header, &f);
-        for (size_t i = 0; i < f.n; i++)
-                len += HEAD_MAX + f.list[i].len;
+        frames[n++] = (struct cg_bytes){ header, CG_WIRE_HEADER };
+        frames[n++] = (struct cg_bytes){ out->body, out->body_len };
+        if (out->has_raw)
+                frames[n++] = (struct cg_bytes){ out->raw, out->raw_len };
+        for (size_t i = 0; out->has_raw && i < out->n_more; i++)
+                frames[n++] = out->more[i];
+        for (size_t i = 0; i < n; i++) {
+                len += HEAD_MAX + frames[i].len;
+                room += HEAD_MAX + (release && frames[i].len >= BIG ? 0 : frames[i].len);
+        }
         if (c->deaf || c->fd < 0)
                 return cg_fail(err, CG_E_CLOSED, "the peer reads no more");
         if (len + OUT_COST > c->max || c->queued > c->max - len - OUT_COST)
                 return CG_TIMEOUT;
-        o = out_new(&f, release, owner);
+        /* Two pieces for a frame: one that its owner keeps has its head in the block. */
+        o = malloc(sizeof(*o) + 2 * n * sizeof(o->pieces[0]) + room);
         if (!o)
                 return cg_fail(err, CG_E_NOMEM, "message");
+        *o = (struct cg_zconn_out){ .release = release, .owner = owner };
+        o->end = (unsigned char *)(o->pieces + 2 * n);
+        for (size_t i = 0; i < n; i++)
+                add_frame(o, frames[i].data, frames[i].len, i + 1 < n);
         append(c, o);
         return 0;
 }
@@ -323,20 +290,6 @@ static unsigned char *missing(struct cg_zconn *c)
         return (unsigned char *)f->data + (f->len - c->left);
 }
 
-static int parse_greeting(struct cg_zconn *c, const unsigned char *p, size_t n, struct cg_err *err)
-{
-        static const unsigned char null_mechanism[20] = "NULL";
-
-        if (n < GREETING_LEN)
-                return 0;
-        if (p[0] != 0xff || p[9] != 0x7f || p[10] < 3 ||
-            memcmp(p + 12, null_mechanism, sizeof(null_mechanism)) != 0)
-                return cg_fail(err, CG_E_PROTO, "%s wire: not a greeting of ZMTP 3", c->wire->name);
-        c->state = CG_ZCONN_HANDSHAKE;
-        use(c, GREETING_LEN);
-        return 1;
-}
-
 static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, size_t size,
                          struct cg_err *err)
 {
@@ -354,44 +307,13 @@ static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, s
         return 1;
 }
 
-static int start_frame(struct cg_zconn *c, size_t size, bool more, struct cg_err *err)
-{
-        struct cg_msg *m = &c->msg;
-        int r = cg_msg_check_frame(m, m->n_frames, size, c->raw_total, more, err);
-
-        if (r < 0)
-                return r;
-        m->frames[m->n_frames] = size ? cg_frame_new(size) : NULL;
-        if (size && !m->frames[m->n_frames])
-                return cg_fail(err, CG_E_NOMEM, "message of %zu bytes", size);
-        if (m->n_frames)
-                c->raw_total += size;
-        m->n_frames++;
-        c->left = size;
-        c->more = more;
-        return 0;
-}
-
-static int start_message(struct cg_zconn *c, const unsigned char *p, size_t size, bool more,
-                         struct cg_err *err)
-{
-        int r = cg_msg_start(&c->msg, c->wire, c->sender, p, size, err);
-
-        if (r < 0)
-                return r;
-        if (!more)
-                return cg_fail(err, CG_E_PROTO, "message without a body");
-        c->has_header = true;
-        c->raw_total = 0;
-        return 1;
-}
-
-/* One frame's head and, where it is waited for as a whole, the frame. */
+/* Handles the head of a frame, and all of a command or of a message's header. */
 static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int *messages,
                        struct cg_err *err)
 {
         size_t head = p[0] & FLAG_LONG ? HEAD_MAX : 2;
         bool more = p[0] & FLAG_MORE;
+        struct cg_msg *m = &c->msg;
         uint64_t size = 0;
         int r;
 
@@ -406,27 +328,45 @@ static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int
                 size = size << 8 | p[i];
         if (p[0] & FLAG_COMMAND) {
                 r = parse_command(c, p + head, n - head, size, err);
-        } else if (!c->has_header) {
+                if (r > 0)
+                        use(c, head + size);
+                return r;
+        }
+        if (!c->has_header) {
                 if (size == CG_WIRE_HEADER && n - head < size)
                         return 0;
-                r = start_message(c, p + head, size, more, err);
-        } else {
-                r = start_frame(c, size, more, err);
+                r = cg_msg_start(m, c->wire, c->sender, p + head, size, err);
                 if (r < 0)
                         return r;
-                use(c, head);
-                if (!size)
-                        frame_done(c, messages);
+                if (!more)
+                        return cg_fail(err, CG_E_PROTO, "message without a body");
+                c->has_header = true;
+                c->raw_total = 0;
+                use(c, head + size);
                 return 1;
         }
-        if (r > 0)
-                use(c, head + size);
-        return r;
+        /* The table is asked before memory is allocated; the bytes follow. */
+        r = cg_msg_check_frame(m, m->n_frames, size, c->raw_total, more, err);
+        if (r < 0)
+                return r;
+        m->frames[m->n_frames] = size ? cg_frame_new(size) : NULL;
+        if (size && !m->frames[m->n_frames])
+                return cg_fail(err, CG_E_NOMEM, "message of %zu bytes", (size_t)size);
+        if (m->n_frames)
+                c->raw_total += size;
+        m->n_frames++;
+        c->left = size;
+        c->more = more;
+        use(c, head);
+        if (!size)
+                frame_done(c, messages);
+        return 1;
 }
 
 /* Handles one piece of the bytes read: 1; 0 when it is not complete; negative. */
 static int parse(struct cg_zconn *c, int *messages, struct cg_err *err)
 {
+        static const unsigned char null_mechanism[20] = "NULL";
         const unsigned char *p = c->in + c->in_pos;
         size_t n = c->in_len - c->in_pos;
 
@@ -442,8 +382,16 @@ static int parse(struct cg_zconn *c, int *messages, struct cg_err *err)
                         frame_done(c, messages);
                 return 1;
         }
-        if (c->state == CG_ZCONN_GREETING)
-                return parse_greeting(c, p, n, err);
+        if (c->state == CG_ZCONN_GREETING) {
+                if (n < GREETING_LEN)
+                        return 0;
+                if (p[0] != 0xff || p[9] != 0x7f || p[10] < 3 ||
+                    memcmp(p + 12, null_mechanism, sizeof(null_mechanism)) != 0)
+                        return cg_fail(err, CG_E_PROTO, "%s wire: not a greeting of ZMTP 3", c->wire->name);
+                c->state = CG_ZCONN_HANDSHAKE;
+                use(c, GREETING_LEN);
+                return 1;
+        }
         return parse_frame(c, p, n, messages, err);
 }
 
@@ -512,7 +460,8 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
 
 /* ---- its beginning and end */
 
-static int start_handshake(struct cg_zconn *c, struct cg_err *err)
+int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
+                  const struct cg_zconn_ops *ops, struct cg_err *err)
 {
         static const unsigned char greeting[GREETING_LEN] = { 0xff, 0,    0, 0, 0,   0,   0,   0,
                                                               1,    0x7f, 3, 0, 'N', 'U', 'L', 'L' };
@@ -527,8 +476,14 @@ static int start_handshake(struct cg_zconn *c, struct cg_err *err)
         struct cg_zconn_out *o = malloc(sizeof(*o) + sizeof(o->pieces[0]) + sizeof(greeting) + sizeof(head) +
                                         sizeof(ready));
 
-        if (!o)
+        *c = (struct cg_zconn){ .wire = wire, .sender = sender, .max = max, .ops = ops, .fd = fd };
+        c->last = &c->first;
+        c->in = malloc(IN_SIZE);
+        if (!c->in || !o) {
+                free(o);
+                cg_zconn_fini(c);
                 return cg_fail(err, CG_E_NOMEM, "connection");
+        }
         *o = (struct cg_zconn_out){ .end = (unsigned char *)(o->pieces + 1) };
         add_bytes(o, greeting, sizeof(greeting));
         add_bytes(o, head, sizeof(head));
@@ -536,18 +491,6 @@ static int start_handshake(struct cg_zconn *c, struct cg_err *err)
         append(c, o);
         c->greeting = true;
         return 0;
-}
-
-int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
-                  const struct cg_zconn_ops *ops, struct cg_err *err)
-{
-        *c = (struct cg_zconn){ .wire = wire, .sender = sender, .max = max, .ops = ops, .fd = fd };
-        c->last = &c->first;
-        c->in = malloc(IN_SIZE);
-        if (c->in && start_handshake(c, err) == 0)
-                return 0;
-        cg_zconn_fini(c);
-        return cg_fail(err, CG_E_NOMEM, "connection");
 }
 
 void cg_zconn_fini(struct cg_zconn *c)

@@ -8,12 +8,12 @@
 /* Reads and messages of one link before the others are served. */
 #define BURST 32
 
-static struct cg_zlink *of(struct cg_zconn *c)
+static struct cg_zlink *zlink_of(struct cg_zconn *c)
 {
         return (struct cg_zlink *)(void *)((char *)c - offsetof(struct cg_zlink, conn));
 }
 
-/* ---- what the loop watches */
+/* ---- events of the loop */
 
 static void on_poll(uv_poll_t *h, int status, int events);
 static void on_idle(uv_idle_t *h);
@@ -81,14 +81,14 @@ static void on_idle(uv_idle_t *h)
 
 static void on_conn_msg(struct cg_zconn *c, struct cg_msg *m)
 {
-        struct cg_zlink *z = of(c);
+        struct cg_zlink *z = zlink_of(c);
 
         z->on_msg(z, m);
 }
 
 static void on_conn_end(struct cg_zconn *c, const struct cg_err *err)
 {
-        struct cg_zlink *z = of(c);
+        struct cg_zlink *z = zlink_of(c);
 
         z->on_end(z, err);
 }
@@ -127,7 +127,7 @@ int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const s
         return r < 0 ? r : cg_zlink_take(z, loop, fd, wire, sender, max, on_msg, on_end, data, err);
 }
 
-/* The first message that waits is tried at once; behind others it waits for its turn. */
+/* The first message in the queue is written at once; behind others it waits for its turn. */
 static int sent(struct cg_zlink *z, bool first, int r)
 {
         if (r == 0 && first)

@@ -49,7 +49,7 @@ int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *out, struct cg_msg
 /* Nothing is read or delivered until resumed: the peer's writes block. */
 void cg_zlink_pause(struct cg_zlink *z, bool paused);
 /*
- * Hands out what has arrived, at most @max messages, instead of waiting for the loop to do it. Not
+ * Delivers messages that have arrived, at most @max, instead of waiting for the loop to do it. Not
  * from inside on_msg.
  */
 void cg_zlink_catch_up(struct cg_zlink *z, int max);

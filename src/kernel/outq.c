@@ -71,17 +71,6 @@ static void append(struct cg_outq *q, struct cg_outq_item *it)
         q->bytes += it->cost + it->len;
 }
 
-/* The last item, if it is text of the same stream and cell and not full; else NULL. */
-static struct cg_outq_item *open_tail(struct cg_outq *q, unsigned flags, uint64_t cell)
-{
-        struct cg_outq_item *it = q->tail;
-
-        if (!it || it->type != CG_KERNEL_STREAM || it->flags != flags || it->cell != cell ||
-            it->len == CG_MAX_STREAM)
-                return NULL;
-        return it;
-}
-
 static int grow(struct cg_outq_item *it, size_t need, struct cg_err *err)
 {
         size_t cap = it->cap;
@@ -115,10 +104,13 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
                  int64_t due_ms, struct cg_err *err)
 {
         while (len) {
-                struct cg_outq_item *it = open_tail(q, flags, cell);
-                size_t n = it ? fitting(text, len, CG_MAX_STREAM - it->len) : 0;
+                struct cg_outq_item *it = q->tail;
+                size_t n = 0;
                 int r;
 
+                /* text of the same stream and cell is continued */
+                if (it && it->type == CG_KERNEL_STREAM && it->flags == flags && it->cell == cell)
+                        n = fitting(text, len, CG_MAX_STREAM - it->len);
                 if (!n) {
                         n = fitting(text, len, CG_MAX_STREAM);
                         it = item_new(CG_KERNEL_STREAM, cell, n > FIRST_CAP ? n : FIRST_CAP, err);
@@ -313,28 +305,22 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
         return 0;
 }
 
-/* The time until which text at the end of the queue is held back; 0: send it now. */
-static int64_t hold_until(const struct cg_outq_item *it, int64_t now_ms)
-{
-        bool ended = it->len && (it->data[it->len - 1] == '\n' || it->data[it->len - 1] == '\r');
-
-        if (now_ms < it->due_ms)
-                return it->due_ms; /* then check whether the line has ended */
-        return ended || now_ms >= it->due_ms + LINE_MS ? 0 : it->due_ms + LINE_MS;
-}
-
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms)
 {
         struct cg_outq_item *it = q->head;
-        int64_t at;
 
         *due_ms = -1;
         if (!it)
                 return NULL;
-        if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM &&
-            (at = hold_until(it, now_ms))) {
-                *due_ms = at;
-                return NULL;
+        /* Text at the end of the queue is held back: until it is due, a line without end longer. */
+        if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM) {
+                bool ended = it->len && (it->data[it->len - 1] == '\n' || it->data[it->len - 1] == '\r');
+                int64_t until = now_ms < it->due_ms || ended ? it->due_ms : it->due_ms + LINE_MS;
+
+                if (now_ms < until) {
+                        *due_ms = until;
+                        return NULL;
+                }
         }
         q->head = it->next;
         if (!q->head) {

@@ -56,7 +56,7 @@ struct cg_stdio {
 
 static void go_on(struct cg_stdio *s);
 
-/* ---- what it prints */
+/* ---- its output */
 
 static bool may_log(struct cg_stdio *s)
 {
@@ -228,7 +228,7 @@ static void on_err(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
                 go_on(s);
 }
 
-/* ---- what it is told */
+/* ---- its input */
 
 struct write {
         uv_write_t req;
@@ -332,22 +332,6 @@ static void on_stray_end(uv_poll_t *h, int status, int events)
 
 static void on_timer(uv_timer_t *t);
 
-/* Kills what the child had started, and waits for its end. */
-static void end_strays(struct cg_stdio *s)
-{
-        s->phase = REAPED;
-        cg_strays_kill(&s->strays);
-        if (cg_strays_gone(&s->strays) || uv_poll_init(s->timer.loop, &s->stray_poll, s->strays.epfd) < 0) {
-                close_all(s);
-                return;
-        }
-        s->stray_polled = true;
-        s->stray_poll.data = s;
-        s->open_handles++;
-        uv_poll_start(&s->stray_poll, UV_READABLE, on_stray_end);
-        uv_timer_start(&s->timer, on_timer, CG_MCP_GRACE_MS, 0);
-}
-
 /*
  * The leader has exited and is not reaped: its number, which is the group's, cannot be reused, so
  * the rest of the group can be killed by it.
@@ -360,7 +344,18 @@ static void finish(struct cg_stdio *s)
         cg_proc_wait(&s->proc, 0, NULL, NULL);
         if (s->proc.pidfd >= 0) /* not even SIGKILL ended it */
                 close(s->proc.pidfd);
-        end_strays(s);
+        /* Kills the processes that the child had started, and waits for their end. */
+        s->phase = REAPED;
+        cg_strays_kill(&s->strays);
+        if (cg_strays_gone(&s->strays) || uv_poll_init(s->timer.loop, &s->stray_poll, s->strays.epfd) < 0) {
+                close_all(s);
+                return;
+        }
+        s->stray_polled = true;
+        s->stray_poll.data = s;
+        s->open_handles++;
+        uv_poll_start(&s->stray_poll, UV_READABLE, on_stray_end);
+        uv_timer_start(&s->timer, on_timer, CG_MCP_GRACE_MS, 0);
 }
 
 static bool all_over(const struct cg_stdio *s)
@@ -448,23 +443,16 @@ static void on_timer(uv_timer_t *t)
         go_on(s);
 }
 
-/* waitpid()'s status, without reaping. */
-static int peek_status(pid_t pid)
-{
-        siginfo_t si = { .si_pid = 0 };
-
-        if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT | WNOHANG) < 0)
-                return 0;
-        return si.si_code == CLD_EXITED ? si.si_status << 8 : si.si_status;
-}
-
 static void on_exit_seen(uv_poll_t *h, int status, int events)
 {
         struct cg_stdio *s = h->data;
+        siginfo_t si = { .si_pid = 0 };
 
         uv_poll_stop(h);
         s->exited = true;
-        s->status = peek_status(s->proc.pid);
+        s->status = 0; /* as of waitpid(), without reaping */
+        if (waitid(P_PID, (id_t)s->proc.pid, &si, WEXITED | WNOWAIT | WNOHANG) == 0)
+                s->status = si.si_code == CLD_EXITED ? si.si_status << 8 : si.si_status;
         go_on(s);
 }
 
@@ -540,17 +528,6 @@ static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
         return r;
 }
 
-static void init_handles(struct cg_stdio *s, uv_loop_t *loop)
-{
-        /* These cannot fail; the poll handle is the exception and comes last. */
-        uv_pipe_init(loop, &s->in, 0);
-        uv_pipe_init(loop, &s->out, 0);
-        uv_pipe_init(loop, &s->errp, 0);
-        uv_timer_init(loop, &s->timer);
-        s->in.data = s->out.data = s->errp.data = s->timer.data = s->pid_poll.data = s;
-        s->open_handles = 4;
-}
-
 /* Each descriptor belongs to its handle from then on. */
 static int open_pipe(uv_pipe_t *h, int *fd)
 {
@@ -563,8 +540,16 @@ static int open_pipe(uv_pipe_t *h, int *fd)
 
 static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg_err *err)
 {
-        int r = uv_poll_init(loop, &s->pid_poll, s->proc.pidfd);
+        int r;
 
+        /* These cannot fail; the poll handle is the exception and comes last. */
+        uv_pipe_init(loop, &s->in, 0);
+        uv_pipe_init(loop, &s->out, 0);
+        uv_pipe_init(loop, &s->errp, 0);
+        uv_timer_init(loop, &s->timer);
+        s->in.data = s->out.data = s->errp.data = s->timer.data = s->pid_poll.data = s;
+        s->open_handles = 4;
+        r = uv_poll_init(loop, &s->pid_poll, s->proc.pidfd);
         if (r == 0) {
                 s->polled = true;
                 s->open_handles++;
@@ -607,7 +592,6 @@ int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct c
         if (r == 0) {
                 struct cg_stdio *self = CG_STEAL(s); /* libuv frees it from here on */
 
-                init_handles(self, loop);
                 r = watch(self, loop, &p, err);
                 if (r < 0) {
                         self->silent = true;
