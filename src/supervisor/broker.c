@@ -227,56 +227,41 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
 
 /* ------------------------------------------------------------------ MCP servers */
 
-/* The new tool server has the state of the old one: only now may the kernel's calls reach it. */
-static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *why, *name;
-        json_t *one;
-
-        if (cg_msg_json(m, &body, NULL) == 0 && json_object_get(body, "error")) {
-                why = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
-                cg_sup_notice(ss, "the MCP servers could not be started again: %s",
-                              why ? why : "no reason given");
-        }
-        json_object_foreach(json_object_get(body, "report"), name, one)
-        {
-                why = json_string_value(json_object_get(one, "error"));
-                if (why)
-                        cg_sup_notice(ss, "the MCP server \"%s\" could not be started again: %s", name, why);
-        }
-        if (ss->kernel && ss->kernel->state == K_READY)
-                cg_sup_broker_attach(ss->kernel);
-}
-
 static void handle_servers_done(struct session *ss, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_SERVERS_ADDED, .session = ss->number, .id = m->id };
         cg_auto_json json_t *body = NULL, *added = NULL;
         struct cg_err err;
-        json_t *error, *report, *one;
-        const char *name;
+        int code, r = cg_msg_json(m, &body, &err);
+        json_t *error = json_object_get(body, "error"), *report = json_object_get(body, "report"), *one;
+        const char *name, *why = json_string_value(json_object_get(error, "message"));
 
         if (!m->id) { /* definitions that were sent again, to a new tool server */
-                handle_servers_restored(ss, m);
+                if (error)
+                        cg_sup_notice(ss, "the MCP servers could not be started again: %s",
+                                      why ?: "no reason given");
+                json_object_foreach(report, name, one)
+                {
+                        why = json_string_value(json_object_get(one, "error"));
+                        if (why)
+                                cg_sup_notice(ss, "the MCP server \"%s\" could not be started again: %s",
+                                              name, why);
+                }
+                /* It has the state of the old one: only now may the kernel's calls reach it. */
+                if (ss->kernel && ss->kernel->state == K_READY)
+                        cg_sup_broker_attach(ss->kernel);
                 return;
         }
         added = json_incref(json_object_get(ss->servers, "pending"));
         ss->adding = 0;
-        json_object_del(ss->servers,
-                        "pending"); /* also after a failure, so that further servers can be added */
-        if (cg_msg_json(m, &body, &err) < 0) {
-                cg_sup_host_failed(ss->host, ss->number, m->id, &err);
-                return;
+        /* Also after a failure, so that further servers can be added. */
+        json_object_del(ss->servers, "pending");
+        if (r == 0 && (error || !report)) {
+                code = (int)json_integer_value(json_object_get(error, "code"));
+                r = cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
+                            why ?: "the tool server gave no report");
         }
-        error = json_object_get(body, "error");
-        report = json_object_get(body, "report");
-        if (error || !report) {
-                int code = (int)json_integer_value(json_object_get(error, "code"));
-
-                cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
-                        json_string_value(json_object_get(error, "message"))
-                                ?: "the tool server gave no report");
+        if (r < 0) {
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }

@@ -286,27 +286,13 @@ static struct cell *pop(struct shell *l, struct cell *c)
         return c;
 }
 
-static void announce(struct session *ss, const struct cell *c)
-{
-        struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .id = c->id, .raw = "", .has_raw = true };
-        json_t *body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
-
-        if (c->announce)
-                cg_sup_event_to_host(ss, &out, json_incref(body));
-        if (ss->members) {
-                struct cg_bytes code = cg_frame_bytes(c->frames[0]);
-
-                out.raw = code.data;
-                out.raw_len = code.len;
-                cg_sup_event_to_others(ss, &out, json_incref(body));
-        }
-        json_decref(body);
-}
-
 static void run_next(struct shell *l)
 {
+        struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .raw = "", .has_raw = true };
         const char *subshell = l->subshell[0] ? l->subshell : NULL;
+        cg_auto_json json_t *body = NULL;
         struct session *ss = l->ss;
+        struct cg_bytes code;
         struct cell *c;
 
         if (l->running || TAILQ_EMPTY(&l->queue) || !ss->kernel || ss->kernel->state != K_READY ||
@@ -327,8 +313,18 @@ static void run_next(struct shell *l)
                                json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
                                          c->store_history, "allow_stdin", c->allow_stdin, "subshell",
                                          subshell));
-        if (!c->request[0] && !c->silent && (c->announce || ss->members))
-                announce(ss, c);
+        if (!c->request[0] && !c->silent && (c->announce || ss->members)) {
+                out.id = c->id;
+                body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
+                if (c->announce)
+                        cg_sup_event_to_host(ss, &out, json_incref(body));
+                if (ss->members) {
+                        code = cg_frame_bytes(c->frames[0]);
+                        out.raw = code.data;
+                        out.raw_len = code.len;
+                        cg_sup_event_to_others(ss, &out, json_incref(body));
+                }
+        }
         if (!ss->asks)
                 cg_sup_clock_start(l);
 }

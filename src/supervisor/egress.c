@@ -59,7 +59,7 @@ int cg_sup_egress_new(struct sup *s, struct cg_err *err)
 
 /* ------------------------------------------------------------------ a session's settings */
 
-int cg_sup_egress_check(struct session *ss, struct cg_err *err)
+int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
 {
         const struct cg_settings *s = ss->settings;
         json_t *from = json_object_get(ss->options, "env"), *v;

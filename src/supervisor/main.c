@@ -80,24 +80,6 @@ static void report_start(const struct cg_err *err)
                 close(READY_FD);
 }
 
-static int check_dir(const char *dir, struct cg_err *err)
-{
-        struct stat st;
-
-        if (dir[0] != '/')
-                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", dir);
-        if (strlen(dir) > 80)
-                return cg_fail(err, CG_E_LIMIT,
-                               "--dir is longer than 80 bytes: socket paths below it would be too long");
-        if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "cannot make %s", dir);
-        if (lstat(dir, &st) < 0)
-                return cg_fail_errno(err, "%s", dir);
-        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", dir);
-        return 0;
-}
-
 static void end_sessions(struct sup *s, const char *why)
 {
         cg_sup_spares_stop(s);
@@ -108,12 +90,22 @@ static void end_sessions(struct sup *s, const char *why)
 
 static int start(struct sup *s, struct cg_err *err)
 {
+        struct stat st;
         int r;
 
         if (!s->dir)
                 return cg_fail(err, CG_E_INVAL, "--dir is missing; see --help");
-        if (check_dir(s->dir, err) < 0)
-                return -1;
+        if (s->dir[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", s->dir);
+        if (strlen(s->dir) > 80)
+                return cg_fail(err, CG_E_LIMIT,
+                               "--dir is longer than 80 bytes: socket paths below it would be too long");
+        if (mkdir(s->dir, 0700) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make %s", s->dir);
+        if (lstat(s->dir, &st) < 0)
+                return cg_fail_errno(err, "%s", s->dir);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", s->dir);
         s->dir_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (s->dir_fd < 0)
                 return cg_fail_errno(err, "%s", s->dir);

@@ -162,17 +162,20 @@ static uint64_t limit_of(const char *file)
         return n < UINT64_C(1) << 60 ? n : 0;
 }
 
-/* In bytes; 0: not there. */
+/* The number of KiB after @name, in bytes; 0: @name is not there. */
+static uint64_t kib_after(const char *text, const char *name)
+{
+        const char *at = strstr(text, name);
+
+        return at ? strtoull(at + strlen(name), NULL, 10) << 10 : 0;
+}
+
 static uint64_t meminfo(const char *name)
 {
         cg_auto_free char *text = NULL;
-        const char *at;
         size_t len;
 
-        if (cg_read_file("/proc/meminfo", MAX_FILE, &text, &len, NULL) < 0)
-                return 0;
-        at = strstr(text, name);
-        return at ? strtoull(at + strlen(name), NULL, 10) << 10 : 0;
+        return cg_read_file("/proc/meminfo", MAX_FILE, &text, &len, NULL) < 0 ? 0 : kib_after(text, name);
 }
 
 uint64_t cg_oom_room(void)
@@ -237,22 +240,6 @@ struct use {
         ino_t seen[MEMFDS_MAX];
         size_t n_seen;
 };
-
-static void add_own(struct use *u, pid_t pid)
-{
-        cg_auto_free char *text = NULL;
-        const char *anon, *shmem;
-        char file[64];
-        size_t len;
-
-        snprintf(file, sizeof(file), "/proc/%d/status", (int)pid);
-        if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
-                return;
-        anon = strstr(text, "RssAnon:");
-        shmem = strstr(text, "RssShmem:");
-        u->anon += anon ? strtoull(anon + strlen("RssAnon:"), NULL, 10) << 10 : 0;
-        u->shmem += shmem ? strtoull(shmem + strlen("RssShmem:"), NULL, 10) << 10 : 0;
-}
 
 /* Adds the files in memory that @pid has open. */
 static void add_memfds(struct use *u, pid_t pid)
@@ -334,14 +321,21 @@ uint64_t cg_oom_use(pid_t pid)
 {
         cg_auto_free pid_t *list = calloc(PROCESSES_MAX, sizeof(*list));
         cg_auto_free struct use *u = calloc(1, sizeof(*u));
-        size_t n = 0;
+        size_t n = 0, len;
+        char file[64];
 
         if (!list || !u || pid <= 0)
                 return 0;
         list[n++] = pid;
         add_places(u, pid);
         for (size_t i = 0; i < n; i++) {
-                add_own(u, list[i]);
+                cg_auto_free char *text = NULL;
+
+                snprintf(file, sizeof(file), "/proc/%d/status", (int)list[i]);
+                if (cg_read_file(file, MAX_FILE, &text, &len, NULL) == 0) {
+                        u->anon += kib_after(text, "RssAnon:");
+                        u->shmem += kib_after(text, "RssShmem:");
+                }
                 add_memfds(u, list[i]);
                 add_children(list[i], list, &n);
         }

@@ -625,7 +625,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
-        return cg_sup_egress_check(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
+        return cg_sup_egress_apply_settings(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
                        ? -1
                        : cg_sup_kernel_env_check(ss, err);
 }

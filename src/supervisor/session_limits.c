@@ -268,37 +268,13 @@ static bool begins(const char *text, const char *with)
         return strncmp(text, with, strlen(with)) == 0;
 }
 
-/*
- * The limit of single processes that caused an exception. The kernel is untrusted, but this only
- * explains its exception: figure and mechanism come from the supervisor.
- */
-static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue,
-                                        const char *reply, size_t len)
-{
-        if (strcmp(ename, "MemoryError") == 0 && limits_of(ss).memory_bytes)
-                return CG_LIMIT_MEMORY;
-        if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 24]"))
-                return CG_LIMIT_OPEN_FILES;
-        if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
-                return CG_LIMIT_FILE_SIZE;
-        /*
-         * A non-blocking socket raises the same exception: the limit caused it if the line that
-         * failed starts a process.
-         */
-        if (strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") &&
-            memmem(reply, len, "fork", 4))
-                return CG_LIMIT_PROCESSES;
-        if (strcmp(ename, "RuntimeError") == 0 && begins(evalue, "can't start new thread"))
-                return CG_LIMIT_PROCESSES;
-        return CG_LIMITS;
-}
-
 void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue,
                            const char *reply, size_t len)
 {
-        struct kernel *k = ss->kernel;
+        bool os_error = failed && strcmp(ename, "OSError") == 0;
         unsigned long long killed = 0, denied = 0;
-        enum cg_limit limit;
+        enum cg_limit limit = CG_LIMITS;
+        struct kernel *k = ss->kernel;
         char what[100];
 
         /* Events of processes other than the main one since the last report. */
@@ -318,7 +294,24 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
                 report(ss, "sandbox", CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
         }
 
-        limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
+        /*
+         * The limit of single processes that caused the exception. The kernel is untrusted, but
+         * this only explains its exception: figure and mechanism come from the supervisor.
+         */
+        if (failed && strcmp(ename, "MemoryError") == 0 && limits_of(ss).memory_bytes)
+                limit = CG_LIMIT_MEMORY;
+        else if (os_error && begins(evalue, "[Errno 24]"))
+                limit = CG_LIMIT_OPEN_FILES;
+        else if (os_error && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
+                limit = CG_LIMIT_FILE_SIZE;
+        /*
+         * A non-blocking socket raises the same exception: the limit caused it if the line that
+         * failed starts a process.
+         */
+        else if (failed && ((strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") &&
+                             memmem(reply, len, "fork", 4)) ||
+                            (strcmp(ename, "RuntimeError") == 0 && begins(evalue, "can't start new thread"))))
+                limit = CG_LIMIT_PROCESSES;
         if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && denied))
                 return;
         report(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
