@@ -65,10 +65,15 @@ static bool is_address6(const char *host)
         return inet_pton(AF_INET6, copy, &a) == 1;
 }
 
-static bool is_name(const char *host)
+static bool is_pattern(const char *host, bool bracketed)
 {
-        size_t n = strlen(host);
+        size_t n;
 
+        if (bracketed)
+                return is_address6(host);
+        if (strcmp(host, "localhost") == 0)
+                return true;
+        host += strncmp(host, "*.", 2) == 0 ? 2 : 0;
         /*
          * No name has these characters, so the entry would never match. Nor has one letters beyond
          * ASCII: clients send such names as xn--...
@@ -77,17 +82,9 @@ static bool is_name(const char *host)
                 if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#", *p))
                         return false;
         }
+        n = strlen(host);
         return n && strchr(host, '.') && host[0] != '.' && host[n - 1] != '.' && !strstr(host, "..") &&
                !strchr(host, '*');
-}
-
-static bool is_pattern(const char *host, bool bracketed)
-{
-        if (bracketed)
-                return is_address6(host);
-        if (strcmp(host, "localhost") == 0)
-                return true;
-        return is_name(strncmp(host, "*.", 2) == 0 ? host + 2 : host);
 }
 
 const char *cg_check_domain(const char *text)

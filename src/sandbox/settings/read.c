@@ -113,29 +113,29 @@ int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *
 {
         const char *key;
         json_t *v;
-        int e = cg_read_type(r, o, JSON_OBJECT, "object");
+        int status = cg_read_type(r, o, JSON_OBJECT, "object");
 
-        for (size_t i = 0; i < n && e == 0; i++) {
+        for (size_t i = 0; i < n && status == 0; i++) {
                 size_t mark;
 
                 v = json_object_get(o, fields[i].key);
                 mark = cg_read_enter(r, fields[i].key);
                 if (v)
-                        e = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
+                        status = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
                 else if (fields[i].required)
-                        e = cg_read_fail(r, "Required");
+                        status = cg_read_fail(r, "Required");
                 cg_read_leave(r, mark);
         }
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         json_object_foreach((json_t *)o, key, v)
         {
                 size_t i = 0;
 
                 while (i < n && strcmp(key, fields[i].key) != 0)
                         i++;
-                if (i == n && (e = unknown_key(r, key, fields, n, unknown)) < 0)
-                        return e;
+                if (i == n && (status = unknown_key(r, key, fields, n, unknown)) < 0)
+                        return status;
         }
         return 0;
 }
@@ -145,10 +145,10 @@ int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f,
 {
         size_t len, mark;
         char *list;
-        int e = cg_read_type(r, v, JSON_ARRAY, "array");
+        int status = cg_read_type(r, v, JSON_ARRAY, "array");
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         len = json_array_size(v);
         if (len > CG_SETTINGS_LIST_MAX)
                 return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
@@ -157,12 +157,12 @@ int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f,
                 return cg_fail(r->err, CG_E_NOMEM, "settings");
         *ret = list; /* freed with the settings, half filled or not */
         *n = len;
-        for (size_t i = 0; i < len && e == 0; i++) {
+        for (size_t i = 0; i < len && status == 0; i++) {
                 mark = cg_read_enter_index(r, i);
-                e = each(r, json_array_get(v, i), f, list + i * size);
+                status = each(r, json_array_get(v, i), f, list + i * size);
                 cg_read_leave(r, mark);
         }
-        return e;
+        return status;
 }
 
 int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
@@ -171,10 +171,10 @@ int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field 
         const char *key;
         json_t *value;
         char *at;
-        int e = cg_read_type(r, v, JSON_OBJECT, "object");
+        int status = cg_read_type(r, v, JSON_OBJECT, "object");
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
                 return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
         at = calloc(json_object_size(v) + 1, size);
@@ -187,10 +187,10 @@ int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field 
 
                 memcpy(at, &key, sizeof(key));
                 (*n)++;
-                e = f->read(r, value, f, at + f->offset);
+                status = f->read(r, value, f, at + f->offset);
                 cg_read_leave(r, mark);
-                if (e < 0)
-                        return e;
+                if (status < 0)
+                        return status;
                 at += size;
         }
         return 0;
@@ -200,10 +200,10 @@ int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field 
 static int read_text(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         const char *wrong;
-        int e = cg_read_type(r, v, JSON_STRING, "string");
+        int status = cg_read_type(r, v, JSON_STRING, "string");
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         if (json_string_length(v) != strlen(json_string_value(v)))
                 return cg_read_fail(r, "contains a NUL character");
         if (json_string_length(v) > CG_SETTINGS_TEXT_MAX)
@@ -226,20 +226,20 @@ int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f,
 {
         struct cg_strs *list = to;
         void *items = NULL;
-        int e;
+        int status;
 
-        e = cg_read_list(r, v, f, f->min ? cg_read_str : read_text, sizeof(*list->v), &items, &list->n);
+        status = cg_read_list(r, v, f, f->min ? cg_read_str : read_text, sizeof(*list->v), &items, &list->n);
         list->v = items;
-        return e;
+        return status;
 }
 
 int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        int e = cg_read_type(r, v, JSON_TRUE, "boolean");
+        int status = cg_read_type(r, v, JSON_TRUE, "boolean");
 
-        if (e == 0)
+        if (status == 0)
                 *(bool *)to = json_is_true(v);
-        return e;
+        return status;
 }
 
 int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -299,10 +299,10 @@ int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f
 {
         struct cg_path_list *list = to;
         void *items = NULL;
-        int e = cg_read_list(r, v, f, read_path, sizeof(*list->v), &items, &list->n);
+        int status = cg_read_list(r, v, f, read_path, sizeof(*list->v), &items, &list->n);
 
         list->v = items;
-        return e;
+        return status;
 }
 
 int cg_read_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -320,10 +320,10 @@ int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_fi
 int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_strs list = { 0 };
-        int e = cg_read_strs(r, v, f, &list);
+        int status = cg_read_strs(r, v, f, &list);
 
         free(list.v);
-        return e;
+        return status;
 }
 
 int cg_read_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -51,18 +51,18 @@ static int check_slashed_glob(struct cg_reader *r, const char *path)
 static int check_deny_list(struct cg_reader *r, const char *name, const struct cg_path_list *list)
 {
         size_t mark = cg_read_enter(r, "filesystem"), inner = cg_read_enter(r, name);
-        int e = 0;
+        int status = 0;
 
-        for (size_t i = 0; i < list->n && e == 0; i++) {
+        for (size_t i = 0; i < list->n && status == 0; i++) {
                 size_t at = cg_read_enter_index(r, i);
 
                 if (!list->v[i].literal)
-                        e = check_slashed_glob(r, list->v[i].path);
+                        status = check_slashed_glob(r, list->v[i].path);
                 cg_read_leave(r, at);
         }
         cg_read_leave(r, inner);
         cg_read_leave(r, mark);
-        return e;
+        return status;
 }
 
 /* ---- credentials */
@@ -93,10 +93,10 @@ static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_fi
 {
         cg_auto_extract struct cg_extract *x = NULL;
         struct cg_err err;
-        int e = cg_read_str(r, v, f, to);
+        int status = cg_read_str(r, v, f, to);
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_read_fail(r, "%s", err.msg) : 0;
 }
 
@@ -110,10 +110,10 @@ static int read_decode(struct cg_reader *r, const json_t *v, const struct cg_fie
 
 static int read_claims(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        int e = cg_read_ignored_strs(r, v, f, NULL);
+        int status = cg_read_ignored_strs(r, v, f, NULL);
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         if (!json_array_size(v))
                 return cg_read_fail(
                         r,
@@ -134,26 +134,26 @@ static int read_hosts(struct cg_reader *r, const json_t *v, const struct cg_fiel
 static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field *fields, size_t n, void *to)
 {
         struct cg_settings_cred *cred = to;
-        int e = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
+        int status = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
 
-        if (e == 0 && cred->claims && !cred->decode)
+        if (status == 0 && cred->claims && !cred->decode)
                 return cg_read_fail(
                         r,
                         "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
                         "\"jwt\"), or remove maskClaims to mask the whole value.");
         /* With mode "deny" it has no effect, as in srt. */
-        if (e == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
+        if (status == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
                 cg_read_enter(r, "decode");
                 return cg_read_unsupported(
                         r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
                            "with \"extract\"");
         }
-        if (e == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
+        if (status == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
                 return cg_read_fail(
                         r,
                         "injectHosts is explicitly empty — the credential would be masked but never injected. "
                         "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
-        return e;
+        return status;
 }
 
 #define CRED_FIELDS \
@@ -173,10 +173,10 @@ static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field
                 CRED_FIELDS,
         };
         struct cg_settings_cred *cred = to;
-        int e = read_cred(r, v, fields, CG_ARRAY_LEN(fields), to);
+        int status = read_cred(r, v, fields, CG_ARRAY_LEN(fields), to);
 
-        if (e < 0)
-                return e;
+        if (status < 0)
+                return status;
         if (cred->mode == CG_CRED_MASK && cred->what[strlen(cred->what) - 1] == '/')
                 return cg_read_fail(
                         r,
@@ -201,20 +201,20 @@ static int read_files(struct cg_reader *r, const json_t *v, const struct cg_fiel
 {
         struct cg_settings_creds *c = &r->settings->creds;
         void *items = NULL;
-        int e = cg_read_list(r, v, f, read_file, sizeof(*c->files), &items, &c->n_files);
+        int status = cg_read_list(r, v, f, read_file, sizeof(*c->files), &items, &c->n_files);
 
         c->files = items;
-        return e;
+        return status;
 }
 
 static int read_vars(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_settings_creds *c = &r->settings->creds;
         void *items = NULL;
-        int e = cg_read_list(r, v, f, read_var, sizeof(*c->vars), &items, &c->n_vars);
+        int status = cg_read_list(r, v, f, read_var, sizeof(*c->vars), &items, &c->n_vars);
 
         c->vars = items;
-        return e;
+        return status;
 }
 
 static int read_creds(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -283,10 +283,10 @@ static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_fi
         static const struct cg_field texts = CG_FIELD_TO(cg_settings_ignore, texts, "texts", cg_read_strs);
         struct cg_settings *s = r->settings;
         void *items = NULL;
-        int e = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
+        int status = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
 
         s->ignores = items;
-        return e;
+        return status;
 }
 
 static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -356,57 +356,49 @@ static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field
                   .max = 65535 },
         };
         struct cg_settings_port *port = to;
-        int n[2] = { 0, 0 }, e;
+        int n[2] = { 0, 0 }, status;
 
         if (json_is_object(v))
-                e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
-        else if ((e = cg_read_int(r, v, &fields[0], &n[0])) == 0)
+                status = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
+        else if ((status = cg_read_int(r, v, &fields[0], &n[0])) == 0)
                 n[1] = n[0];
-        if (e == 0)
+        if (status == 0)
                 *port = (struct cg_settings_port){ (uint16_t)n[0], (uint16_t)n[1] };
-        return e;
+        return status;
 }
 
-/*
- * Each port is listened at once: on the host for @expose, inside for the others, where the proxy
- * has two already.
- */
-static int check_port(struct cg_reader *r, const struct cg_settings_port *list, size_t i, bool expose)
-{
-        uint16_t port = expose ? list[i].host : list[i].inside;
-
-        for (size_t k = 0; k < i; k++) {
-                if ((expose ? list[k].host : list[k].inside) == port)
-                        return cg_read_fail(r, "port %u %s is listed twice", port,
-                                            expose ? "of this machine" : "inside");
-        }
-        if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
-                return cg_read_fail(r, "port %u inside is the proxy's", port);
-        return 0;
-}
-
+/* Ports that are listened at: on the host for "expose", inside for "reach". */
 static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         bool expose = strcmp(f->key, "expose") == 0;
         struct cg_settings_own *own = to;
+        struct cg_settings_port *ports;
         void *items = NULL;
         size_t n = 0;
-        int e = cg_read_list(r, v, f, read_port, sizeof(struct cg_settings_port), &items, &n);
+        int status = cg_read_list(r, v, f, read_port, sizeof(*ports), &items, &n);
 
-        if (e == 0 && n > CG_SETTINGS_PORTS_MAX)
-                e = cg_read_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
-        for (size_t i = 0; i < n && e == 0; i++) {
-                size_t mark = cg_read_enter_index(r, i);
+        ports = items;
+        if (status == 0 && n > CG_SETTINGS_PORTS_MAX)
+                status = cg_read_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
+        for (size_t i = 0; i < n && status == 0; i++) {
+                size_t mark = cg_read_enter_index(r, i), k = 0;
+                uint16_t port = expose ? ports[i].host : ports[i].inside;
 
-                e = check_port(r, items, i, expose);
+                while (k < i && (expose ? ports[k].host : ports[k].inside) != port)
+                        k++;
+                if (k < i)
+                        status = cg_read_fail(r, "port %u %s is listed twice", port,
+                                              expose ? "of this machine" : "inside");
+                else if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
+                        status = cg_read_fail(r, "port %u inside is the proxy's", port);
                 cg_read_leave(r, mark);
         }
-        if (e == 0 && n)
-                memcpy(expose ? own->expose : own->reach, items, n * sizeof(struct cg_settings_port));
-        if (e == 0)
+        if (status == 0 && n)
+                memcpy(expose ? own->expose : own->reach, ports, n * sizeof(*ports));
+        if (status == 0)
                 *(expose ? &own->n_expose : &own->n_reach) = n;
         free(items);
-        return e;
+        return status;
 }
 
 static int read_hide(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -473,7 +465,7 @@ static int read_all(json_t *root, const char *what, int flags, struct cg_setting
 {
         cg_auto_settings struct cg_settings *s = calloc(1, sizeof(*s));
         struct cg_reader r = { .settings = s, .what = what, .flags = flags, .err = err };
-        int e;
+        int status;
 
         if (!s) {
                 json_decref(root);
@@ -481,28 +473,28 @@ static int read_all(json_t *root, const char *what, int flags, struct cg_setting
         }
         s->root = root;
         s->search_depth = CG_SEARCH_DEPTH;
-        e = cg_read_object(&r, root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
-        if (e == 0 && !s->filesystem.disabled)
-                e = check_deny_list(&r, "denyRead", &s->filesystem.deny_read);
-        if (e == 0 && !s->filesystem.disabled)
-                e = check_deny_list(&r, "denyWrite", &s->filesystem.deny_write);
-        if (e == 0)
-                e = check_creds(&r);
-        if (e == 0)
+        status = cg_read_object(&r, root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
+        if (status == 0 && !s->filesystem.disabled)
+                status = check_deny_list(&r, "denyRead", &s->filesystem.deny_read);
+        if (status == 0 && !s->filesystem.disabled)
+                status = check_deny_list(&r, "denyWrite", &s->filesystem.deny_write);
+        if (status == 0)
+                status = check_creds(&r);
+        if (status == 0)
                 *ret = CG_STEAL(s);
-        return e;
+        return status;
 }
 
 int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
                       struct cg_err *err)
 {
         json_t *root;
-        int e;
+        int status;
 
         if (len > CG_MAX_SETTINGS)
                 return cg_fail(err, CG_E_LIMIT, "%s is larger than %u bytes", what, CG_MAX_SETTINGS);
-        e = cg_json_object(text, len, what, &root, err);
-        return e == 0 ? read_all(root, what, flags, ret, err) : e;
+        status = cg_json_object(text, len, what, &root, err);
+        return status == 0 ? read_all(root, what, flags, ret, err) : status;
 }
 
 int cg_settings_read(const json_t *o, const char *what, int flags, struct cg_settings **ret,
