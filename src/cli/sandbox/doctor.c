@@ -194,9 +194,9 @@ static int finish_text(const struct summary *sum)
                sum->ok ? "Sandboxes work here."
                : !sum->landlock
                        ? "Sandboxes do not work here."
-                       : "Sandboxes of the full tier do not work here. The weaker landlock tier does, if it is requested: --tier\n"
-                         "landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md lists what it does\n"
-                         "not protect).");
+                       : "Sandboxes of the full tier do not work here. The weaker landlock tier does, if it is requested:\n"
+                         "--tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md lists what\n"
+                         "it does not protect).");
         return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
 }
 
