@@ -55,29 +55,6 @@ static const char *next_line(const char *p, size_t *len)
         return *len ? p : NULL;
 }
 
-/* The caller's group in the hierarchy of @controller; NULL: version 2. *len: 0 if there is none. */
-static const char *own_group(const char *groups, const char *controller, size_t *ret_len)
-{
-        size_t len;
-
-        for (const char *p = groups; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
-                const char *list = memchr(p, ':', len), *path;
-
-                if (!list++)
-                        continue;
-                path = memchr(list, ':', len - (size_t)(list - p));
-                if (!path)
-                        continue;
-                if (controller ? !has_word(list, (size_t)(path - list), ',', controller)
-                               : strncmp(p, "0::", 3) != 0)
-                        continue;
-                path++;
-                *ret_len = len - (size_t)(path - p);
-                return path;
-        }
-        return NULL;
-}
-
 /*
  * The folder of the caller's group in a mount that shows it. A line of the list of mounts is "ID
  * PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS".
@@ -85,9 +62,22 @@ static const char *own_group(const char *groups, const char *controller, size_t 
 static bool own_folder(const struct texts *t, const char *controller, char path[PATH_MAX])
 {
         char line[2 * PATH_MAX + 1024], root[PATH_MAX], at[PATH_MAX], type[32], options[512];
-        size_t group_len, len;
-        const char *group = own_group(t->groups, controller, &group_len);
+        const char *group = NULL;
+        size_t group_len = 0, len;
 
+        /* The caller's group in the hierarchy of @controller; NULL: version 2. */
+        for (const char *p = t->groups; !group && (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
+                const char *list = memchr(p, ':', len), *end;
+
+                if (!list++)
+                        continue;
+                end = memchr(list, ':', len - (size_t)(list - p));
+                if (!end || (controller ? !has_word(list, (size_t)(end - list), ',', controller)
+                                        : strncmp(p, "0::", 3) != 0))
+                        continue;
+                group = end + 1;
+                group_len = len - (size_t)(group - p);
+        }
         if (!group)
                 return false;
         for (const char *p = t->mounts; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {

@@ -112,24 +112,10 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
         return 0;
 }
 
-static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
-{
-        for (int i = 0; i < TRIES; i++) {
-                int r = take(p, ret, err);
-
-                if (r <= 0)
-                        return r;
-                nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
-        }
-        return cg_fail(err, CG_E_STATE,
-                       "sandbox: placeholder %s: it comes and goes, or another program holds a lock on it; "
-                       "remove it",
-                       p->path);
-}
-
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
 {
         int *list = calloc(sb->n_placeholders + 1, sizeof(*list)), r = 0;
+        const struct cg_plan_placeholder *p;
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: placeholders");
@@ -137,8 +123,16 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
                 list[i] = -1;
         /* The landlock tier has no mounts. */
         for (size_t i = 0; i < sb->n_placeholders && r == 0 && !sb->grants; i++) {
-                if (sb->placeholders[i].mount_point)
-                        r = make_one(&sb->placeholders[i], &list[i], err);
+                p = &sb->placeholders[i];
+                if (!p->mount_point)
+                        continue;
+                for (int n = 0; n < TRIES && (r = take(p, &list[i], err)) > 0; n++)
+                        nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
+                if (r > 0)
+                        r = cg_fail(err, CG_E_STATE,
+                                    "sandbox: placeholder %s: it comes and goes, or another program holds a "
+                                    "lock on it; remove it",
+                                    p->path);
         }
         if (r < 0) {
                 cg_placeholders_remove(sb, list);
