@@ -234,7 +234,7 @@ class Debugger:
         return self._capabilities
 
     def _attach(self, arguments: Message) -> Message:
-        if self._attached:  # the front-end has disconnected, which debugpy was not told
+        if self._attached:  # the front-end has disconnected, which was not reported to debugpy
             self._on_event({"type": "event", "event": "initialized"})
             return {}
         ours = os.path.dirname(__file__)

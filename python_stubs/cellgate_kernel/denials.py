@@ -41,7 +41,7 @@ _VERBS = {
     "socket": "making a socket of the family",
 }
 
-# What the reader of the sentences can do to get a network, by the session's front.
+# The way to get a network, for the reader of the sentences, by the session's front.
 front = ""
 _NETWORK = {
     "jupyter": "network.allowedDomains of a settings file, which `cellgate jupyter install --sandbox FILE` names",
@@ -153,14 +153,16 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:1000])
 
 
-def _tell(found: dict[str, Any], e: OSError) -> None:
+def _report(found: dict[str, Any], e: OSError) -> None:
     keys = ("operation", "rule", "setting", "path", "host", "port")
     message = {k: found[k] for k in keys if found.get(k) is not None}
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
     # Init has reported sockets, and files that it has refused itself.
-    told = message["operation"] == "socket" or (message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES)
-    if not told and (message.get("path") or message.get("host")):
+    by_init = message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES
+    if message["operation"] == "socket" or by_init:
+        return
+    if message.get("path") or message.get("host"):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))
 
 
@@ -176,7 +178,7 @@ def explain(value: BaseException) -> list[str]:
         sentence = _sentence(found)
         if sentence not in sentences:
             sentences.append(sentence)
-            _tell(found, e)
+            _report(found, e)
         if len(sentences) == _MAX_SENTENCES:
             break
     return sentences

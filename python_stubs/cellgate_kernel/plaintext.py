@@ -29,7 +29,7 @@ _BLOCKS = frozenset(
 _SKIPPED = frozenset(("script", "style", "head", "template", "noscript", "metadata", "defs"))
 _HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
-# What follows a "<" that begins a tag.
+# The text after a "<" that begins a tag.
 _TAG = re.compile(r"<[/!?a-zA-Z]")
 
 

@@ -158,7 +158,7 @@ class Tool:
         return self.value(await self.call_async(params, fields))
 
     def value(self, result: ToolResult) -> Any:
-        """What run() returns. Raises ToolError."""
+        """The value that run() returns. Raises ToolError."""
         if result.is_error:
             raise ToolError(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:

@@ -253,8 +253,8 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         snprintf(linger, sizeof(linger), "%lld",
                  (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
         /*
-         * Nobody listens there and we hold the lock: existing files are those of a supervisor that
-         * was killed.
+         * Nothing listens at the address and we hold the lock: existing files are those of a
+         * supervisor that was killed.
          */
         r = remove_leftovers(c->dir, err);
         if (r == 0 && o->log_fd <= 0)

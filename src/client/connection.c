@@ -274,7 +274,7 @@ int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err)
 {
         static const struct cg_zconn_ops ops = { on_message, on_end };
 
-        /* What we send is bounded by the requests and cells themselves. */
+        /* The size of requests and cells bounds the output. */
         if (cg_zconn_init(&c->conn, fd, &cg_wire_host, CG_ROLE_SUPERVISOR, SIZE_MAX, &ops, err) < 0)
                 return -1;
         if (pthread_create(&c->thread, NULL, client_thread, c) != 0)

@@ -34,7 +34,7 @@ static struct cg_event *pop_event(struct cg_session *s)
                 if (!s->closed && read(s->event_fd, &n, sizeof(n)) < 0)
                         errno = 0;
         }
-        /* An answer is for the question that the host has received last, whatever follows in the queue. */
+        /* An answer is for the question that the host has received last, not for a queued one. */
         if (e->type == CG_EVENT_INPUT_REQUEST) {
                 s->input_wanted = true;
                 s->input_cell = e->cell;
@@ -393,7 +393,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
                 if (expanded) {
                         json_object_del(expanded, "invalid");
                         json_object_del(expanded, "inherit");
-                        /* A supervisor that several clients share has the variables of its starter. */
+                        /* A shared supervisor has the variables of its starter. */
                         if (c->shared)
                                 json_object_set_new(expanded, "inherit", cg_json_passed_env());
                 } else {
@@ -628,7 +628,7 @@ CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const cha
         json_t *body = json_pack("{s:b, s:s%}", "accept", false, "reason", reason ? reason : "",
                                  len > 30000 ? (size_t)30000 : len);
 
-        if (!body) /* a reason that is not UTF-8 must not cost the decision */
+        if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:b}", "accept", false);
         return send_decision(s, CG_HOST_DECISION, approval, body, err);
 }
@@ -642,7 +642,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         if ((size_t)decision >= CG_ARRAY_LEN(answers))
                 return cg_fail(err, CG_E_INVAL, "%d is no decision about a connection", (int)decision);
         body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
-        if (!body) /* a reason that is not UTF-8 must not cost the decision */
+        if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:s}", "answer", answers[decision]);
         return send_decision(s, CG_HOST_EGRESS_DECISION, request, body, err);
 }

@@ -108,7 +108,7 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
                 return r;
         }
         if (r < 0) {
-                /* Of a name that is no JSON only printable ASCII is reported. */
+                /* Only printable ASCII of a name that is not valid JSON is reported. */
                 struct cg_slice s = cg_split_name(e->text);
                 size_t n = 0;
 

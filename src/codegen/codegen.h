@@ -13,7 +13,7 @@
  *      OUT/__init__.py         with root_package: mcptools.search() and access to the servers'
  *                              packages
  *
- * Rules that hold whatever the server says (tests/codegen checks them):
+ * Rules that hold for any input of a server (tests/codegen checks them):
  * - Text from the server gets into Python source only as sanitised names, docstrings and literals,
  *   through one emitter (text.h); every file is pure ASCII and importing it calls nothing but
  *   bind().

@@ -120,7 +120,7 @@ static bool has_form(const struct cg_j *v, enum form f)
 
 static void put_schema(struct data *d, const struct cg_j *at, unsigned depth);
 
-/* One keyword's value; @f says what it must be. */
+/* One keyword's value of the form @f. */
 static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigned depth)
 {
         bool list = f == SCHEMAS || (f == ITEMS && v->kind == CG_J_ARRAY), map = f == MAP || f == MAP_OR_LIST;
@@ -148,7 +148,7 @@ static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigne
         cg_put(d->o, list ? "]" : "}");
 }
 
-/* How keyword @v is written; ARRAY stands for "as it is". False: it is left out. */
+/* The form in which keyword @v is written; ARRAY: unchanged. False: it is left out. */
 static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum form *ret)
 {
         size_t i = 0;

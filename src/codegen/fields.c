@@ -1,4 +1,4 @@
-/* The fields of a class: all properties that the schema of an object names. Runs in trusted processes. */
+/* The fields of a class: all properties in the schema of an object. Runs in trusted processes. */
 #include "codegen/types.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Types of enum and const: Literals, or the common type of the values. Runs in trusted processes. */
+/* Types of enum and const: Literals, or the values' common type. Runs in trusted processes. */
 #include "codegen/types.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static bool kind_is(const struct cg_j *v, struct cg_slice type)
         }
 }
 
-/* Whether the schema's own "type" lets the value through. */
+/* True if the schema's own "type" allows the value. */
 static bool type_allows(const struct cg_j *at, const struct cg_j *v)
 {
         const struct cg_j *type = cg_j_getz(at, "type");

@@ -12,8 +12,8 @@ uint64_t cg_name_hash(struct cg_slice s);
 
 struct cg_python_name {
         struct cg_slice original;
-        struct cg_slice name; /* out; empty when it could not be told apart from another */
-        /* out: 0 as the rules give it, more: with a hash of the original behind it */
+        struct cg_slice name; /* out; empty when no unique name was found */
+        /* out: 0 by the rules alone, more: with a hash of the original appended */
         int level;
 };
 

@@ -1,6 +1,6 @@
 /*
  * Writing a package, atomically and without leaving out_dir. Runs in trusted processes; but out_dir
- * may lie in a workspace that a hostile kernel writes to at the same time, so every step goes
+ * may be in a workspace that a hostile kernel writes to at the same time, so every step goes
  * through descriptors and follows no symlink.
  */
 #include "codegen/package.h"
@@ -221,7 +221,7 @@ static int replace(struct cg_package *p, bool exists, struct cg_err *err)
         if (errno != EINVAL && errno != ENOSYS)
                 return cg_fail_errno(err, "cannot put the new package in its place");
 
-        /* The file system cannot exchange: there is a moment without a package, and never half of one. */
+        /* The file system cannot exchange: for a moment there is no package. */
         snprintf(old, sizeof(old), "%s.old", p->temp);
         if (exists && renameat(p->out_fd, p->name, p->out_fd, old) < 0)
                 return cg_fail_errno(err, "cannot move the old package away");

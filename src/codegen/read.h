@@ -16,8 +16,8 @@
 #include "base/util.h"
 
 /*
- * Memory that is freed as a whole. Allocation failure is remembered: pointers are NULL from then
- * on, failed says so.
+ * Memory that is freed as a whole. After a failed allocation all further ones return NULL, and
+ * failed is set.
  */
 struct cg_arena_chunk;
 struct cg_arena {

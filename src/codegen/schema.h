@@ -11,7 +11,7 @@ struct cg_gen_warning {
         struct cg_slice pointer, text;
 };
 
-/* What the report says about a tool. Lives in the arena of the tool. */
+/* A tool's part of the report. Lives in the arena of the tool. */
 struct cg_gen_report {
         struct cg_arena *arena;
         enum cg_gen_status status;
@@ -42,10 +42,10 @@ struct cg_schema {
 
 void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct cg_gen_report *report);
 
-/* JSON pointer to @at from @root; cut, with "..." behind it, when it is very long. */
+/* JSON pointer to @at from @root; cut and ended by "..." when it is very long. */
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at);
 /*
- * Whether @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut.
+ * True if @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut.
  */
 bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at);
 

@@ -225,7 +225,7 @@ void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t 
                 } else if (c == '\\') {
                         cg_put(o, "\\\\");
                 } else if (c == '"') {
-                        /* alone it cannot end the docstring; next to another or at its ends it could */
+                        /* next to another one, or at an end, it could end the docstring */
                         cg_put(o, before == '"' || !s.len || *s.p == '"' ? "\\\"" : "\"");
                 } else {
                         put_escape(o, hidden(c) ? "\\\\" : "\\", c);

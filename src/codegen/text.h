@@ -25,9 +25,9 @@ void cg_source_fini(struct cg_source *o);
 #define cg_auto_source CG_CLEANUP(cg_source_fini)
 /* 0, or the first failure with *err filled. */
 int cg_source_check(const struct cg_source *o, struct cg_err *err);
-/* what is there so far; borrowed until the next put */
+/* the text so far; borrowed until the next put */
 struct cg_slice cg_source_str(const struct cg_source *o);
-/* What is there so far, in @a; "" and a->failed when something went wrong before. */
+/* The text so far, in @a; "" and a->failed after a failure. */
 struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a);
 
 /* Trusted or sanitised text, as it is. */
@@ -49,7 +49,7 @@ struct cg_slice cg_trim(struct cg_slice s);
 void cg_put_str(struct cg_source *o, struct cg_slice s);
 /*
  * Docstring in triple quotes; further lines are indented by @indent. CR LF becomes LF; cut after
- * @max characters, and says so.
+ * @max characters, with a note.
  */
 void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max);
 /*

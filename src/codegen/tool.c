@@ -5,7 +5,7 @@
 
 #include "codegen/ceilings.h"
 
-/* ------------------------------------------------------------------ what the definition says */
+/* ------------------------------------------------------------------ reading the definition */
 
 struct cg_slice cg_tool_description(const struct cg_tool *t)
 {
@@ -111,7 +111,7 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
         }
 
         /*
-         * Fields whose names could not be told apart have no place in a class; they can still be
+         * Fields without a unique name have no place in a class; they can still be
          * given by their original names.
          */
         cg_types_name_fields(&t->types);

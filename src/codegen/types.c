@@ -102,7 +102,7 @@ static bool has_fields(struct cg_schema *s, const struct cg_j *at, unsigned dept
         return false;
 }
 
-/* "type" is absent or says object and nothing else. */
+/* True if "type" is absent or object alone. */
 static bool only_object(const struct cg_j *at)
 {
         const struct cg_j *type = cg_j_getz(at, "type");
@@ -282,7 +282,7 @@ static struct cg_type union_type(struct cg_types *t, struct position p, const st
         return y;
 }
 
-/* All of several: the first branch that says anything. */
+/* allOf: the first branch with a type. */
 static struct cg_type all_of_type(struct cg_types *t, struct position p, const struct cg_j *branches)
 {
         size_t n = 0;
@@ -297,7 +297,7 @@ static struct cg_type all_of_type(struct cg_types *t, struct position p, const s
         return cg_type_plain("Any");
 }
 
-/* A definition is typed once, however often it is named: the work stays linear, and a loop ends in Any. */
+/* A definition is typed once, so the work stays linear and a loop ends in Any. */
 static struct cg_type ref_type(struct cg_types *t, struct position p, struct cg_j *at, struct cg_slice ref)
 {
         struct cg_j *to = cg_schema_follow(p.schema, at);

@@ -62,7 +62,7 @@ struct cg_types {
 void cg_types_init(struct cg_types *t, struct cg_gen_report *report);
 /* Makes the classes for the arguments: "Params" and what it needs. @s->root is an object. */
 void cg_types_params(struct cg_types *t, struct cg_schema *s);
-/* Makes the classes for the result at @at in @s; *annotation and *spec say what run() returns. */
+/* Makes the classes for the result at @at in @s; *annotation and *spec: of run()'s return value. */
 void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, struct cg_slice *annotation,
                      struct cg_slice *spec);
 /* Gives all fields their Python names. After the classes, whose names fields must not take. */

@@ -261,7 +261,7 @@ int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int6
                 return cg_fail(err, CG_E_LIMIT, "%s: the address of %s is too long", c->path, keys[channel]);
 
         while ((r = bind_now(c, c->ports[channel], sock, address)) == EADDRINUSE) {
-                /* There is no event to wait for: another process has the address. */
+                /* No event reports it when another process gives the address up. */
                 nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
                 if (cg_now_ms() >= end_ms)
                         return cg_fail(err, CG_E_EXISTS,

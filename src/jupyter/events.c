@@ -329,7 +329,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         case CG_EVENT_EXECUTE_INPUT:
                 if (cg_event_foreign(e))
                         foreign_input(f, e);
-                /* A cell for a subshell that may not exist has no execute_input before its first event. */
+                /* Held until the cell's first event if its subshell may not exist. */
                 else if (r && r->queue && r->queue->id && !known_find(f, r->queue->id))
                         r->input_held = cg_event_execution_count(e);
                 else if (r)

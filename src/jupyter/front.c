@@ -249,7 +249,7 @@ static int start_opener(struct front *f, struct cg_err *err)
         return 0;
 }
 
-/* ------------------------------------------------------------------ signals and the parent process */
+/* ------------------------------------------------------------------ signals, parent process */
 
 static void on_signal(uv_poll_t *h, int status, int events)
 {

@@ -1,5 +1,5 @@
 /*
- * What the files of the front share, from the top down: front.c starts and ends it; control.c and
+ * Shared by the files of the front, from the top down: front.c starts and ends it; control.c and
  * events.c handle the control channel and the session's events; shell.c queues requests and runs
  * cells; local.c answers requests without the kernel; request.c and reply.c do what all requests
  * need; stdin.c asks people; receive.c and info.c need none of the others. One thread, one loop.
@@ -29,7 +29,7 @@
 /* Limit of unanswered questions, cancelled ones included. */
 #define MAX_ASKED 256u
 
-enum kind {
+enum request_kind {
         KIND_UNKNOWN,
         KIND_EXECUTE,
         KIND_RELAY, /* answered by the kernel, in order with cells */
@@ -43,7 +43,7 @@ enum kind {
 
 struct kind_spec {
         const char *type, *reply;
-        enum kind kind;
+        enum request_kind kind;
         int64_t timeout_ms; /* for the kernel's answer */
 };
 
@@ -76,8 +76,8 @@ struct shell_queue {
 };
 
 /* A question to a client. A client is asked one at a time. */
-struct question {
-        TAILQ_ENTRY(question) link;
+struct client_question {
+        TAILQ_ENTRY(client_question) link;
         struct jreq *req;
         struct cg_event *call; /* about a tool call or a connection; NULL: input() */
         struct cg_slice id;    /* the client's identity; owned */
@@ -92,10 +92,10 @@ struct question {
 };
 
 /* An input_request that has no answer yet. */
-struct asked {
-        TAILQ_ENTRY(asked) link;
-        struct question *q; /* NULL: it was cancelled */
-        struct cg_slice id; /* owned */
+struct sent_question {
+        TAILQ_ENTRY(sent_question) link;
+        struct client_question *q; /* NULL: it was cancelled */
+        struct cg_slice id;        /* owned */
         char msg_id[CG_JMSG_ID];
 };
 
@@ -143,8 +143,8 @@ struct front {
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;
         struct cg_origin *debug_origin;
-        TAILQ_HEAD(question_list, question) questions; /* both oldest first */
-        TAILQ_HEAD(asked_list, asked) asked;
+        TAILQ_HEAD(question_list, client_question) questions; /* both oldest first */
+        TAILQ_HEAD(asked_list, sent_question) asked;
         size_t n_asked;
         int64_t count; /* number of the last cell that counted */
         bool death_reported, hold_over;
@@ -233,7 +233,7 @@ void cg_shell_free(struct front *f);
 void cg_control_enqueue(struct front *f, struct jreq *r);
 /* The reply to the request that made the subshell of the control channel. */
 void cg_control_made(struct front *f, const struct cg_event *e);
-/* There is another kernel: its subshells are gone. */
+/* Forgets the subshells of a kernel that was replaced. */
 void cg_control_forget(struct front *f);
 
 /* control.c */

@@ -106,8 +106,8 @@ void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state
 /* ------------------------------------------------------------------ the budget */
 
 /*
- * Whether the budget allows these bytes. Publishes a notice the first time that it does not. After
- * that all output is left out, and comm messages only if they are over their own budget.
+ * Returns true if the budget allows these bytes. Publishes a notice the first time that it does
+ * not. After that all output is left out, and comm messages only if they are over their own budget.
  */
 static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t *used, size_t bytes)
 {
@@ -137,8 +137,8 @@ void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *ou
         for (size_t i = 0; i < out->n_buffers; i++)
                 bytes += out->buffers[i].len;
         /*
-         * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a
-         * widget is broken when one is missing: they have room for much more than output has.
+         * A cell has one error; a hostile kernel may send any number. Comm messages are state, and
+         * a widget is broken when one is missing: they have room for much more than output has.
          */
         if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) ||
             strcmp(out->type, "debug_event") == 0)
@@ -279,9 +279,9 @@ static void on_readable(struct cg_zsock *z, int events)
                         welcome(io, p, len, p, len);
         } else {
                 /*
-                 * Clients subscribe to everything. Such a client gets the prefixes of our topics, and
-                 * first its welcome under a topic of its own (which begins with a NUL), so that other
-                 * clients do not get it again. No message reaches it before that.
+                 * Clients subscribe to everything. Such a client gets the prefixes of our topics,
+                 * and first its welcome under a topic of its own (which begins with a NUL), so that
+                 * other clients do not get it again. No message reaches it before that.
                  */
                 for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
                         set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, families[i],

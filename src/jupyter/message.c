@@ -140,7 +140,7 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
         r = cg_json_check_object(m->header.p, m->header.len, CG_JSON_DEPTH, err);
         if (r < 0)
                 return r;
-        /* DECODE_INT_AS_REAL: a number that is too large for jansson must not make the message invalid. */
+        /* DECODE_INT_AS_REAL: a number too large for jansson must not make the message invalid. */
         m->fields = json_loadb(m->header.p, m->header.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
         if (!m->fields)
                 return cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);

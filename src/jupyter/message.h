@@ -82,7 +82,7 @@ struct cg_jmsg {
 
 /*
  * Receives one message without blocking. 0; CG_TIMEOUT when none waits; negative: it was read and
- * dropped, *err says why. *ret: cg_jmsg_free().
+ * dropped, with the reason in *err. *ret: cg_jmsg_free().
  */
 int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
                  struct cg_err *err);

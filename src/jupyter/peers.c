@@ -112,7 +112,7 @@ struct cg_peer *cg_peers_count_frame(struct cg_peers *p, zmq_msg_t *frame, struc
         if (!peer)
                 peer = find(p, zmq_msg_get(frame, ZMQ_SRCFD));
         if (!peer) {
-                /* The first message may be read before libzmq's earlier event about its connection. */
+                /* libzmq's event about the connection may not have been read yet. */
                 while (take_event(p))
                         ;
                 cg_zsock_touch(&p->z);
@@ -181,7 +181,7 @@ static void check_all(uv_timer_t *t)
                         bytes[i] = 0;
                 together += bytes[i];
         }
-        /* Resets those with the most bytes until the new connections together are within their limit. */
+        /* Resets the largest until the new connections together are within their limit. */
         while (together > p->limit_new * NEW_TOGETHER) {
                 size_t most = 0;
 

@@ -3,7 +3,7 @@
  * frames of a message until the last one has come, for any peer, and none of its options limits
  * their number. So its connections are measured from outside: the bytes that the system has
  * received, less those of the messages that were read, are held by libzmq. A connection over its
- * limit is reset. docs/jupyter.md says why this is done here. Runs in `cellgate jupyter`.
+ * limit is reset. docs/jupyter.md has the reason. Runs in `cellgate jupyter`.
  *
  * Clients of ipc sockets are not measured: only this user's programs reach them.
  */

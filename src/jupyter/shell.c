@@ -104,7 +104,7 @@ static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue
         uint64_t number;
         int n;
 
-        /* DECODE_INT_AS_REAL: a number that is too large for jansson must not cost the cell. */
+        /* DECODE_INT_AS_REAL: a number too large for jansson must not make the cell fail. */
         fields = json_loadb(content.p, content.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
         if (!fields)
                 return cg_fail(err, CG_E_INVAL, "the content cannot be read: %s", e.text);
@@ -222,7 +222,7 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
 
 static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
 {
-        enum kind kind = r->spec->kind;
+        enum request_kind kind = r->spec->kind;
         char why[sizeof(f->opener_err.msg) + 64];
 
         r->queue = NULL;

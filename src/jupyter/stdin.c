@@ -37,7 +37,7 @@ static bool copy_id(struct cg_slice id, struct cg_slice *ret)
         return true;
 }
 
-static void remove_asked(struct front *f, struct asked *a)
+static void remove_asked(struct front *f, struct sent_question *a)
 {
         TAILQ_REMOVE(&f->asked, a, link);
         f->n_asked--;
@@ -46,9 +46,9 @@ static void remove_asked(struct front *f, struct asked *a)
 }
 
 /* A question that was sent may still be answered; that answer will be dropped. */
-static void remove_question(struct front *f, struct question *q)
+static void remove_question(struct front *f, struct client_question *q)
 {
-        struct asked *a;
+        struct sent_question *a;
 
         TAILQ_FOREACH(a, &f->asked, link)
         if (a->q == q)
@@ -95,7 +95,7 @@ static bool is_connection(const struct cg_event *e)
 /*
  * The text of an input_request about a call, with new digits. NULL: no memory, or no random bytes.
  */
-static char *call_content(struct front *f, struct question *q)
+static char *call_content(struct front *f, struct client_question *q)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
@@ -113,12 +113,12 @@ static char *call_content(struct front *f, struct question *q)
         return cg_buf_steal(&b, NULL);
 }
 
-static void send_question(struct front *f, struct question *q)
+static void send_question(struct front *f, struct client_question *q)
 {
         struct cg_jout out = {
                 .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header
         };
-        struct asked *a = NULL;
+        struct sent_question *a = NULL;
         struct cg_err err = { .msg = "out of memory" };
 
         q->sent = true;
@@ -144,9 +144,9 @@ static void send_question(struct front *f, struct question *q)
 }
 
 /* The open question of a client; there is at most one. */
-static struct question *open_question(struct front *f, struct cg_slice id)
+static struct client_question *open_question(struct front *f, struct cg_slice id)
 {
-        struct question *q;
+        struct client_question *q;
 
         TAILQ_FOREACH(q, &f->questions, link)
         if (q->sent && cg_slice_eq(q->id, id))
@@ -156,7 +156,7 @@ static struct question *open_question(struct front *f, struct cg_slice id)
 
 static void send_next(struct front *f)
 {
-        struct question *q;
+        struct client_question *q;
 
         TAILQ_FOREACH(q, &f->questions, link)
         if (!q->sent && !open_question(f, q->id))
@@ -166,7 +166,7 @@ static void send_next(struct front *f)
 /* Removes the questions of @r, or only those of its input(), or (r NULL) those about a call. */
 static void remove_questions(struct front *f, const struct jreq *r, bool only_input, uint64_t approval)
 {
-        struct question *q, *next;
+        struct client_question *q, *next;
 
         for (q = TAILQ_FIRST(&f->questions); q; q = next) {
                 next = TAILQ_NEXT(q, link);
@@ -183,7 +183,7 @@ static void remove_questions(struct front *f, const struct jreq *r, bool only_in
  */
 static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
 {
-        struct question *q = calloc(1, sizeof(*q));
+        struct client_question *q = calloc(1, sizeof(*q));
 
         if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids ||
             !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
@@ -228,7 +228,7 @@ static void decide(struct front *f, const struct cg_event *e, bool accept, const
         int r = accept ? cg_approval_accept(f->session, n, &err)
                        : cg_approval_reject(f->session, n, why, &err);
 
-        if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED says so */
+        if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED follows */
                 cg_log(&f->o->log, CG_LOG_ERROR, "decision %" PRIu64 ": %s", n, err.msg);
 }
 
@@ -285,7 +285,7 @@ static bool is_word(const char *typed, const char *letter, const char *word)
         return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
 }
 
-static void ask_again(struct front *f, struct question *q, const char *note)
+static void ask_again(struct front *f, struct client_question *q, const char *note)
 {
         q->note = note;
         send_question(f, q);
@@ -294,7 +294,7 @@ static void ask_again(struct front *f, struct question *q, const char *note)
 /* ------------------------------------------------------------------ answers */
 
 /* An accepting word with missing or wrong digits. */
-static bool lacks_digits(const struct question *q, const char *typed)
+static bool lacks_digits(const struct client_question *q, const char *typed)
 {
         size_t n = strcspn(typed, " 0123456789");
         cg_auto_free char *word = strndup(typed, n);
@@ -305,8 +305,8 @@ static bool lacks_digits(const struct question *q, const char *typed)
                !cg_confirm_accepts(&q->confirm, typed, "a", "always");
 }
 
-/* An answer about a call or connection. Any other text than the words refuses, and is the reason. */
-static void answer_call(struct front *f, struct question *q, const char *typed)
+/* An answer about a call or connection. Text that is none of the words refuses, as the reason. */
+static void answer_call(struct front *f, struct client_question *q, const char *typed)
 {
         bool early = cg_now_ms() - q->sent_ms < CG_CONFIRM_READ_MS, connection = is_connection(q->call);
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
@@ -349,7 +349,7 @@ static void answer_call(struct front *f, struct question *q, const char *typed)
         cg_event_free(e);
 }
 
-static void take_answer(struct front *f, struct question *q, const char *value, size_t len)
+static void take_answer(struct front *f, struct client_question *q, const char *value, size_t len)
 {
         cg_auto_free char *typed = NULL;
         struct cg_err err;
@@ -378,8 +378,8 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         const char *name = json_string_value(json_object_get(parent, "msg_id"));
         const json_t *value = json_object_get(content, "value");
         struct cg_slice id = cg_jmsg_frame(msg, 0);
-        struct question *q;
-        struct asked *a;
+        struct client_question *q;
+        struct sent_question *a;
 
         /*
          * The name of the input_request. Some clients name the cell's request instead, which is as
@@ -389,7 +389,7 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         TAILQ_FOREACH(q, &f->questions, link)
         if (name && strcmp(q->req->msg->m.id, name) == 0)
                 name = NULL;
-        /* Without a name: the oldest unanswered question. Only the client that was asked may answer. */
+        /* Without a name: the client's oldest unanswered question. */
         a = TAILQ_FIRST(&f->asked);
         while (a && !(cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0)))
                 a = TAILQ_NEXT(a, link);
@@ -400,8 +400,8 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         if (!q && !name) {
                 /*
                  * The answer may belong to a cancelled question. input() accepts it, since after an
-                 * interrupt the user has no other chance to answer. About a call the client is asked
-                 * again: an old "y" must not allow it.
+                 * interrupt the user has no other chance to answer. The question about a call is
+                 * sent again: an old "y" must not allow the call.
                  */
                 q = open_question(f, id);
                 if (q && q->call) {

@@ -130,7 +130,8 @@ static void test_split(void **state)
         assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
-static void check_emitted(void (*put)(struct cg_source *, struct cg_slice), struct cg_slice s, const char *want)
+static void check_emitted(void (*put)(struct cg_source *, struct cg_slice), struct cg_slice s,
+                          const char *want)
 {
         cg_auto_source struct cg_source o = CG_SOURCE(10000);
 
@@ -227,7 +228,8 @@ static void test_names(void **state)
 static void test_names_avoid_reserved(void **state)
 {
         struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
-        struct cg_python_name names[] = { { .original = CG_SLICE("Edit") }, { .original = CG_SLICE("edit") } };
+        struct cg_python_name names[] = { { .original = CG_SLICE("Edit") },
+                                          { .original = CG_SLICE("edit") } };
         cg_auto_arena struct cg_arena a = { 0 };
 
         assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));
