@@ -32,14 +32,6 @@ static int fail(struct cg_buf *out, struct cg_slice id, int code, const char *me
 
 /* ---- initialize */
 
-static size_t find_revision(const char *name)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(revisions); i++)
-                if (strcmp(revisions[i].name, name) == 0)
-                        return i;
-        return 0;
-}
-
 /*
  * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows
  * no forms. Before 2025-06-18 there was no such thing, whatever the client says.
@@ -63,39 +55,39 @@ static int add_member(struct cg_buf *b, const char *before, const char *text, st
         return r < 0 ? r : cg_json_quote(b, text, strlen(text), err);
 }
 
-static int initialize_result(const struct cg_mcpd_info *info, const char *revision, struct cg_buf *b,
-                             struct cg_err *err)
-{
-        int r = cg_buf_addf(
-                b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
-                revision);
-
-        if (r == 0)
-                r = add_member(b, ",\"serverInfo\":{\"name\":", info->name, err);
-        if (r == 0)
-                r = add_member(b, ",\"title\":", info->title, err);
-        if (r == 0)
-                r = add_member(b, ",\"version\":", info->version, err);
-        if (r == 0)
-                r = cg_buf_adds(b, "}", err);
-        if (r == 0 && info->instructions)
-                r = add_member(b, ",\"instructions\":", info->instructions, err);
-        return r < 0 ? r : cg_buf_adds(b, "}", err);
-}
-
 static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
+        const struct cg_mcpd_info *info = s->info;
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
         cg_auto_free char *wanted = NULL;
         struct cg_slice version;
-        size_t i;
+        size_t i = 0;
+        int r;
 
         if (cg_json_member(m->params, "protocolVersion", &version, NULL) < 0 ||
             cg_json_strdup(version, &wanted, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "initialize needs params.protocolVersion, a string", err);
-        i = find_revision(wanted);
-        if (initialize_result(s->info, revisions[i].name, &result, err) < 0)
+        while (i < CG_ARRAY_LEN(revisions) && strcmp(revisions[i].name, wanted) != 0)
+                i++;
+        if (i == CG_ARRAY_LEN(revisions))
+                i = 0;
+        r = cg_buf_addf(&result, err,
+                        "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
+                        revisions[i].name);
+        if (r == 0)
+                r = add_member(&result, ",\"serverInfo\":{\"name\":", info->name, err);
+        if (r == 0)
+                r = add_member(&result, ",\"title\":", info->title, err);
+        if (r == 0)
+                r = add_member(&result, ",\"version\":", info->version, err);
+        if (r == 0)
+                r = cg_buf_adds(&result, "}", err);
+        if (r == 0 && info->instructions)
+                r = add_member(&result, ",\"instructions\":", info->instructions, err);
+        if (r == 0)
+                r = cg_buf_adds(&result, "}", err);
+        if (r < 0)
                 return -1;
         s->revision = revisions[i].revision;
         s->can_ask = shows_forms(m->params, s->revision);
@@ -117,14 +109,6 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cg_buf_addf(&result, err, "{\"tools\":%s}", s->info->tools) < 0)
                 return -1;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
-}
-
-static const char *find_tool(const struct cg_mcpd_info *info, const char *name)
-{
-        for (size_t i = 0; info->tool_names[i]; i++)
-                if (strcmp(info->tool_names[i], name) == 0)
-                        return info->tool_names[i];
-        return NULL;
 }
 
 static bool is_token(struct cg_slice s)
@@ -149,7 +133,9 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
                 in.arguments = args;
         if (in.arguments.p[0] != '{')
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.arguments must be an object", err);
-        in.name = find_tool(s->info, text);
+        for (size_t i = 0; s->info->tool_names[i] && !in.name; i++)
+                if (strcmp(s->info->tool_names[i], text) == 0)
+                        in.name = s->info->tool_names[i];
         if (!in.name) {
                 cg_auto_buf struct cg_buf why = { .max = CG_MAX_SETTINGS };
 
@@ -186,16 +172,6 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
 }
 
-static int do_notification(const struct cg_rpc *m, cg_mcpd_fn fn, void *data, struct cg_err *err)
-{
-        struct cg_mcpd_in in = { .kind = CG_MCPD_CANCEL };
-
-        if (strcmp(m->method, "notifications/cancelled") != 0 ||
-            cg_json_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
-                return 0;
-        return fn(data, &in, err);
-}
-
 static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                       struct cg_err *err)
 {
@@ -210,8 +186,13 @@ static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *ou
                 return fail(out, CG_SLICE_NONE, CG_RPC_INVALID_REQUEST, why.msg, err);
         if (m.kind == CG_RPC_REQUEST)
                 return do_request(s, &m, out, fn, data, err);
-        if (m.kind == CG_RPC_NOTIFICATION)
-                return do_notification(&m, fn, data, err);
+        if (m.kind == CG_RPC_NOTIFICATION) {
+                in.kind = CG_MCPD_CANCEL;
+                if (strcmp(m.method, "notifications/cancelled") != 0 ||
+                    cg_json_member(m.params, "requestId", &in.id, NULL) < 0 || !in.id.p)
+                        return 0;
+                return fn(data, &in, err);
+        }
         in.id = m.id;
         in.result = m.result;
         in.error = m.error;
