@@ -18,7 +18,7 @@ struct rule {
 struct cg_approve {
         struct rule *rules;
         size_t n;
-        bool base_said;
+        bool base_given;
         enum cg_approve_answer base;
 };
 
@@ -66,29 +66,26 @@ static int push(struct cg_approve *a, const char *text, const char *tool, bool d
         return 0;
 }
 
-static int set_base(struct cg_approve *a, enum cg_approve_answer base, const char *word, struct cg_err *err)
-{
-        if (a->base_said && a->base != base)
-                return cg_fail(
-                        err, CG_E_INVAL,
-                        "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all",
-                        word);
-        a->base_said = true;
-        a->base = base;
-        return 0;
-}
-
 int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
 {
         const char *pattern = rule[0] == '!' ? rule + 1 : rule;
         const char *dot = strchr(pattern, '.');
+        static const char *const words[] = {
+                [CG_APPROVE_REFUSE] = "none", [CG_APPROVE_ACCEPT] = "all", [CG_APPROVE_ASK] = "ask"
+        };
 
-        if (strcmp(rule, "ask") == 0)
-                return set_base(a, CG_APPROVE_ASK, rule, err);
-        if (strcmp(rule, "none") == 0)
-                return set_base(a, CG_APPROVE_REFUSE, rule, err);
-        if (strcmp(rule, "all") == 0)
-                return set_base(a, CG_APPROVE_ACCEPT, rule, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
+                if (strcmp(rule, words[i]) != 0)
+                        continue;
+                if (a->base_given && a->base != (enum cg_approve_answer)i)
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all",
+                                rule);
+                a->base_given = true;
+                a->base = (enum cg_approve_answer)i;
+                return 0;
+        }
         /*
          * "filesystem" alone could mean a server or a tool: a rule about approvals must not be
          * guessed at.
@@ -103,7 +100,7 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
 
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def)
 {
-        if (!a->base_said)
+        if (!a->base_given)
                 a->base = def;
 }
 
@@ -132,15 +129,6 @@ void cg_approve_forget(struct cg_approve *a, const char *server)
         a->n = n;
 }
 
-/* Length of the character at @s: '?' matches a character, not a byte. */
-static size_t char_len(const char *s, size_t left)
-{
-        uint32_t cp;
-        size_t n = cg_utf8_next((const unsigned char *)s, left, &cp);
-
-        return n ? n : 1;
-}
-
 /* Linear: on a mismatch only the last '*' takes one more character. */
 bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len)
 {
@@ -151,8 +139,11 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
                         star = p++;
                         star_t = t;
                 } else if (p < pattern_len && pattern[p] == '?') {
+                        uint32_t cp;
+                        size_t n = cg_utf8_next((const unsigned char *)text + t, len - t, &cp);
+
                         p++;
-                        t += char_len(text + t, len - t);
+                        t += n ? n : 1; /* a character, not a byte */
                 } else if (p < pattern_len && pattern[p] == text[t]) {
                         p++;
                         t++;
@@ -168,25 +159,6 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
         return p == pattern_len;
 }
 
-/*
- * Names of servers have no dot (cg_mcp_check_name()), those of tools may: the first one is between
- * them.
- */
-static bool pattern_matches(const char *pattern, const char *server, const char *tool)
-{
-        const char *dot = strchr(pattern, '.');
-
-        return dot && cg_approve_glob(pattern, (size_t)(dot - pattern), server, strlen(server)) &&
-               cg_approve_glob(dot + 1, strlen(dot + 1), tool, strlen(tool));
-}
-
-static bool rule_matches(const struct rule *r, const char *server, const char *tool)
-{
-        if (r->tool)
-                return strcmp(r->text, server) == 0 && strcmp(r->tool, tool) == 0;
-        return pattern_matches(r->text + r->deny, server, tool);
-}
-
 enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
                                          const char **rule)
 {
@@ -196,8 +168,15 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                 *rule = NULL;
         for (size_t i = 0; i < a->n; i++) {
                 const struct rule *r = &a->rules[i];
+                const char *pattern = r->text + r->deny;
+                /* Names of servers have no dot (cg_mcp_check_name()), those of tools may. */
+                const char *dot = strchr(pattern, '.');
 
-                if (!rule_matches(r, server, tool))
+                if (r->tool ? strcmp(r->text, server) != 0 || strcmp(r->tool, tool) != 0
+                            : !dot ||
+                                      !cg_approve_glob(pattern, (size_t)(dot - pattern), server,
+                                                       strlen(server)) ||
+                                      !cg_approve_glob(dot + 1, strlen(dot + 1), tool, strlen(tool)))
                         continue;
                 if (r->deny) {
                         if (rule)
@@ -213,8 +192,7 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
         return CG_APPROVE_ACCEPT;
 }
 
-/* Can the names be put into a rule that a person copies into a shell? */
-static bool is_plain(const char *s)
+bool cg_approve_is_plain(const char *s)
 {
         return *s &&
                strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
@@ -234,7 +212,7 @@ int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, c
                 r = cg_buf_adds(b, ".", err);
         if (r == 0)
                 r = cg_text_render(b, tool, strlen(tool), 0, err);
-        if (r == 0 && is_plain(server) && is_plain(tool))
+        if (r == 0 && cg_approve_is_plain(server) && cg_approve_is_plain(tool))
                 r = cg_buf_addf(b, err, " (--approve %s.%s would)", server, tool);
         return r;
 }

@@ -91,17 +91,6 @@ static size_t count_chars(const char *text, size_t len)
         return n;
 }
 
-/* Bytes of the first @chars characters. */
-static size_t first_chars(const char *text, size_t len, size_t chars)
-{
-        size_t i = 0;
-
-        for (; i < len; i++)
-                if (starts_char(text[i]) && chars-- == 0)
-                        break;
-        return i;
-}
-
 /* Keeps the last tail_max characters. */
 static void trim_tail(struct cg_answer *a)
 {
@@ -112,32 +101,27 @@ static void trim_tail(struct cg_answer *a)
         cg_buf_consume(&a->tail, i);
 }
 
-static void add_tail(struct cg_answer *a, const char *text, size_t len)
-{
-        while (len) {
-                size_t n = len < TAIL_SLACK ? len : TAIL_SLACK;
-
-                if (a->tail.len + n > a->tail_max * 4 + TAIL_SLACK)
-                        trim_tail(a);
-                if (cg_buf_add(&a->tail, text, n, NULL) < 0)
-                        return; /* counted, and so reported as left out */
-                text += n;
-                len -= n;
-        }
-}
-
 static void add_text(struct cg_answer *a, const char *text, size_t len)
 {
         size_t n = 0;
 
         a->total += count_chars(text, len);
         if (!a->tail.len && a->head_chars < a->head_max) {
-                n = first_chars(text, len, a->head_max - a->head_chars);
+                size_t room = a->head_max - a->head_chars;
+
+                while (n < len && (!starts_char(text[n]) || room-- > 0))
+                        n++;
                 if (cg_buf_add(&a->head, text, n, NULL) == 0)
                         a->head_chars += count_chars(text, n);
         }
-        add_tail(a, text + n, len - n);
         a->last = text[len - 1];
+        for (size_t piece; n < len; n += piece) {
+                piece = len - n < TAIL_SLACK ? len - n : TAIL_SLACK;
+                if (a->tail.len + piece > a->tail_max * 4 + TAIL_SLACK)
+                        trim_tail(a);
+                if (cg_buf_add(&a->tail, text + n, piece, NULL) < 0)
+                        return; /* counted, and so reported as left out */
+        }
 }
 
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
@@ -177,53 +161,35 @@ void cg_answer_error(struct cg_answer *a)
 
 /* ------------------------------------------------------------------ images */
 
-static bool has_magic(const char *mime, const struct cg_buf *data)
-{
-        if (strcmp(mime, "image/png") == 0)
-                return data->len > 8 && memcmp(data->data, "\x89PNG\r\n\x1a\n", 8) == 0;
-        return data->len > 3 && memcmp(data->data, "\xff\xd8\xff", 3) == 0;
-}
-
-/*
- * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the
- * history can make every later request fail.
- */
-static bool is_image(const char *mime, const char *text, size_t len)
-{
-        cg_auto_buf struct cg_buf data = { .max = CG_MAX_DISPLAY };
-
-        return cg_base64_decode(text, len, &data, NULL) == 0 && has_magic(mime, &data);
-}
-
-/* base64 with the line ends of some encoders left out. */
-static int add_base64(struct cg_buf *b, const char *text, size_t len)
-{
-        while (len) {
-                size_t n = strcspn(text, "\r\n\t ");
-
-                if (cg_buf_add(b, text, n, NULL) < 0)
-                        return -1;
-                text += n;
-                len -= n;
-                for (; len && strchr("\r\n\t ", *text); text++)
-                        len--;
-        }
-        return 0;
-}
-
-/* Why there is no block for it; NULL: there is. */
+/* Adds an image block. Returns the reason why there is none, or NULL. */
 static const char *add_block(struct cg_answer *a, const char *mime, const char *text, size_t len)
 {
+        cg_auto_buf struct cg_buf data = { .max = CG_MAX_DISPLAY };
+        bool png = strcmp(mime, "image/png") == 0;
         size_t before = a->blocks.len;
+        int r;
 
         if (strcmp(mime, "image/svg+xml") == 0)
                 return "SVG is not shown, only saved";
-        if (!is_image(mime, text, len))
+        /*
+         * Hosts pass image blocks on to a model unseen, and a bad one in the history can make every
+         * later request fail.
+         */
+        if (cg_base64_decode(text, len, &data, NULL) < 0 ||
+            (png ? data.len <= 8 || memcmp(data.data, "\x89PNG\r\n\x1a\n", 8) != 0
+                 : data.len <= 3 || memcmp(data.data, "\xff\xd8\xff", 3) != 0))
                 return "not shown, its data are no such image";
         if (len > MAX_IMAGE || a->blocks.len + len > MAX_ALL_IMAGES || a->n_blocks == MAX_IMAGES)
                 return "too large or too many to be shown";
-        if (cg_buf_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime) < 0 ||
-            add_base64(&a->blocks, text, len) < 0 || cg_buf_adds(&a->blocks, "\"}", NULL) < 0) {
+        r = cg_buf_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime);
+        /* Without the line ends of some encoders. */
+        for (size_t n; r == 0 && len; text += n, len -= n) {
+                n = strcspn(text, "\r\n\t ");
+                r = cg_buf_add(&a->blocks, text, n, NULL);
+                while (n < len && strchr("\r\n\t ", text[n]))
+                        n++;
+        }
+        if (r < 0 || cg_buf_adds(&a->blocks, "\"}", NULL) < 0) {
                 a->blocks.len = before;
                 return "not shown, no memory is left";
         }
@@ -231,74 +197,49 @@ static const char *add_block(struct cg_answer *a, const char *mime, const char *
         return NULL;
 }
 
-/* The form of ipybox, which agents and their prompts know. */
-static void add_file(struct cg_answer *a, const char *path, const char *why)
+void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im)
 {
-        const char *name = strrchr(path, '/'), *dot;
+        /* the simplest first */
+        static const char *const texts[] = { "text/plain", "text/markdown", "text/latex", "application/json",
+                                             "text/html" };
+        const char *mime = cg_images_mime(e), *text = NULL, *why, *name, *dot;
+        cg_auto_free char *path = NULL;
+        struct cg_err err;
+        size_t len;
 
+        /*
+         * "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an
+         * expression does.
+         */
+        if (!mime || cg_event_type(e) == CG_EVENT_EXECUTE_RESULT) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(texts) && !text; i++)
+                        text = cg_event_mime(e, texts[i], &len);
+                if (text)
+                        cg_answer_lines(a, text, len);
+                else
+                        cg_answer_lines(a, "[output without a text form]", 28);
+        }
+        if (!mime)
+                return;
+        text = cg_event_mime(e, mime, &len);
+        why = add_block(a, mime, text, len);
+        if (!im)
+                return;
+        if (cg_images_save(im, e, &path, &err) < 0) {
+                cg_answer_note(a, "An image was not saved: %s", err.msg);
+                return;
+        }
         if (a->n_files++ >= MAX_FILES)
                 return;
+        /* The form of ipybox, which agents and their prompts know. */
+        name = strrchr(path, '/');
         name = name ? name + 1 : path;
         dot = strrchr(name, '.');
         cg_buf_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot ? (size_t)(dot - name) : strlen(name)),
                     name, path, why ? " " : "", why ? why : "");
 }
 
-static void add_image(struct cg_answer *a, struct cg_event *e, const char *mime, struct cg_images *im)
-{
-        cg_auto_free char *path = NULL;
-        struct cg_err err;
-        const char *text, *why;
-        size_t len;
-
-        text = cg_event_mime(e, mime, &len);
-        why = add_block(a, mime, text, len);
-        if (!im)
-                return;
-        if (cg_images_save(im, e, &path, &err) == 0)
-                add_file(a, path, why);
-        else
-                cg_answer_note(a, "An image was not saved: %s", err.msg);
-}
-
-/* The text of a display, the simplest type first. */
-static void add_display_text(struct cg_answer *a, struct cg_event *e)
-{
-        static const char *const mimes[] = { "text/plain", "text/markdown", "text/latex", "application/json",
-                                             "text/html" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(mimes); i++) {
-                size_t len;
-                const char *text = cg_event_mime(e, mimes[i], &len);
-
-                if (text) {
-                        cg_answer_lines(a, text, len);
-                        return;
-                }
-        }
-        cg_answer_lines(a, "[output without a text form]", 28);
-}
-
-void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im)
-{
-        const char *mime = cg_images_mime(e);
-
-        /*
-         * "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an
-         * expression does.
-         */
-        if (!mime || cg_event_type(e) == CG_EVENT_EXECUTE_RESULT)
-                add_display_text(a, e);
-        if (mime)
-                add_image(a, e, mime, im);
-}
-
 /* ------------------------------------------------------------------ the result */
-
-static size_t kept(const struct cg_answer *a)
-{
-        return a->head_chars + count_chars(a->tail.data, a->tail.len);
-}
 
 static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
 {
@@ -306,7 +247,7 @@ static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
         int r;
 
         trim_tail(a);
-        n = kept(a);
+        n = a->head_chars + count_chars(a->tail.data, a->tail.len);
         r = cg_buf_add(b, a->head.data, a->head.len, err);
         if (r == 0 && n < a->total)
                 r = cg_buf_addf(
@@ -327,28 +268,6 @@ static int paragraph(struct cg_buf *b, struct cg_err *err)
         return b->len ? cg_buf_adds(b, "\n\n", err) : 0;
 }
 
-static int add_all_text(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
-{
-        int r = add_output(a, b, err);
-
-        if (r == 0 && a->notes.len)
-                r = paragraph(b, err);
-        if (r == 0)
-                r = cg_buf_add(b, a->notes.data, a->notes.len, err);
-        if (r == 0 && a->files.len) {
-                r = paragraph(b, err);
-                if (r == 0)
-                        r = cg_buf_adds(b, "Generated images:\n\n", err);
-                if (r == 0)
-                        r = cg_buf_add(b, a->files.data, a->files.len, err);
-                if (r == 0 && a->n_files > MAX_FILES)
-                        r = cg_buf_addf(b, err, "- and %zu more in the same folder\n",
-                                        a->n_files - MAX_FILES);
-        }
-        /* Some hosts and models refuse empty text. */
-        return r == 0 && !b->len ? cg_buf_adds(b, "(no output)", err) : r;
-}
-
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
@@ -366,8 +285,24 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
-        int r = add_all_text(a, &text, err);
+        int r = add_output(a, &text, err);
 
+        if (r == 0 && a->notes.len)
+                r = paragraph(&text, err);
+        if (r == 0)
+                r = cg_buf_add(&text, a->notes.data, a->notes.len, err);
+        if (r == 0 && a->files.len) {
+                r = paragraph(&text, err);
+                if (r == 0)
+                        r = cg_buf_adds(&text, "Generated images:\n\n", err);
+                if (r == 0)
+                        r = cg_buf_add(&text, a->files.data, a->files.len, err);
+                if (r == 0 && a->n_files > MAX_FILES)
+                        r = cg_buf_addf(&text, err, "- and %zu more in the same folder\n",
+                                        a->n_files - MAX_FILES);
+        }
+        if (r == 0 && !text.len) /* some hosts and models refuse empty text */
+                r = cg_buf_adds(&text, "(no output)", err);
         if (r == 0)
                 r = cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err);
         if (r == 0)

@@ -28,36 +28,21 @@
 
 /* ------------------------------------------------------------------ refusals */
 
-static bool is_plain(const char *s)
-{
-        return *s &&
-               strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
-}
-
 /* The text is read by the code in the kernel, by the agent, and by the user who can add a rule. */
 static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule,
                         struct cg_err *err)
 {
-        int r;
-
         if (rule)
                 return cg_approve_explain(b, server, tool, rule, err);
-        r = cg_buf_adds(b, "no approval rule allows ", err);
-        if (r == 0)
-                r = cg_name_render(b, server, err);
-        if (r == 0)
-                r = cg_buf_adds(b, ".", err);
-        if (r == 0)
-                r = cg_name_render(b, tool, err);
-        if (r == 0 && is_plain(server) && is_plain(tool))
-                r = cg_buf_addf(
+        if (cg_buf_adds(b, "no approval rule allows ", err) < 0 || cg_name_render(b, server, err) < 0 ||
+            cg_buf_adds(b, ".", err) < 0 || cg_name_render(b, tool, err) < 0)
+                return -1;
+        if (cg_approve_is_plain(server) && cg_approve_is_plain(tool))
+                return cg_buf_addf(
                         b, err,
                         ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
                         server, tool, server);
-        else if (r == 0)
-                r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it",
-                                err);
-        return r;
+        return cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -87,7 +72,7 @@ static struct cg_serve_ask *ask_new(struct cg_serve *sv, uint64_t approval, cons
         return a->server && a->tool ? a : ask_free(a);
 }
 
-static void unlink_ask(struct cg_serve *sv, struct cg_serve_ask *ask)
+static void unlink_ask(struct cg_serve *sv, const struct cg_serve_ask *ask)
 {
         for (struct cg_serve_ask **p = &sv->asks; *p; p = &(*p)->next) {
                 if (*p == ask) {
@@ -97,78 +82,52 @@ static void unlink_ask(struct cg_serve *sv, struct cg_serve_ask *ask)
         }
 }
 
-static int describe(const struct cg_call *call, bool own, struct cg_buf *b, struct cg_err *err)
-{
-        bool cut = false;
-        int r = cg_buf_adds(b,
-                            own ? "The agent asks for something that happens outside the sandbox:\n"
-                                : "Code of the agent wants to call a tool:\n",
-                            err);
-
-        if (r == 0)
-                r = cg_call_show(call, 100, call->args_len <= SHOW_WHOLE, b, &cut, err);
-        if (r == 0 && cut)
-                r = cg_buf_adds(b, "The arguments are not shown whole.\n", err);
-        return r;
-}
-
-static int describe_connection(const char *json, struct cg_buf *b, struct cg_err *err)
-{
-        int r = cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err);
-
-        if (r == 0)
-                r = cg_connection_text(json, b, err);
-        return r < 0 ? r : cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
-}
-
-/*
- * A required choice: some clients accept a form without fields by themselves. @more: choices
- * besides yes and no, or "".
- */
-static int form(const struct cg_serve *sv, const struct cg_buf *message, const char *more, struct cg_buf *b,
-                struct cg_err *err)
-{
-        int r = cg_buf_addf(b, err, "{%s\"message\":",
-                            sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
-
-        if (r == 0)
-                r = cg_json_quote(b, message->data, message->len, err);
-        if (r == 0)
-                r = cg_buf_addf(b, err,
-                                ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                                "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
-                                "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
-                                "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
-                                "\"description\":\"Told to the agent when rejected\"}},"
-                                "\"required\":[\"decision\"]}}",
-                                more);
-        return r;
-}
-
-static int make_form(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *args, size_t len,
-                     struct cg_buf *params, struct cg_err *err)
+/* What the person reads. @json: the arguments of a call, or the connection. */
+static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *json, size_t len,
+                    struct cg_buf *b, struct cg_err *err)
 {
         struct cg_call call = {
-                .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell
+                .server = a->server, .tool = a->tool, .args = json, .args_len = len, .cell = sv->cell
         };
-        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\""
-                           : a->approval ? ",\"" ALWAYS "\""
-                                         : "";
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-        int r = a->connection ? describe_connection(args, &message, err)
-                              : describe(&call, !a->approval, &message, err);
+        bool cut = false;
 
-        return r < 0 ? r : form(sv, &message, more, params, err);
+        if (a->connection) {
+                if (cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
+                    cg_connection_text(json, b, err) < 0)
+                        return -1;
+                return cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
+        }
+        if (cg_buf_adds(b,
+                        a->approval ? "Code of the agent wants to call a tool:\n"
+                                    : "The agent asks for something that happens outside the sandbox:\n",
+                        err) < 0 ||
+            cg_call_show(&call, 100, len <= SHOW_WHOLE, b, &cut, err) < 0)
+                return -1;
+        return cut ? cg_buf_adds(b, "The arguments are not shown whole.\n", err) : 0;
 }
 
 /* Takes @a, which is among sv->asks when this succeeds (lock held). */
-static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *args, size_t len,
-                    struct cg_err *err)
+static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *json, size_t len)
 {
-        cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX }, params = { .max = SHOW_MAX * 7 };
+        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\""
+                           : a->approval ? ",\"" ALWAYS "\""
+                                         : "";
 
         a->id = ++sv->last_ask;
-        if (make_form(sv, a, args, len, &params, err) < 0 ||
+        /* A required choice: some clients accept a form without fields by themselves. */
+        if (describe(sv, a, json, len, &message, NULL) < 0 ||
+            cg_buf_addf(&params, NULL, "{%s\"message\":",
+                        sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "") < 0 ||
+            cg_json_quote(&params, message.data, message.len, NULL) < 0 ||
+            cg_buf_addf(&params, NULL,
+                        ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                        "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
+                        "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
+                        "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+                        "\"description\":\"For the agent, when rejected\"}},"
+                        "\"required\":[\"decision\"]}}",
+                        more) < 0 ||
             cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
@@ -178,7 +137,7 @@ static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *arg
         return 0;
 }
 
-/* *ret: the question (stays ours); NULL: it could not be asked, and *why says so. */
+/* Returns the question (stays ours); NULL: it could not be asked, for the reason in @why. */
 static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
                                 const char *args, size_t len, struct cg_buf *why)
 {
@@ -193,7 +152,7 @@ static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const ch
                 explain_rule(why, server, tool, NULL, NULL);
         } else {
                 a = ask_new(sv, approval, server, tool);
-                if (a && send_ask(sv, a, args, len, NULL) < 0)
+                if (a && send_ask(sv, a, args, len) < 0)
                         a = NULL;
                 if (!a)
                         cg_buf_adds(why, "the question to the user could not be asked: no memory is left",
@@ -216,12 +175,23 @@ static char *span_text(struct cg_slice object, const char *key)
         return text;
 }
 
-static void read_answer(struct cg_serve_ask *a, const struct cg_mcpd_in *in)
+void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
 {
-        cg_auto_free char *action = span_text(in->result, "action"), *decision = NULL, *reason = NULL;
+        cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
         struct cg_slice content = CG_SLICE_NONE;
+        struct cg_serve_ask *a = sv->asks;
+        char id[24];
 
+        for (; a; a = a->next) {
+                snprintf(id, sizeof(id), "%" PRIu64, a->id);
+                if (!a->answered && cg_slice_is(in->id, id))
+                        break;
+        }
+        if (!a) /* to a cancelled question, or to none of ours */
+                return;
         a->answered = true;
+        cg_serve_wake(sv->work_fd);
+        action = span_text(in->result, "action");
         if (!action || strcmp(action, "accept") != 0) {
                 bool declined = action && strcmp(action, "decline") == 0;
 
@@ -244,21 +214,6 @@ static void read_answer(struct cg_serve_ask *a, const struct cg_mcpd_in *in)
         if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "",
                      reason ? reason : "") < 0)
                 a->reason = NULL;
-}
-
-void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
-{
-        char id[24];
-
-        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
-                snprintf(id, sizeof(id), "%" PRIu64, a->id);
-                if (!a->answered && cg_slice_is(in->id, id)) {
-                        read_answer(a, in);
-                        cg_serve_wake(sv->work_fd);
-                        return;
-                }
-        }
-        /* An answer to a cancelled question, or to none of ours, is ignored. */
 }
 
 /* Cancels the request to the client, unless it has been answered (lock held). */
@@ -297,40 +252,33 @@ static struct cg_serve_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
         return NULL;
 }
 
-/* The session may have closed the request meanwhile: errors are ignored. */
-static void carry_out(struct cg_serve *sv, const struct cg_serve_ask *a)
-{
-        if (a->connection) {
-                enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION
-                                                                   : CG_EGRESS_DENY_SESSION)
-                                                      : (a->accept ? CG_EGRESS_ALLOW_ONCE
-                                                                   : CG_EGRESS_DENY_ONCE);
-
-                cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
-                return;
-        }
-        if (a->always)
-                cg_approve_always(sv->opts.kernel.approve, a->server, a->tool,
-                                  NULL); /* failed: asked again */
-        if (a->accept)
-                cg_approval_accept(sv->session, a->approval, NULL);
-        else
-                cg_approval_reject(sv->session, a->approval, a->reason, NULL);
-}
-
 int64_t cg_serve_settle(struct cg_serve *sv)
 {
         struct cg_serve_ask *a;
         int64_t next_ms;
 
-        for (;;) {
+        for (;; ask_free(a)) {
                 pthread_mutex_lock(&sv->lock);
                 a = take_decided(sv, &next_ms);
                 pthread_mutex_unlock(&sv->lock);
                 if (!a)
                         return next_ms;
-                carry_out(sv, a);
-                ask_free(a);
+                /* The session may have closed the request meanwhile: errors are ignored. */
+                if (a->connection) {
+                        enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION
+                                                                           : CG_EGRESS_DENY_SESSION)
+                                                              : (a->accept ? CG_EGRESS_ALLOW_ONCE
+                                                                           : CG_EGRESS_DENY_ONCE);
+
+                        cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
+                        continue;
+                }
+                if (a->always) /* failed: asked again */
+                        cg_approve_always(sv->opts.kernel.approve, a->server, a->tool, NULL);
+                if (a->accept)
+                        cg_approval_accept(sv->session, a->approval, NULL);
+                else
+                        cg_approval_reject(sv->session, a->approval, a->reason, NULL);
         }
 }
 
@@ -370,7 +318,7 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
         else if ((a = ask_new(sv, request, "", "")))
                 a->connection = true;
-        if (a && send_ask(sv, a, json, strlen(json), NULL) < 0)
+        if (a && send_ask(sv, a, json, strlen(json)) < 0)
                 a = NULL;
         pthread_mutex_unlock(&sv->lock);
         if (!a)
@@ -448,24 +396,29 @@ void cg_serve_drop_asks(struct cg_serve *sv)
 
 /* ------------------------------------------------------------------ our own tools */
 
-static bool is_answered(struct cg_serve *sv, const struct cg_serve_ask *a)
+bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      struct cg_buf *why)
 {
-        bool yes;
-
-        pthread_mutex_lock(&sv->lock);
-        yes = a->answered;
-        pthread_mutex_unlock(&sv->lock);
-        return yes;
-}
-
-static bool wait_for(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                     struct cg_serve_ask *a, struct cg_buf *why)
-{
+        const char *tool = cg_serve_tool_names[job->tool], *rule;
+        enum cg_approve_answer answer = cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule);
+        struct cg_serve_ask *a;
         bool accept;
 
-        while (!is_answered(sv, a) && !cg_serve_given_up(sv, job))
-                wait_fn(sv, -1, -1); /* also ends the question at its deadline */
+        if (answer == CG_APPROVE_ACCEPT)
+                return true;
+        if (answer != CG_APPROVE_ASK) {
+                explain_rule(why, OWN, tool, rule, NULL);
+                return false;
+        }
+        a = ask(sv, 0, OWN, tool, job->args, strlen(job->args), why);
+        if (!a)
+                return false;
         pthread_mutex_lock(&sv->lock);
+        while (!a->answered && !sv->stop && !job->cancelled) {
+                pthread_mutex_unlock(&sv->lock);
+                wait_fn(sv, -1, -1); /* also ends the question at its deadline */
+                pthread_mutex_lock(&sv->lock);
+        }
         accept = a->answered && a->accept;
         take_back(sv, a, "the call was cancelled");
         unlink_ask(sv, a);
@@ -474,22 +427,4 @@ static bool wait_for(struct cg_serve *sv, const struct cg_job *job, cg_serve_wai
                 cg_buf_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
         ask_free(a);
         return accept;
-}
-
-bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      struct cg_buf *why)
-{
-        const char *tool = cg_serve_tool_names[job->tool], *rule;
-        struct cg_serve_ask *a;
-
-        switch (cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule)) {
-        case CG_APPROVE_ACCEPT:
-                return true;
-        case CG_APPROVE_ASK:
-                a = ask(sv, 0, OWN, tool, job->args, strlen(job->args), why);
-                return a && wait_for(sv, job, wait_fn, a, why);
-        default:
-                explain_rule(why, OWN, tool, rule, NULL);
-                return false;
-        }
 }

@@ -25,11 +25,6 @@
 
 /* ------------------------------------------------------------------ the requirement */
 
-static bool is_name_char(char c)
-{
-        return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
-}
-
 static void skip_blanks(const char **p)
 {
         while (**p == ' ' || **p == '\t')
@@ -40,91 +35,74 @@ static bool take_name(const char **p)
 {
         const char *start = *p;
 
-        while (is_name_char(**p))
+        while (isalnum((unsigned char)**p) || (**p && strchr("-_.", **p)))
                 (*p)++;
         return *p > start && isalnum((unsigned char)*start) && isalnum((unsigned char)(*p)[-1]);
 }
 
-static bool take_extras(const char **p)
+/* NAME [EXTRA, ...] OPERATOR VERSION, ... */
+static bool is_requirement(const char *p)
 {
-        if (**p != '[')
-                return true;
-        do {
-                (*p)++;
-                skip_blanks(p);
-                if (!take_name(p))
-                        return false;
-                skip_blanks(p);
-        } while (**p == ',');
-        if (**p != ']')
-                return false;
-        (*p)++;
-        skip_blanks(p);
-        return true;
-}
-
-static bool take_version(const char **p)
-{
-        static const char *const operators[] = { "===", "==", "~=", "!=", "<=", ">=", "<", ">" };
-        size_t i = 0, n;
-
-        while (i < CG_ARRAY_LEN(operators) && strncmp(*p, operators[i], strlen(operators[i])) != 0)
-                i++;
-        if (i == CG_ARRAY_LEN(operators))
-                return false;
-        *p += strlen(operators[i]);
-        skip_blanks(p);
-        n = strspn(*p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.*+!_-");
-        *p += n;
-        skip_blanks(p);
-        return n > 0;
-}
-
-static bool take_versions(const char **p)
-{
-        if (!**p)
-                return true;
-        while (take_version(p)) {
-                if (!**p)
-                        return true;
-                if (**p != ',')
-                        return false;
-                (*p)++;
-                skip_blanks(p);
-        }
-        return false;
-}
-
-/* pip takes "x.whl" and "x.tar.gz" for files. */
-static bool looks_like_file(const char *name, size_t len)
-{
+        /* pip takes "x.whl" and "x.tar.gz" for files. */
         static const char *const endings[] = { ".whl", ".zip", ".tar", ".gz",   ".tgz", ".bz2",
                                                ".tbz", ".xz",  ".txz", ".lzma", ".egg" };
+        static const char *const operators[] = { "===", "==", "~=", "!=", "<=", ">=", "<", ">" };
+        const char *name;
+        size_t n;
 
+        skip_blanks(&p);
+        name = p;
+        if (!take_name(&p))
+                return false;
         for (size_t i = 0; i < CG_ARRAY_LEN(endings); i++) {
-                size_t n = strlen(endings[i]);
-
-                if (len > n && strncasecmp(name + len - n, endings[i], n) == 0)
-                        return true;
+                n = strlen(endings[i]);
+                if ((size_t)(p - name) > n && strncasecmp(p - n, endings[i], n) == 0)
+                        return false;
         }
-        return false;
+        skip_blanks(&p);
+        if (*p == '[') {
+                do {
+                        p++;
+                        skip_blanks(&p);
+                        if (!take_name(&p))
+                                return false;
+                        skip_blanks(&p);
+                } while (*p == ',');
+                if (*p++ != ']')
+                        return false;
+                skip_blanks(&p);
+        }
+        while (*p) {
+                size_t i = 0;
+
+                while (i < CG_ARRAY_LEN(operators) && strncmp(p, operators[i], strlen(operators[i])) != 0)
+                        i++;
+                if (i == CG_ARRAY_LEN(operators))
+                        return false;
+                p += strlen(operators[i]);
+                skip_blanks(&p);
+                n = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.*+!_-");
+                if (n == 0)
+                        return false;
+                p += n;
+                skip_blanks(&p);
+                if (!*p)
+                        return true;
+                if (*p++ != ',')
+                        return false;
+                skip_blanks(&p);
+                if (!*p) /* nothing follows the comma */
+                        return false;
+        }
+        return true;
 }
 
 int cg_serve_check_requirement(const char *text, struct cg_err *err)
 {
-        const char *p = text, *name;
-        size_t len;
-
         if (strlen(text) > MAX_REQUIREMENT)
                 return cg_fail(err, CG_E_INVAL, "package_name is longer than %u bytes", MAX_REQUIREMENT);
-        skip_blanks(&p);
-        name = p;
-        if (take_name(&p)) {
-                len = (size_t)(p - name);
-                skip_blanks(&p);
-                if (!looks_like_file(name, len) && take_extras(&p) && take_versions(&p))
-                        return 0;
-        }
+        if (is_requirement(text))
+                return 0;
         return cg_fail(err, CG_E_INVAL,
                        "package_name must be one package of the index, such as humanize, humanize==4.9.0 or"
                        " rich[jupyter]>=13,<15: no URL, no path, no option, no marker, not several");
@@ -172,44 +150,16 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
         return r < 0 ? cg_err_prefix(err, "%s", python) : 0;
 }
 
-/* false: end of file. */
-static bool read_some(int fd, struct cg_answer *a)
-{
-        char buf[8192];
-        ssize_t n = read(fd, buf, sizeof(buf));
-
-        if (n > 0)
-                cg_answer_text(a, buf, (size_t)n);
-        return n > 0 || (n < 0 && errno == EINTR);
-}
-
-/* Reads pip's output. Returns why pip has to be killed, or NULL at the end of its output. */
-static const char *follow(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn, int fd,
-                          struct cg_answer *a)
-{
-        int64_t end = cg_now_ms() + INSTALL_MS;
-
-        for (;;) {
-                struct pollfd p = { .fd = fd, .events = POLLIN };
-                int64_t left = end - cg_now_ms();
-
-                if (cg_serve_given_up(sv, job))
-                        return "it was cancelled";
-                if (left <= 0)
-                        return "it took longer than 10 minutes";
-                wait_fn(sv, fd, left);
-                if (poll(&p, 1, 0) > 0 && !read_some(fd, a))
-                        return NULL;
-        }
-}
-
 void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       const char *requirement, struct cg_answer *a)
 {
+        int64_t end = cg_now_ms() + INSTALL_MS, left;
         struct cg_proc pip = CG_PROC_NONE;
         cg_auto_fd int fd = -1;
-        const char *why;
+        const char *why = NULL; /* pip has to be killed */
         struct cg_err err;
+        char buf[8192];
+        ssize_t n = 1;
         int status = -1;
 
         cg_log(&sv->log, CG_LOG_INFO, "install_package %s", requirement);
@@ -218,7 +168,27 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                 cg_answer_note(a, "pip could not be started: %s", err.msg);
                 return;
         }
-        why = follow(sv, job, wait_fn, fd, a);
+        while (n != 0) {
+                struct pollfd p = { .fd = fd, .events = POLLIN };
+
+                left = end - cg_now_ms();
+                if (cg_serve_given_up(sv, job)) {
+                        why = "it was cancelled";
+                        break;
+                }
+                if (left <= 0) {
+                        why = "it took longer than 10 minutes";
+                        break;
+                }
+                wait_fn(sv, fd, left);
+                if (poll(&p, 1, 0) <= 0)
+                        continue;
+                n = read(fd, buf, sizeof(buf));
+                if (n > 0)
+                        cg_answer_text(a, buf, (size_t)n);
+                else if (n < 0 && errno != EINTR)
+                        break;
+        }
         /* Its output has ended, so it is about to exit; the rest of its group is killed anyway. */
         if (why || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);

@@ -72,28 +72,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         }
 }
 
-/* 0: handled a line; CG_TIMEOUT: there is none. */
-static int one_line(struct io *io, struct cg_err *err)
+static void read_input(struct io *io)
 {
         struct cg_serve *sv = io->sv;
         struct cg_slice line;
-        int r = cg_lines_next(&io->lines, &line, err);
-
-        if (r == CG_TIMEOUT && io->eof)
-                r = cg_lines_rest(&io->lines, &line);
-        if (r == CG_TIMEOUT)
-                return r;
-        pthread_mutex_lock(&sv->lock);
-        if (r == CG_E_LIMIT)
-                r = cg_mcpd_line_too_long(&sv->out, err->msg, err);
-        else
-                r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, err);
-        pthread_mutex_unlock(&sv->lock);
-        return r;
-}
-
-static void read_input(struct io *io)
-{
         struct cg_err err;
         ssize_t n;
         char *room;
@@ -108,10 +90,21 @@ static void read_input(struct io *io)
                 if (n > 0)
                         cg_lines_added(&io->lines, (size_t)n);
         }
-        while (r == 0)
-                r = one_line(io, &err);
+        while (r == 0) {
+                r = cg_lines_next(&io->lines, &line, &err);
+                if (r == CG_TIMEOUT && io->eof)
+                        r = cg_lines_rest(&io->lines, &line);
+                if (r == CG_TIMEOUT)
+                        return;
+                pthread_mutex_lock(&sv->lock);
+                if (r == CG_E_LIMIT)
+                        r = cg_mcpd_line_too_long(&sv->out, err.msg, &err);
+                else
+                        r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, &err);
+                pthread_mutex_unlock(&sv->lock);
+        }
         if (r < 0) {
-                cg_log(&io->sv->log, CG_LOG_ERROR, "cannot go on: %s", err.msg);
+                cg_log(&sv->log, CG_LOG_ERROR, "cannot go on: %s", err.msg);
                 io->broken = true;
         }
 }
@@ -174,67 +167,34 @@ static void flush_output(struct io *io)
 
 /* ------------------------------------------------------------------ the loop */
 
-static bool too_much_unread(struct io *io)
-{
-        bool yes;
-
-        pthread_mutex_lock(&io->sv->lock);
-        yes = io->sv->out.len + (io->writing.len - io->written) > CG_SERVE_STOP_READING;
-        pthread_mutex_unlock(&io->sv->lock);
-        return yes;
-}
-
-static bool is_idle(struct io *io)
-{
-        bool idle;
-
-        pthread_mutex_lock(&io->sv->lock);
-        idle = !io->sv->jobs && !io->sv->out.len;
-        pthread_mutex_unlock(&io->sv->lock);
-        return idle && io->written == io->writing.len;
-}
-
-static bool is_over(struct io *io)
-{
-        return io->broken || io->signal || (io->eof && (is_idle(io) || cg_now_ms() >= io->end_ms));
-}
-
-static void on_signal(struct io *io)
-{
-        struct signalfd_siginfo info;
-
-        if (read(io->sig, &info, sizeof(info)) == sizeof(info))
-                io->signal = (int)info.ssi_signo;
-}
-
-static bool tick(struct io *io)
-{
-        bool any;
-
-        pthread_mutex_lock(&io->sv->lock);
-        any = cg_serve_progress(io->sv);
-        pthread_mutex_unlock(&io->sv->lock);
-        return any;
-}
-
 static void loop(struct io *io)
 {
         enum { SIG, WAKE, OUT, IN, N };
+        struct pollfd p[N];
 
-        while (!is_over(io)) {
-                bool ticking = tick(io), output = take_output(io);
-                struct pollfd p[N] = {
-                        [SIG] = { .fd = io->sig, .events = POLLIN },
-                        [WAKE] = { .fd = io->sv->io_fd, .events = POLLIN },
-                        /* 0: only its reader's end is reported */
-                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 },
-                        [IN] = { .fd = io->eof || too_much_unread(io) ? -1 : io->in, .events = POLLIN },
-                };
+        while (!io->broken && !io->signal) {
+                struct signalfd_siginfo info;
+                bool idle, ticking, output, unread;
 
+                pthread_mutex_lock(&io->sv->lock);
+                idle = !io->sv->jobs && !io->sv->out.len && io->written == io->writing.len;
+                ticking = cg_serve_progress(io->sv);
+                pthread_mutex_unlock(&io->sv->lock);
+                if (io->eof && (idle || cg_now_ms() >= io->end_ms))
+                        return;
+                output = take_output(io);
+                pthread_mutex_lock(&io->sv->lock);
+                unread = io->sv->out.len + (io->writing.len - io->written) > CG_SERVE_STOP_READING;
+                pthread_mutex_unlock(&io->sv->lock);
+                p[SIG] = (struct pollfd){ .fd = io->sig, .events = POLLIN };
+                p[WAKE] = (struct pollfd){ .fd = io->sv->io_fd, .events = POLLIN };
+                /* 0: only its reader's end is reported */
+                p[OUT] = (struct pollfd){ .fd = io->out, .events = output ? POLLOUT : 0 };
+                p[IN] = (struct pollfd){ .fd = io->eof || unread ? -1 : io->in, .events = POLLIN };
                 if (poll(p, N, io->eof ? FINISH_MS / 10 : ticking ? TICK_MS : -1) < 0 && errno != EINTR)
                         return;
-                if (p[SIG].revents)
-                        on_signal(io);
+                if (p[SIG].revents && read(io->sig, &info, sizeof(info)) == sizeof(info))
+                        io->signal = (int)info.ssi_signo;
                 if (p[WAKE].revents)
                         cg_serve_woken(io->sv->io_fd);
                 if (p[OUT].revents & (POLLERR | POLLHUP | POLLNVAL))
@@ -248,20 +208,6 @@ static void loop(struct io *io)
 
 /* ------------------------------------------------------------------ start and end */
 
-/* Fills what is not open, so that no descriptor of ours gets the number of a standard one. */
-static int open_standard(struct cg_err *err)
-{
-        int fd;
-
-        do {
-                fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-                if (fd < 0)
-                        return cg_fail_errno(err, "/dev/null");
-        } while (fd <= 2);
-        close(fd);
-        return 0;
-}
-
 /*
  * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its
  * libraries and its children: a stray print cannot get between the messages.
@@ -269,29 +215,20 @@ static int open_standard(struct cg_err *err)
 static int move_standard(struct io *io, struct cg_err *err)
 {
         cg_auto_fd int null = -1;
+        int fd;
 
-        if (open_standard(err) < 0)
-                return -1;
+        /* Fill what is not open, so that no descriptor of ours gets the number of a standard one. */
+        do {
+                fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+                if (fd < 0)
+                        return cg_fail_errno(err, "/dev/null");
+        } while (fd <= 2);
+        close(fd);
         null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         io->in = fcntl(0, F_DUPFD_CLOEXEC, 3);
         io->out = fcntl(1, F_DUPFD_CLOEXEC, 3);
         if (null < 0 || io->in < 0 || io->out < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
                 return cg_fail_errno(err, "standard input and output");
-        return 0;
-}
-
-static int catch_signals(struct io *io, struct cg_err *err)
-{
-        sigset_t set;
-
-        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
-            (io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
-                return cg_fail_errno(err, "signals");
         return 0;
 }
 
@@ -305,27 +242,12 @@ static void cond_init(pthread_cond_t *cond)
         pthread_condattr_destroy(&attr);
 }
 
-/* Ends what runs and waits for the worker. false: it hangs. */
-static bool stop_worker(struct cg_serve *sv)
-{
-        int64_t end_ms = cg_now_ms() + GONE_MS;
-        struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
-        bool gone;
-
-        pthread_mutex_lock(&sv->lock);
-        sv->stop = true;
-        pthread_cond_signal(&sv->room);
-        cg_serve_wake(sv->work_fd);
-        while (!sv->worker_gone && pthread_cond_timedwait(&sv->gone, &sv->lock, &end) == 0)
-                ;
-        gone = sv->worker_gone;
-        pthread_mutex_unlock(&sv->lock);
-        return gone;
-}
-
 static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
 {
+        struct timespec end;
         pthread_t worker;
+        int64_t end_ms;
+        bool gone;
 
         cg_lines_init(&io->lines, CG_SERVE_MAX_LINE);
         cg_buf_init(&io->writing, CG_SERVE_MAX_OUT);
@@ -335,7 +257,17 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         loop(io);
         if (!io->signal)
                 flush_output(io);
-        if (!stop_worker(sv)) {
+        end_ms = cg_now_ms() + GONE_MS;
+        end = (struct timespec){ .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
+        pthread_mutex_lock(&sv->lock);
+        sv->stop = true;
+        pthread_cond_signal(&sv->room);
+        cg_serve_wake(sv->work_fd);
+        while (!sv->worker_gone && pthread_cond_timedwait(&sv->gone, &sv->lock, &end) == 0)
+                ;
+        gone = sv->worker_gone;
+        pthread_mutex_unlock(&sv->lock);
+        if (!gone) {
                 /*
                  * Blocked in the library, by a slow MCP server for example. Without us the
                  * supervisor ends it all.
@@ -376,26 +308,10 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
-static int open_images(struct cg_serve *sv, struct cg_err *err)
-{
-        cg_auto_free char *dir = NULL, *cwd = NULL;
-
-        if (sv->opts.kernel.images && sv->opts.kernel.images[0] == '/')
-                return cg_images_new(sv->opts.kernel.images, &sv->images, err);
-        /* Absolute paths for the agent, which does not know our working directory. */
-        cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
-        if (!cwd)
-                return cg_fail_errno(err, "folder for images");
-        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd,
-                     sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
-                dir = NULL;
-                return cg_fail(err, CG_E_NOMEM, "folder for images");
-        }
-        return cg_images_new(dir, &sv->images, err);
-}
-
 static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
+        const char *images = sv->opts.kernel.images ? sv->opts.kernel.images : "images";
+        cg_auto_free char *dir = NULL, *cwd = NULL;
         int r = 0;
 
         sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
@@ -413,9 +329,19 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
         if (r == 0)
                 r = read_servers(sv, err);
-        if (r == 0)
-                r = open_images(sv, err);
-        return r < 0 ? r : cg_packages_init(&sv->packages, err);
+        if (r < 0)
+                return r;
+        /* Absolute paths for the agent, which does not know our working directory. */
+        cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
+        if (!cwd && images[0] != '/')
+                return cg_fail_errno(err, "folder for images");
+        if (images[0] != '/' && asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, images) < 0) {
+                dir = NULL;
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        }
+        if (cg_images_new(dir ? dir : images, &sv->images, err) < 0)
+                return -1;
+        return cg_packages_init(&sv->packages, err);
 }
 
 static void tear_down(struct cg_serve *sv)
@@ -438,6 +364,7 @@ static void tear_down(struct cg_serve *sv)
 static int run(struct cg_serve *sv)
 {
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
+        sigset_t set;
         cg_auto_free char *instructions = NULL, *tools = NULL;
         struct cg_mcpd_info info = { .name = "cellgate",
                                      .title = "cellgate",
@@ -448,8 +375,16 @@ static int run(struct cg_serve *sv)
 
         if (r == 0)
                 r = move_standard(&io, &err);
-        if (r == 0)
-                r = catch_signals(&io, &err);
+        if (r == 0) {
+                signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
+                sigemptyset(&set);
+                sigaddset(&set, SIGINT);
+                sigaddset(&set, SIGTERM);
+                sigaddset(&set, SIGHUP);
+                if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+                    (io.sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+                        r = cg_fail_errno(&err, "signals");
+        }
         if (r == 0) {
                 if (sv->opts.kernel.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,

@@ -69,28 +69,6 @@ static struct cg_job *job_free(struct cg_job *j)
         return NULL;
 }
 
-static char *copy(struct cg_slice s)
-{
-        return s.p ? strndup(s.p, s.len) : NULL;
-}
-
-static struct cg_job *job_new(const struct cg_mcpd_in *in)
-{
-        struct cg_job *j = calloc(1, sizeof(*j));
-
-        if (!j)
-                return NULL;
-        j->id = copy(in->id);
-        j->token = copy(in->progress_token);
-        j->args = copy(in->arguments);
-        j->since_ms = j->progress_ms = cg_now_ms();
-        while (strcmp(cg_serve_tool_names[j->tool], in->name) != 0)
-                j->tool++; /* in->name is one of them */
-        if (!j->id || !j->args || (in->progress_token.p && !j->token))
-                return job_free(j);
-        return j;
-}
-
 static struct cg_job **find(struct cg_serve *sv, struct cg_slice id)
 {
         struct cg_job **p = &sv->jobs;
@@ -121,9 +99,19 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         if (sv->n_jobs >= CG_SERVE_MAX_JOBS)
                 return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR,
                                         "too many calls wait already: await some of them", err);
-        j = job_new(in);
+        j = calloc(1, sizeof(*j));
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "call");
+        j->id = in->id.p ? strndup(in->id.p, in->id.len) : NULL;
+        j->token = in->progress_token.p ? strndup(in->progress_token.p, in->progress_token.len) : NULL;
+        j->args = in->arguments.p ? strndup(in->arguments.p, in->arguments.len) : NULL;
+        j->since_ms = j->progress_ms = cg_now_ms();
+        while (strcmp(cg_serve_tool_names[j->tool], in->name) != 0)
+                j->tool++; /* in->name is one of them */
+        if (!j->id || !j->args || (in->progress_token.p && !j->token)) {
+                job_free(j);
+                return cg_fail(err, CG_E_NOMEM, "call");
+        }
         *sv->jobs_tail = j;
         sv->jobs_tail = &j->next;
         sv->n_jobs++;
@@ -147,51 +135,38 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
         cg_serve_wake(sv->work_fd);
 }
 
-static size_t count_unanswered(const struct cg_serve *sv)
-{
-        size_t n = 0;
-
-        for (const struct cg_serve_ask *a = sv->asks; a; a = a->next)
-                n += !a->answered;
-        return n;
-}
-
-static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t now, size_t before)
-{
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
-        double elapsed = (double)(now - j->since_ms) / 1000;
-        size_t asks = count_unanswered(sv);
-        int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token,
-                            elapsed);
-
-        if (r == 0 && before)
-                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before,
-                                before == 1 ? "" : "s", elapsed);
-        else if (r == 0)
-                r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
-        if (r == 0 && !before && asks)
-                r = cg_buf_addf(&b, NULL, ", %zu approval%s pending", asks, asks == 1 ? "" : "s");
-        if (r == 0)
-                r = cg_buf_adds(&b, "\"}", NULL);
-        if (r == 0)
-                cg_serve_notify(sv, "notifications/progress",
-                                b.data); /* a failure is repaired by the next one */
-}
-
 bool cg_serve_progress(struct cg_serve *sv)
 {
         int64_t now = cg_now_ms();
-        size_t before = 0;
+        size_t before = 0, asks = 0;
         bool any = false;
 
+        for (const struct cg_serve_ask *a = sv->asks; a; a = a->next)
+                asks += !a->answered;
         for (struct cg_job *j = sv->jobs; j; j = j->next, before++) {
+                cg_auto_buf struct cg_buf b = { .max = 4096 };
+                double elapsed;
+                int r;
+
                 if (!j->token || j->cancelled)
                         continue;
                 any = true;
                 if (now - j->progress_ms < PROGRESS_MS)
                         continue;
-                add_progress(sv, j, now, before);
                 j->progress_ms = now;
+                elapsed = (double)(now - j->since_ms) / 1000;
+                r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token,
+                                elapsed);
+                if (r == 0 && before)
+                        r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before,
+                                        before == 1 ? "" : "s", elapsed);
+                else if (r == 0)
+                        r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
+                if (r == 0 && !before && asks)
+                        r = cg_buf_addf(&b, NULL, ", %zu approval%s pending", asks, asks == 1 ? "" : "s");
+                if (r == 0 && cg_buf_adds(&b, "\"}", NULL) == 0)
+                        cg_serve_notify(sv, "notifications/progress",
+                                        b.data); /* lost: repaired by the next */
         }
         return any;
 }

@@ -66,17 +66,6 @@ static void on_error(struct cg_serve *sv, const struct cg_event *e)
         cg_answer_lines(sink(sv), line.data ? line.data : "error", line.data ? line.len : 5);
 }
 
-static void on_result(struct cg_serve *sv, const struct cg_event *e)
-{
-        if (!sv->cell || cg_event_cell(e) != sv->cell)
-                return;
-        sv->cell_done = true;
-        sv->status = cg_event_status(e);
-        free(sv->status_text);
-        sv->status_text = strdup(cg_event_text(e, NULL));
-        sv->death_reported = sv->status == CG_STATUS_KERNEL_DIED;
-}
-
 static void remark(struct cg_serve *sv, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -85,21 +74,9 @@ static void remark(struct cg_serve *sv, const char *text)
                 cg_answer_lines(sink(sv), b.data, b.len);
 }
 
-/* Added as a note while a call runs, so that a flood of output cannot push it out. */
-static void on_denied(struct cg_serve *sv, const struct cg_event *e)
-{
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-
-        if (cg_denied_tell(&sv->denied, e, &b, NULL) < 0 || !b.len)
-                return;
-        if (sv->answer)
-                cg_answer_note(sv->answer, "[cellgate: %s]", b.data);
-        else
-                remark(sv, b.data);
-}
-
 static void on_event(struct cg_serve *sv, struct cg_event *e)
 {
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
         const char *text;
         size_t len;
 
@@ -123,13 +100,25 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 cg_serve_connect(sv, e);
                 break;
         case CG_EVENT_DENIED:
-                on_denied(sv, e);
+                if (cg_denied_tell(&sv->denied, e, &b, NULL) < 0 || !b.len)
+                        break;
+                /* A note while a call runs, so that a flood of output cannot push it out. */
+                if (sv->answer)
+                        cg_answer_note(sv->answer, "[cellgate: %s]", b.data);
+                else
+                        remark(sv, b.data);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_serve_withdraw(sv, cg_event_approval(e));
                 break;
         case CG_EVENT_RESULT:
-                on_result(sv, e);
+                if (!sv->cell || cg_event_cell(e) != sv->cell)
+                        break;
+                sv->cell_done = true;
+                sv->status = cg_event_status(e);
+                free(sv->status_text);
+                sv->status_text = strdup(cg_event_text(e, NULL));
+                sv->death_reported = sv->status == CG_STATUS_KERNEL_DIED;
                 break;
         case CG_EVENT_KERNEL_DIED:
                 if (!sv->death_reported) /* else the cell's result has said so */
@@ -206,19 +195,6 @@ static void close_session(struct cg_serve *sv)
         free(sv->lost);
         sv->lost = NULL;
         sv->death_reported = false;
-}
-
-/* {NAME: definition}; *ret (may be NULL): the report, cg_free() */
-static int add_server(struct cg_serve *sv, const char *name, json_t *definition, char **ret,
-                      struct cg_err *err)
-{
-        cg_auto_json json_t *one = json_object();
-        cg_auto_free char *text = NULL;
-        size_t len;
-
-        if (json_object_set(one, name, definition) < 0 || !(text = cg_json_text(one, &len)))
-                return cg_fail(err, CG_E_NOMEM, "MCP server %s", name);
-        return cg_session_add_mcp_servers(sv->session, text, len, 0, ret, err);
 }
 
 static void report_unavailable(struct cg_serve *sv, const char *name, const char *why)
@@ -334,28 +310,6 @@ static int cell_args(const char *args, struct cell_args *ret, struct cg_err *err
         return r < 0 ? r : cg_serve_arg_string(args, "code", &ret->code, err);
 }
 
-static void explain_status(struct cg_serve *sv, double timeout, struct cg_answer *a)
-{
-        const char *text = sv->status_text ? sv->status_text : "";
-
-        if (sv->status != CG_STATUS_OK)
-                cg_answer_error(a);
-        if (sv->status == CG_STATUS_TIMEOUT)
-                cg_answer_note(
-                        a,
-                        "Timed out after %g s of running time (waiting for approvals does not count) and was"
-                        " interrupted%s%s. For more time pass a larger timeout.",
-                        timeout, *text ? ": " : "", text);
-        else if (sv->status == CG_STATUS_CANCELLED)
-                cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
-        else if (sv->status == CG_STATUS_KERNEL_DIED)
-                cg_answer_note(
-                        a,
-                        "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost,"
-                        " files, installed packages and MCP servers are still there.",
-                        text);
-}
-
 static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
 {
         pthread_mutex_lock(&sv->lock);
@@ -376,9 +330,11 @@ static bool stopping(struct cg_serve *sv)
         return stop;
 }
 
+/* Runs the cell to its end, and explains in @a how it ended. */
 static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args,
                      struct cg_answer *a)
 {
+        const char *text;
         double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
         struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = (int64_t)ceil(seconds * 1000) };
         struct cg_err err = { 0 };
@@ -394,41 +350,35 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                 set_cell(sv, job, cell);
                 while (!sv->cell_done && !sv->lost && !stopping(sv))
                         wait_once(sv, -1, -1);
-                if (sv->cell_done) {
-                        explain_status(sv, args->timeout, a);
-                } else {
+                text = sv->status_text ? sv->status_text : "";
+                if (!sv->cell_done || sv->status != CG_STATUS_OK)
                         cg_answer_error(a);
+                if (!sv->cell_done)
                         cg_answer_note(
                                 a,
                                 "The session ended while the cell ran: %s. The next call starts a new one;"
                                 " variables and imports are lost.",
                                 sv->lost ? sv->lost : "the server is being stopped");
-                }
+                else if (sv->status == CG_STATUS_TIMEOUT)
+                        cg_answer_note(
+                                a,
+                                "Timed out after %g s of running time (waiting for approvals does not count) and"
+                                " was interrupted%s%s. For more time pass a larger timeout.",
+                                args->timeout, *text ? ": " : "", text);
+                else if (sv->status == CG_STATUS_CANCELLED)
+                        cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
+                else if (sv->status == CG_STATUS_KERNEL_DIED)
+                        cg_answer_note(
+                                a,
+                                "The kernel died: %s. A fresh kernel takes its place: variables and imports are"
+                                " lost, files, installed packages and MCP servers are still there.",
+                                text);
         }
         set_cell(sv, job, 0);
         if (!sv->lost && cg_serve_given_up(sv, job))
                 cg_serve_refuse_connections(sv);
         cg_denied_forget(&sv->denied);
         sv->answer = NULL;
-}
-
-static struct cg_answer *do_execute(struct cg_serve *sv, const struct cg_job *job)
-{
-        struct cell_args args = { .code = NULL };
-        struct cg_err err;
-        int r = cell_args(job->args, &args, &err);
-        struct cg_answer *a = cg_answer_new(r == 0 ? (size_t)args.max_chars : OWN_CHARS);
-
-        if (a && r == 0)
-                r = ensure_session(sv, a, &err);
-        if (a && r == 0) {
-                run_cell(sv, job, &args, a);
-        } else if (a) {
-                cg_answer_error(a);
-                cg_answer_note(a, "%s", err.msg);
-        }
-        free(args.code);
-        return a;
 }
 
 /* ------------------------------------------------------------------ register_mcp_server */
@@ -476,27 +426,6 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
         }
 }
 
-static int register_args(const char *args, char **name, json_t **params, struct cg_err *err)
-{
-        static const char *const names[] = { "server_name", "server_params", NULL };
-        struct cg_slice text = { args, strlen(args) }, v = { 0 };
-        int r = cg_serve_args_check(args, names, err);
-
-        if (r == 0)
-                r = cg_serve_arg_string(args, "server_name", name, err);
-        if (r == 0)
-                r = cg_mcp_check_name(*name, err);
-        if (r == 0 && strcmp(*name, "cellgate") == 0)
-                r = cg_fail(
-                        err, CG_E_INVAL,
-                        "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
-        if (r == 0)
-                r = cg_json_member(text, "server_params", &v, err);
-        if (r == 0 && !v.p)
-                r = cg_fail(err, CG_E_INVAL, "the parameter \"server_params\" is missing");
-        return r < 0 ? r : cg_json_object(v.p, v.len, "server_params", params, err);
-}
-
 static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
@@ -520,21 +449,39 @@ static void forget_server(struct cg_serve *sv, const char *name)
 static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
                         struct cg_err *err)
 {
-        cg_auto_free char *name = NULL;
-        cg_auto_json json_t *params = NULL;
+        static const char *const names[] = { "server_name", "server_params", NULL };
+        struct cg_slice args = { job->args, strlen(job->args) }, v = { 0 };
+        cg_auto_json json_t *params = NULL, *one = NULL;
+        cg_auto_free char *name = NULL, *text = NULL;
         char *report = NULL;
+        size_t len;
         bool same;
-        int r = register_args(job->args, &name, &params, err);
+        int r;
 
-        if (r < 0 || !allowed(sv, job, err))
+        if (cg_serve_args_check(job->args, names, err) < 0 ||
+            cg_serve_arg_string(job->args, "server_name", &name, err) < 0 || cg_mcp_check_name(name, err) < 0)
                 return -1;
+        if (strcmp(name, "cellgate") == 0)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
+        if (cg_json_member(args, "server_params", &v, err) < 0)
+                return -1;
+        if (!v.p)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"server_params\" is missing");
+        if (cg_json_object(v.p, v.len, "server_params", &params, err) < 0 || !allowed(sv, job, err))
+                return -1;
+        one = json_pack("{s:O}", name, params);
+        text = one ? cg_json_text(one, &len) : NULL;
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "MCP server %s", name);
         r = ensure_session(sv, a, err);
         same = json_equal(params,
                           json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name));
         if (r == 0 && !same)
                 forget_server(sv, name);
         if (r == 0)
-                r = add_server(sv, name, params, &report, err);
+                r = cg_session_add_mcp_servers(sv->session, text, len, 0, &report, err);
         if (!same)
                 forget_server(sv, name); /* questions asked about the former program meanwhile */
         if (r == 0 && json_object_set(sv->registered, name, params) == 0)
@@ -585,7 +532,9 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
         return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
 }
 
-static struct cg_answer *do_own(struct cg_serve *sv, const struct cg_job *job)
+/* ------------------------------------------------------------------ the thread */
+
+static void run_job(struct cg_serve *sv, struct cg_job *job)
 {
         static int (*const tries[])(struct cg_serve *, const struct cg_job *, struct cg_answer *,
                                     struct cg_err *) = {
@@ -593,30 +542,30 @@ static struct cg_answer *do_own(struct cg_serve *sv, const struct cg_job *job)
                 [CG_SERVE_INSTALL] = try_install,
                 [CG_SERVE_RESET] = try_reset,
         };
-        struct cg_answer *a = cg_answer_new(OWN_CHARS);
-        struct cg_err err;
-
-        if (a && tries[job->tool](sv, job, a, &err) < 0) {
-                cg_answer_error(a);
-                cg_answer_note(a, "%s", err.msg);
-        }
-        return a;
-}
-
-/* ------------------------------------------------------------------ the thread */
-
-static void run_job(struct cg_serve *sv, struct cg_job *job)
-{
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
                                      " left\"}],\"isError\":true}";
         cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
-        struct cg_answer *a = job->tool == CG_SERVE_EXECUTE ? do_execute(sv, job) : do_own(sv, job);
+        struct cell_args cell = { .code = NULL, .max_chars = OWN_CHARS };
+        bool execute = job->tool == CG_SERVE_EXECUTE;
+        struct cg_answer *a;
+        struct cg_err err;
+        int r = execute ? cell_args(job->args, &cell, &err) : 0;
 
+        a = cg_answer_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS);
+        if (a && r == 0)
+                r = execute ? ensure_session(sv, a, &err) : tries[job->tool](sv, job, a, &err);
+        if (a && r == 0 && execute)
+                run_cell(sv, job, &cell, a);
+        if (a && r < 0) {
+                cg_answer_error(a);
+                cg_answer_note(a, "%s", err.msg);
+        }
         if (a && cg_answer_result(a, &b, NULL) == 0)
                 cg_serve_finish_job(sv, job, b.data, b.len);
         else
                 cg_serve_finish_job(sv, job, failed, strlen(failed));
         cg_answer_free(a);
+        free(cell.code);
 }
 
 void *cg_serve_worker(void *data)
