@@ -76,15 +76,6 @@ static void on_signal(int sig)
         interrupted = 1;
 }
 
-static void catch_signals(void)
-{
-        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
-        struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART: it wakes poll() */
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
-                sigaction(signals[i], &sa, NULL);
-}
-
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *fmt, ...)
 {
@@ -119,21 +110,13 @@ static bool read_some(int fd, struct cg_buf *tail)
         return true;
 }
 
-static void show_tail(const struct cg_buf *tail)
-{
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-
-        if (!isatty(2) && tail->len && cg_text_render(&b, tail->data, tail->len, 0, NULL) == 0)
-                fprintf(stderr, "%s\n", b.data);
-}
-
 /*
  * Runs @argv to its end. CG_E_STATE: it failed, and the end of its output is shown. @extra: an
  * environment variable for it, or NULL.
  */
 static int run_program(const char *const *argv, const char *extra, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf tail = { .max = TAIL_BYTES };
+        cg_auto_buf struct cg_buf tail = { .max = TAIL_BYTES }, shown = { .max = 65536 };
         cg_auto_free char **passed = cg_pip_environment(), **env = NULL;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
         struct cg_proc_spec spec = { .path = argv[0],
@@ -176,7 +159,8 @@ static int run_program(const char *const *argv, const char *extra, struct cg_err
                 return cg_fail(err, CG_E_STATE, "interrupted");
         if (status == 0)
                 return 0;
-        show_tail(&tail);
+        if (!isatty(2) && tail.len && cg_text_render(&shown, tail.data, tail.len, 0, NULL) == 0)
+                fprintf(stderr, "%s\n", shown.data);
         return cg_fail(err, CG_E_STATE, "%s of %s failed; %s",
                        strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0],
                        isatty(2) ? "its last lines say why" : "its last lines are above");
@@ -267,28 +251,22 @@ static int list_fonts(const char *dir, struct cg_err *err)
 }
 
 /*
- * The packages that kernels need. An environment of the user's own keeps its versions. @whole: no
- * package in it is half installed.
+ * Installs the packages that kernels need, then @packages. An environment of the user's own keeps
+ * its versions. @whole: no package in it is half installed.
  */
-static int install_basics(const char *dir, bool made_here, bool whole, struct cg_err *err)
-{
-        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm",
-                                                                                       "matplotlib-inline" };
-
-        if (made_here)
-                return run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
-        if (whole && has_package(dir, "IPython") && has_package(dir, "comm") &&
-            has_package(dir, "matplotlib_inline"))
-                return 0;
-        return run_pip(dir, names, CG_ARRAY_LEN(names), err);
-}
-
 static int install(const char *dir, bool made_here, bool whole, const char *const *packages, size_t n,
                    struct cg_err *err)
 {
+        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm",
+                                                                                       "matplotlib-inline" };
         char list[512] = "";
-        int r = install_basics(dir, made_here, whole, err);
+        int r = 0;
 
+        if (made_here)
+                r = run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
+        else if (!whole || !has_package(dir, "IPython") || !has_package(dir, "comm") ||
+                 !has_package(dir, "matplotlib_inline"))
+                r = run_pip(dir, names, CG_ARRAY_LEN(names), err);
         for (size_t i = 0; i < n && strlen(list) < sizeof(list) - 64; i++)
                 snprintf(list + strlen(list), sizeof(list) - strlen(list), " %.50s", packages[i]);
         if (r == 0 && n) {
@@ -337,32 +315,25 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                        : 0;
 }
 
-/* Removes an unfinished environment, or an empty folder. */
-static int remove_unfinished(const char *dir, struct cg_err *err)
+/* Makes the folder, in place of an empty one or an unfinished environment. The lock, or negative. */
+static int take_folder(const char *dir, struct cg_err *err)
 {
         cg_auto_fd int locked = -1;
 
-        if (rmdir(dir) == 0)
-                return 0;
-        if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED || !cg_kernel_env_is_ours(dir))
-                return cg_fail(
-                        err, CG_E_INVAL,
-                        "%s is there already; `cellgate env add` installs packages in an environment, `cellgate env remove` removes "
-                        "one that `create` has made",
-                        dir);
-        locked = lock(dir, err);
-        return locked < 0 ? locked : cg_remove_tree_within(dir, 60000, err);
-}
-
-/* Makes the folder. The lock, or negative. */
-static int take_folder(const char *dir, struct cg_err *err)
-{
         if (mkdir(dir, 0700) == 0)
                 return lock(dir, err);
         if (errno != EEXIST)
                 return cg_fail_errno(err, "cannot make %s", dir);
-        if (remove_unfinished(dir, err) < 0)
-                return -1;
+        if (rmdir(dir) < 0) {
+                if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED || !cg_kernel_env_is_ours(dir))
+                        return cg_fail(err, CG_E_INVAL,
+                                       "%s exists; `cellgate env add` installs packages in an environment,"
+                                       " `cellgate env remove` removes one that `create` has made",
+                                       dir);
+                locked = lock(dir, err);
+                if (locked < 0 || cg_remove_tree_within(dir, 60000, err) < 0)
+                        return -1;
+        }
         return mkdir(dir, 0700) == 0 ? lock(dir, err) : cg_fail_errno(err, "cannot make %s", dir);
 }
 
@@ -452,19 +423,6 @@ static int remove_one(const char *name, struct cg_err *err)
         return r < 0 ? r : cg_remove_tree_within(dir, 60000, err);
 }
 
-static int list_one(const char *dir, const char *name, struct cg_buf *b, struct cg_err *err)
-{
-        char path[PATH_MAX], version[64];
-        const char *note = "";
-
-        snprintf(path, sizeof(path), "%s/%s", dir, name);
-        if (!cg_kernel_env_fits(path, version))
-                note = "  (not of Python " CG_PYTHON_VERSION ": kernels cannot use it)";
-        else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
-                note = "  (unfinished: `cellgate env add` finishes it)";
-        return cg_buf_addf(b, err, "%-20s Python %-8s %s%s\n", name, version[0] ? version : "?", path, note);
-}
-
 static int by_name(const void *a, const void *b)
 {
         const struct dirent *const *x = a, *const *y = b;
@@ -476,6 +434,7 @@ static int list(struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         cg_auto_free char *dir = NULL;
+        char path[PATH_MAX], version[64];
         struct dirent **names = NULL;
         int r = cg_kernel_envs_dir(&dir, err), n;
 
@@ -486,8 +445,17 @@ static int list(struct cg_err *err)
         if (n > 0)
                 qsort(names, (size_t)n, sizeof(*names), by_name);
         for (int i = 0; i < n; i++) {
-                if (r == 0 && cg_kernel_env_is_name(names[i]->d_name))
-                        r = list_one(dir, names[i]->d_name, &b, err);
+                if (r == 0 && cg_kernel_env_is_name(names[i]->d_name)) {
+                        const char *note = "";
+
+                        snprintf(path, sizeof(path), "%s/%s", dir, names[i]->d_name);
+                        if (!cg_kernel_env_fits(path, version))
+                                note = "  (not of Python " CG_PYTHON_VERSION ": kernels cannot use it)";
+                        else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
+                                note = "  (unfinished: `cellgate env add` finishes it)";
+                        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s%s\n", names[i]->d_name,
+                                        version[0] ? version : "?", path, note);
+                }
                 free(names[i]);
         }
         free(names);
@@ -498,19 +466,6 @@ static int list(struct cg_err *err)
 
 /* ------------------------------------------------------------------ the command */
 
-static int check_packages(char **words, int n, struct cg_err *err)
-{
-        if (n > (int)MAX_PACKAGES)
-                return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
-        for (int i = 0; i < n; i++)
-                if (words[i][0] == '-' || !words[i][0])
-                        return cg_fail(
-                                err, CG_E_INVAL,
-                                "\"%s\" is no package: options of pip are set in its own settings (pip.conf, PIP_INDEX_URL, ...)",
-                                words[i]);
-        return 0;
-}
-
 static int run_command(int argc, char **argv, struct cg_err *err)
 {
         static const struct {
@@ -520,7 +475,7 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                 { "create", 1, INT_MAX }, { "add", 1, INT_MAX }, { "list", 0, 0 }, { "remove", 1, 1 }
         };
         const char *const *packages = (const char *const *)(uintptr_t)(argv + 3);
-        int n = argc - 2, r;
+        int n = argc - 2;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
                 if (strcmp(argv[1], commands[i].name) != 0)
@@ -533,9 +488,15 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                 if (n > 0 && argv[2][0] == '-')
                         return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help says more",
                                        argv[2]);
-                r = n > 1 ? check_packages(argv + 3, n - 1, err) : 0;
-                if (r < 0)
-                        return r;
+                if (n - 1 > (int)MAX_PACKAGES)
+                        return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
+                for (int k = 3; k < argc; k++)
+                        if (argv[k][0] == '-' || !argv[k][0])
+                                return cg_fail(
+                                        err, CG_E_INVAL,
+                                        "\"%s\" is no package: options of pip are set in its own settings"
+                                        " (pip.conf, PIP_INDEX_URL, ...)",
+                                        argv[k]);
                 switch (i) {
                 case 0:
                         return create(argv[2], packages, (size_t)n - 1, err);
@@ -552,6 +513,8 @@ static int run_command(int argc, char **argv, struct cg_err *err)
 
 int cg_cli_env(int argc, char **argv)
 {
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+        struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART: it wakes poll() */
         struct cg_err err;
 
         for (int i = 1; i < argc; i++)
@@ -561,7 +524,8 @@ int cg_cli_env(int argc, char **argv)
                 cg_fail(&err, CG_E_INVAL, "create, add, list or remove? --help says more");
                 return cg_cli_fail("env", &err);
         }
-        catch_signals();
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
+                sigaction(signals[i], &sa, NULL);
         umask(022);
         if (run_command(argc, argv, &err) == 0)
                 return CG_EXIT_OK;

@@ -57,14 +57,17 @@ static int version(void)
                             "kernels     " CG_KERNEL_ENV "\n");
 }
 
-static int unknown(const char *name)
+static int run(int argc, char **argv)
 {
         const char *best = NULL;
-        size_t least = 3;
+        size_t least = 3; /* further away, a suggestion is a guess */
         struct cg_err err;
 
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
+                if (strcmp(argv[0], commands[i].name) == 0)
+                        return commands[i].run(argc, argv);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
-                size_t d = cg_text_distance(name, commands[i].name, NULL);
+                size_t d = cg_text_distance(argv[0], commands[i].name, NULL);
 
                 if (d < least && d < strlen(commands[i].name)) {
                         least = d;
@@ -72,36 +75,17 @@ static int unknown(const char *name)
                 }
         }
         if (best)
-                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": did you mean %s?", name, best);
+                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": did you mean %s?", argv[0], best);
         else
-                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": --help lists the commands", name);
+                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": --help lists the commands", argv[0]);
         return cg_cli_fail("", &err);
-}
-
-static int run(int argc, char **argv)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
-                if (strcmp(argv[0], commands[i].name) == 0)
-                        return commands[i].run(argc, argv);
-        return unknown(argv[0]);
-}
-
-/* `help mcp serve` is `mcp serve --help`. */
-static int help_about(int argc, char **argv)
-{
-        char *words[8];
-        int n = argc < 6 ? argc : 6;
-
-        for (int i = 0; i < n; i++)
-                words[i] = argv[i];
-        words[n] = (char *)(uintptr_t) "--help";
-        words[n + 1] = NULL;
-        return run(n + 1, words);
 }
 
 int main(int argc, char **argv)
 {
+        char *words[8] = { NULL };
         struct cg_err err;
+        int n = 0;
 
         if (argc < 2) {
                 cg_fail(&err, CG_E_INVAL, "which command? --help lists the commands");
@@ -115,8 +99,14 @@ int main(int argc, char **argv)
                 snprintf(line, sizeof(line), "cellgate %s\n", cg_version());
                 return cg_cli_print(line);
         }
-        if (strcmp(argv[1], "help") == 0)
-                return argc == 2 ? help() : help_about(argc - 2, argv + 2);
+        if (strcmp(argv[1], "help") == 0 && argc == 2)
+                return help();
+        if (strcmp(argv[1], "help") == 0) { /* `help mcp serve` is `mcp serve --help` */
+                for (; n < argc - 2 && n < 6; n++)
+                        words[n] = argv[n + 2];
+                words[n] = (char *)(uintptr_t) "--help";
+                return run(n + 1, words);
+        }
         if (strcmp(argv[1], "version") == 0 && argc == 2)
                 return version();
         return run(argc - 1, argv + 1);

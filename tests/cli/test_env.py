@@ -171,7 +171,7 @@ def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path:
     assert cellgate("env", "create", str(tmp_path / "no/such/parent")).returncode == 2
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("mine")
-    assert "is there already" in cellgate("env", "create", str(tmp_path / "full")).stderr
+    assert "exists; " in cellgate("env", "create", str(tmp_path / "full")).stderr
     assert (tmp_path / "full/file").read_text() == "mine"
 
 
@@ -219,7 +219,7 @@ def test_ones_own_environment_stays_ones_own(cellgate: Env, tmp_path: Path) -> N
 
     def check_kept() -> None:
         assert "remove it yourself" in cellgate("env", "remove", str(own)).stderr
-        assert "is there already" in cellgate("env", "create", str(own)).stderr
+        assert "exists; " in cellgate("env", "create", str(own)).stderr
         assert [p.name for p in versions.glob("matplotlib_inline-*")] == ["matplotlib_inline-1.0.dist-info"]
 
     assert cellgate("env", "add", str(own), "cgwheel").returncode == 0

@@ -155,8 +155,8 @@ def test_a_cancelled_cell_is_interrupted_and_not_answered(serve: Serve, workspac
     server = serve()
     server.initialize()
     code = (
-        "import time\nstate = 1\nopen('started', 'w').close()\n"
-        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    open('interrupted', 'w').close()\n    raise"
+        "import time\nstate = 1\n"
+        "try:\n    open('started', 'w').close()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    open('interrupted', 'w').close()\n    raise"
     )
     running = server.call("execute_ipython_cell", code=code)
     waiting = server.call("execute_ipython_cell", code="open('never', 'w').close()")

@@ -23,16 +23,6 @@ int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
         return cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
 }
 
-/*
- * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the
- * most that any of them uses, and breaking a line early does no harm, while breaking it late would
- * let its rest begin in the first column.
- */
-static unsigned columns(unsigned char first)
-{
-        return first < 0x80 ? 1 : (first & 0xc0) == 0x80 ? 0 : 2;
-}
-
 struct wrapped {
         struct cg_buf *b;
         unsigned width, column;
@@ -57,7 +47,13 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
         int r = 0;
 
         for (size_t i = 0; i < len && r == 0; i++) {
-                unsigned c = columns((unsigned char)text[i]);
+                /*
+                 * Columns that a character may take. Terminals disagree about those beyond ASCII: two is
+                 * the most that any of them uses, and breaking a line early does no harm, while breaking
+                 * it late would let its rest begin in the first column.
+                 */
+                unsigned char first = (unsigned char)text[i];
+                unsigned c = first < 0x80 ? 1 : (first & 0xc0) == 0x80 ? 0 : 2;
 
                 if (text[i] == '\n') {
                         r = new_line(w, INDENT, err);
@@ -80,27 +76,12 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
         return wrap(&w, text, len, err);
 }
 
-/*
- * Arguments that are no JSON object should not get here; a person is shown what came nevertheless.
- */
-static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut,
-                         struct cg_err *err)
-{
-        struct cg_slice args;
-
-        *cut = false;
-        if (cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0)
-                return cg_pretty_json(args, string_max, text, cut, err);
-        if (cg_buf_adds(text, "(not one JSON object) ", err) < 0)
-                return CG_E_NOMEM;
-        return cg_text_render(text, call->args, call->args_len, 0, err);
-}
-
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
                  struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };
+        struct cg_slice args;
         int r = cg_buf_adds(&text, "server    ", err);
 
         if (r == 0)
@@ -111,8 +92,15 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
                 r = cg_name_render(&text, call->tool, err);
         if (r == 0)
                 r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);
-        if (r == 0)
-                r = describe_args(call, whole ? 0 : SHORT_STRING, &text, cut, err);
+        *cut = false;
+        if (r == 0 && cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0) {
+                r = cg_pretty_json(args, whole ? 0 : SHORT_STRING, &text, cut, err);
+        } else if (r == 0) {
+                /* Should not happen; a person is shown what came nevertheless. */
+                r = cg_buf_adds(&text, "(not one JSON object) ", err);
+                if (r == 0)
+                        r = cg_text_render(&text, call->args, call->args_len, 0, err);
+        }
         if (r == 0)
                 r = new_line(&w, INDENT, err);
         if (r == 0)

@@ -61,26 +61,28 @@ static void images_freep(struct cg_images **im)
         cg_images_free(*im);
 }
 
-/*
- * A relative path most likely lies in the workspace, where an earlier kernel may have put a
- * symbolic link in any place of it. An absolute one was written out by the user.
- */
-static int open_folder(const char *path)
+int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
 {
-        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-                                .resolve = path[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS };
+        CG_CLEANUP(images_freep) struct cg_images *im = calloc(1, sizeof(*im));
+        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC };
+        size_t len = strlen(dir);
+        const char *slash, *name;
 
-        return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-}
-
-/* Splits dir into its parent folder and its own name. */
-static int open_parent(struct cg_images *im, struct cg_err *err)
-{
-        const char *slash = strrchr(im->dir, '/');
-        const char *name = slash ? slash + 1 : im->dir;
-
+        if (!im)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        im->parent = im->fd = -1;
+        im->dir = strdup(dir);
+        if (!im->dir)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        if (!len)
+                return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
+        while (len > 1 && im->dir[len - 1] == '/')
+                im->dir[--len] = '\0';
+        /* Its parent folder and its own name. */
+        slash = strrchr(im->dir, '/');
+        name = slash ? slash + 1 : im->dir;
         if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-                im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that is there already */
+                im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that exists */
         } else {
                 im->name = name;
                 im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1)
@@ -88,7 +90,12 @@ static int open_parent(struct cg_images *im, struct cg_err *err)
         }
         if (!im->folder)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
-        im->parent = open_folder(im->folder);
+        /*
+         * A relative path is most likely in the workspace, where an earlier kernel may have put a
+         * symbolic link in any place of it. An absolute one was written out by the user.
+         */
+        how.resolve = im->folder[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS;
+        im->parent = (int)syscall(SYS_openat2, AT_FDCWD, im->folder, &how, sizeof(how));
         if (im->parent < 0 && errno == ELOOP)
                 return cg_fail_errno(
                         err,
@@ -97,56 +104,13 @@ static int open_parent(struct cg_images *im, struct cg_err *err)
                         im->folder);
         if (im->parent < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->folder);
-        return 0;
-}
-
-static struct cg_images *images_alloc(const char *dir)
-{
-        struct cg_images *im = calloc(1, sizeof(*im));
-
-        if (!im)
-                return NULL;
-        im->parent = im->fd = -1;
-        im->dir = strdup(dir);
-        return im->dir ? im : cg_images_free(im);
-}
-
-int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
-{
-        CG_CLEANUP(images_freep) struct cg_images *im = images_alloc(dir);
-        size_t len = strlen(dir);
-        int r;
-
-        if (!im)
-                return cg_fail(err, CG_E_NOMEM, "folder for images");
-        if (!len)
-                return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
-        while (len > 1 && im->dir[len - 1] == '/')
-                im->dir[--len] = '\0';
-        r = open_parent(im, err);
-        if (r < 0)
-                return r;
         *ret = CG_STEAL(im);
         return 0;
 }
 
-/* Checks what exists at the path of the folder: a cell can put anything there. */
-static const char *kind_of_name(int parent, const char *name)
-{
-        struct stat st;
-
-        if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return "something else";
-        return S_ISLNK(st.st_mode)    ? "a symbolic link"
-               : S_ISFIFO(st.st_mode) ? "a FIFO"
-               : S_ISSOCK(st.st_mode) ? "a socket"
-               : S_ISREG(st.st_mode)  ? "a file"
-               : S_ISDIR(st.st_mode)  ? "another folder by now"
-                                      : "a device";
-}
-
 static int open_dir(struct cg_images *im, struct cg_err *err)
 {
+        const char *name = im->name ? im->name : ".";
         struct stat st;
 
         /* A cell can remove the folder: then there is one more. */
@@ -156,51 +120,52 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
                 return 0;
         if (im->name && mkdirat(im->parent, im->name, 0777) < 0 && errno != EEXIST)
                 return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
-        im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        im->fd = openat(im->parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
+                /* A cell can put anything there. */
+                bool known = fstatat(im->parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+
                 return cg_fail(
                         err, CG_E_SYS,
                         "%s, where images go, is %s, not a folder: remove it, or give another folder with "
                         "--images",
-                        im->dir, kind_of_name(im->parent, im->name ? im->name : "."));
+                        im->dir,
+                        !known                 ? "something else"
+                        : S_ISLNK(st.st_mode)  ? "a symbolic link"
+                        : S_ISFIFO(st.st_mode) ? "a FIFO"
+                        : S_ISSOCK(st.st_mode) ? "a socket"
+                        : S_ISREG(st.st_mode)  ? "a file"
+                        : S_ISDIR(st.st_mode)  ? "another folder by now"
+                                               : "a device");
+        }
         if (im->fd < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
         return 0;
 }
 
-/* Makes the first free name for this cell. *ret_fd: caller closes. */
-static int open_free(struct cg_images *im, uint64_t cell, const char *extension, char *name, size_t size,
-                     int *ret_fd, struct cg_err *err)
-{
-        unsigned n = im->cell == cell ? im->number + 1 : 1;
-
-        for (; n <= MAX_NUMBER; n++) {
-                snprintf(name, size, "cell%" PRIu64 "-%u.%s", cell, n, extension);
-                *ret_fd = openat(im->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-                if (*ret_fd < 0 && errno == EEXIST)
-                        continue;
-                if (*ret_fd < 0)
-                        return cg_fail_errno(err, "cannot make %s/%s", im->dir, name);
-                im->cell = cell;
-                im->number = n;
-                return 0;
-        }
-        return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER,
-                       cell);
-}
-
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
                     char **ret, struct cg_err *err)
 {
+        unsigned n = im->cell == cell ? im->number + 1 : 1;
         cg_auto_fd int fd = -1;
         cg_auto_free char *path = NULL;
         char name[80];
         int r = open_dir(im, err);
 
-        if (r == 0)
-                r = open_free(im, cell, extension, name, sizeof(name), &fd, err);
         if (r < 0)
                 return r;
+        /* The first free name for this cell. */
+        for (; fd < 0 && n <= MAX_NUMBER; n++) {
+                snprintf(name, sizeof(name), "cell%" PRIu64 "-%u.%s", cell, n, extension);
+                fd = openat(im->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+                if (fd < 0 && errno != EEXIST)
+                        return cg_fail_errno(err, "cannot make %s/%s", im->dir, name);
+        }
+        if (fd < 0)
+                return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir,
+                               MAX_NUMBER, cell);
+        im->cell = cell;
+        im->number = n - 1;
         if (asprintf(&path, "%s/%s", im->dir, name) < 0)
                 path = NULL;
         r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");

@@ -10,50 +10,37 @@
 #include <sys/stat.h>
 #include "base/util.h"
 
-static bool is_within(const char *path, const char *dir)
-{
-        size_t n = strlen(dir);
-
-        return !dir[1] || (strncmp(path, dir, n) == 0 && (path[n] == '/' || !path[n]));
-}
-
-static bool is_link(const char *path)
-{
-        struct stat st;
-
-        return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-}
-
 /*
- * Whether the parent folder of @path, or one below it, belongs to the workspace. @path is cut and
- * put together again.
+ * CG_E_INVAL when a component of @path is a symbolic link whose parent folder is in @workspace, a
+ * real path.
  */
-static bool stands_in(char *path, const char *workspace)
-{
-        char folder[PATH_MAX], *slash = strrchr(path, '/');
-        const char *parent = !slash ? "." : slash == path ? "/" : path;
-        bool found;
-
-        if (slash && slash != path)
-                *slash = '\0';
-        found = realpath(parent, folder) && is_within(folder, workspace);
-        if (slash)
-                *slash = '/';
-        return found;
-}
-
-/* Looks at @path from its first component to the whole. */
 static int check_links(const char *path, const char *workspace, struct cg_err *err)
 {
         cg_auto_free char *copy = strdup(path);
+        size_t n = strlen(workspace);
 
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "%s", path);
         for (char *p = copy + strspn(copy, "/"); *p; p += strspn(p, "/")) {
-                char *end = p + strcspn(p, "/"), c = *end;
+                char *end = p + strcspn(p, "/"), c = *end, *slash, folder[PATH_MAX];
+                bool inside = false;
+                struct stat st;
 
                 *end = '\0';
-                if (is_link(copy) && stands_in(copy, workspace))
+                if (lstat(copy, &st) == 0 && S_ISLNK(st.st_mode)) {
+                        slash = strrchr(copy, '/');
+                        if (slash && slash != copy)
+                                *slash = '\0';
+                        inside = realpath(!slash          ? "."
+                                          : slash == copy ? "/"
+                                                          : copy,
+                                          folder) &&
+                                 (!workspace[1] ||
+                                  (strncmp(folder, workspace, n) == 0 && (folder[n] == '/' || !folder[n])));
+                        if (slash)
+                                *slash = '/';
+                }
+                if (inside)
                         return cg_fail(
                                 err, CG_E_INVAL,
                                 "%s: %s is a symbolic link in the workspace: cells could lead it to a file of"

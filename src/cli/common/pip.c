@@ -8,7 +8,7 @@
 
 extern char **environ;
 
-static bool is_passed_on(const char *variable)
+char **cg_pip_environment(void)
 {
         static const char *const dropped[] = { "PIP_TARGET=",   "PIP_USER=",
                                                "PIP_PREFIX=",   "PIP_ROOT=",
@@ -17,23 +17,18 @@ static bool is_passed_on(const char *variable)
                                                "PIP_DRY_RUN=",  "PIP_REQUIRE_VIRTUALENV=",
                                                "PIP_REPORT=",   "PIP_LOG=",
                                                "PIP_PYTHON=",   "PYTHON" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(dropped); i++)
-                if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
-                        return false;
-        return true;
-}
-
-char **cg_pip_environment(void)
-{
-        size_t n = 0, kept = 0;
+        size_t n = 0, kept = 0, k;
         char **env;
 
         while (environ[n])
                 n++;
         env = calloc(n + 1, sizeof(*env));
-        for (size_t i = 0; env && i < n; i++)
-                if (is_passed_on(environ[i]))
+        for (size_t i = 0; env && i < n; i++) {
+                for (k = 0; k < CG_ARRAY_LEN(dropped); k++)
+                        if (strncmp(environ[i], dropped[k], strlen(dropped[k])) == 0)
+                                break;
+                if (k == CG_ARRAY_LEN(dropped))
                         env[kept++] = environ[i];
+        }
         return env;
 }

@@ -46,13 +46,6 @@ static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *
         return 0;
 }
 
-static void free_env(char **v)
-{
-        for (size_t i = 0; v && v[i]; i++)
-                free(v[i]);
-        free(v);
-}
-
 /* Checked here, so that an error has the line and column in the file. */
 static int read_json(const char *path, char **text, size_t *len, struct cg_err *err)
 {
@@ -66,26 +59,6 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
         if (*len >= 3 && memcmp(*text, "\xef\xbb\xbf", 3) == 0)
                 memset(*text, ' ', 3);
         return 0;
-}
-
-/* The process that started us, from Jupyter's clients; it may have ended already. */
-static pid_t parent_pid(void)
-{
-        const char *text = getenv("JPY_PARENT_PID");
-        long pid = text ? strtol(text, NULL, 10) : 0;
-
-        return pid > 1 && pid < INT32_MAX ? (pid_t)pid : 0;
-}
-
-static void report_ignored(const struct cg_jup_options *o, const struct cg_log *log)
-{
-        cg_auto_buf struct cg_buf b = { .max = 1000 };
-
-        for (size_t i = 0; i < o->n_ignored; i++)
-                if (cg_buf_addf(&b, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
-                        break;
-        if (b.len)
-                cg_log(log, CG_LOG_WARN, "passed over, since they mean nothing here: %s", b.data);
 }
 
 int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
@@ -107,10 +80,14 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                                        .client = &co,
                                        .session = &so,
                                        .judge = cg_jup_judge(o->kernel.approve),
-                                       .parent = parent_pid(),
                                        .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
+        cg_auto_buf struct cg_buf ignored = { .max = 1000 };
+        /* The process that started us, from Jupyter's clients; it may have ended already. */
+        const char *parent = getenv("JPY_PARENT_PID");
+        long pid = parent ? strtol(parent, NULL, 10) : 0;
         int r = read_json(o->kernel.mcp, &mcp, &mcp_len, err);
 
+        fo.parent = pid > 1 && pid < INT32_MAX ? (pid_t)pid : 0;
         if (r == 0)
                 r = cg_kernel_options_settings(&o->kernel, &settings, err);
         if (r == 0)
@@ -126,10 +103,16 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         fo.mcp = mcp;
         fo.mcp_len = mcp_len;
         fo.ends_with_kernel = o->runs_notebook;
-        report_ignored(o, &fo.log);
+        for (size_t i = 0; i < o->n_ignored; i++)
+                if (cg_buf_addf(&ignored, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
+                        break;
+        if (ignored.len)
+                cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here: %s", ignored.data);
         if (r == 0)
                 r = cg_front_run(&fo, hangs, err);
-        free_env(env);
+        for (size_t i = 0; env && env[i]; i++)
+                free(env[i]);
+        free(env);
         cg_kernel_hides_fini(&hides);
         return r;
 }
@@ -196,15 +179,6 @@ static const char *text_of(const json_t *s, const char *key)
         return json_string_value(json_object_get(s, key)) ?: "";
 }
 
-static int print_json(const struct listing *l, struct cg_err *err)
-{
-        cg_auto_free char *text = json_dumps(l->all, JSON_INDENT(2)), *lines = NULL;
-
-        if (!text || asprintf(&lines, "%s\n", text) < 0)
-                return cg_fail(err, CG_E_NOMEM, "list");
-        return cg_cli_print(lines) == CG_EXIT_OK ? 0 : cg_fail(err, CG_E_SYS, "standard output");
-}
-
 int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
@@ -215,9 +189,12 @@ int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 
         (void)hangs;
         if (r == 0 && o->json) {
-                r = print_json(&l, err);
+                cg_auto_free char *text = json_dumps(l.all, JSON_INDENT(2)), *lines = NULL;
+
                 json_decref(l.all);
-                return r;
+                if (!text || asprintf(&lines, "%s\n", text) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "list");
+                return cg_cli_print(lines) == CG_EXIT_OK ? 0 : cg_fail(err, CG_E_SYS, "standard output");
         }
         json_array_foreach(l.all, i, s)
         {
@@ -245,26 +222,30 @@ int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 
 /* ------------------------------------------------------------------ attach */
 
-/* @id may be the beginning of one; *found: borrowed from the list. */
-static int find_session(const struct listing *l, const char *id, const json_t **found, struct cg_err *err)
+/* The session whose id begins with @id: borrowed from the list. NULL: none, or more than one. */
+static const json_t *find_session(const struct listing *l, const char *id, struct cg_err *err)
 {
-        const json_t *s;
+        const json_t *s, *found = NULL;
         size_t i, n = 0;
 
         json_array_foreach(l->all, i, s)
         {
                 if (strncmp(text_of(s, "id"), id, strlen(id)) == 0) {
-                        *found = s;
+                        found = s;
                         n++;
                 }
         }
         if (n == 1)
-                return 0;
-        return n ? cg_fail(err, CG_E_INVAL, "%zu sessions begin with \"%s\": give more of the id", n, id)
-                 : cg_fail(err, CG_E_NOTFOUND,
-                           "there is no session \"%s\": cellgate jupyter list shows those that are open", id);
+                return found;
+        if (n)
+                cg_fail(err, CG_E_INVAL, "%zu sessions begin with \"%s\": give more of the id", n, id);
+        else
+                cg_fail(err, CG_E_NOTFOUND,
+                        "there is no session \"%s\": cellgate jupyter list shows those that are open", id);
+        return NULL;
 }
 
+/* A new connection file in Jupyter's runtime folder, which is made. *ret: caller frees. */
 static int default_file(const char *id, char **ret, struct cg_err *err)
 {
         const char *own = getenv("JUPYTER_RUNTIME_DIR");
@@ -282,35 +263,31 @@ static int default_file(const char *id, char **ret, struct cg_err *err)
         return cg_make_dirs(dir, 0700, err);
 }
 
-static int attach_to(const struct cg_jup_options *o, const json_t *s, bool *hangs, struct cg_err *err)
+int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *file = NULL;
-        struct cg_client_options co = { .size = sizeof(co), .address = text_of(s, "address") };
+        struct cg_client_options co = { .size = sizeof(co) };
         struct cg_front_options fo = { .connection_file = o->file,
                                        .client = &co,
-                                       .attach = text_of(s, "id"),
                                        .judge = cg_jup_judge(o->kernel.approve),
                                        .announce = true,
                                        .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
-
-        if (!fo.connection_file) {
-                if (default_file(fo.attach, &file, err) < 0)
-                        return -1;
-                fo.connection_file = file;
-        }
-        return cg_front_run(&fo, hangs, err);
-}
-
-int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
-{
-        const json_t *s = NULL;
         struct listing l = { NULL };
+        const json_t *s = NULL;
         int r = collect_all(o->address, &l, err);
 
+        if (r == 0) {
+                s = find_session(&l, o->session, err);
+                r = s ? 0 : -1;
+        }
+        co.address = text_of(s, "address");
+        fo.attach = text_of(s, "id");
+        if (r == 0 && !fo.connection_file) {
+                r = default_file(fo.attach, &file, err);
+                fo.connection_file = file;
+        }
         if (r == 0)
-                r = find_session(&l, o->session, &s, err);
-        if (r == 0)
-                r = attach_to(o, s, hangs, err);
+                r = cg_front_run(&fo, hangs, err);
         json_decref(l.all);
         return r;
 }

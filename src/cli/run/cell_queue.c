@@ -43,25 +43,11 @@ char *cg_cell_id(const json_t *id)
         return r < 0 ? NULL : cg_buf_steal(&b, NULL);
 }
 
-static int read_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err)
-{
-        double s = json_number_value(v);
-
-        *ret_ms = -1;
-        if (!v)
-                return 0;
-        if (!json_is_number(v) || !(s >= 0) || s > MAX_SECONDS)
-                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
-        *ret_ms = (int64_t)(s * 1000.0);
-        if (s > 0 && *ret_ms == 0)
-                *ret_ms = 1; /* 0 would mean no limit */
-        return 0;
-}
-
 static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *err)
 {
         const json_t *code = json_object_get(o, "code"), *id = json_object_get(o, "id");
         const json_t *timeout = json_object_get(o, "timeout"), *stop = json_object_get(o, "stop_on_error");
+        double seconds = json_number_value(timeout);
         size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL);
 
         if (!json_is_string(code) || json_object_size(o) != members || (stop && !json_is_boolean(stop)))
@@ -75,8 +61,11 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
         if (id && !(c->id = cg_cell_id(id)))
                 return cg_fail(err, CG_E_INVAL, "\"id\" must be an integer, or a string of at most %u bytes",
                                CG_CELL_ID_MAX);
-        if (read_timeout(timeout, &c->cell.timeout_ms, err) < 0)
-                return -1;
+        if (timeout && (!json_is_number(timeout) || !(seconds >= 0) || seconds > MAX_SECONDS))
+                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
+        c->cell.timeout_ms = timeout ? (int64_t)(seconds * 1000.0) : -1;
+        if (seconds > 0 && c->cell.timeout_ms == 0)
+                c->cell.timeout_ms = 1; /* 0 would mean no limit */
         c->stop_on_error = json_is_true(stop);
         c->cell.len = json_string_length(code);
         c->cell.code = malloc(c->cell.len + 1);

@@ -66,23 +66,6 @@ int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *w
         return 0;
 }
 
-static bool is_blank(const char *s, size_t len)
-{
-        for (size_t i = 0; i < len; i++)
-                if (!strchr(" \t\r\n\f\v", s[i]))
-                        return false;
-        return true;
-}
-
-static size_t count_lines(const char *from, const char *to)
-{
-        size_t n = 0;
-
-        for (; from < to; from++)
-                n += *from == '\n';
-        return n;
-}
-
 /*
  * The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before
  * it.
@@ -90,27 +73,24 @@ static size_t count_lines(const char *from, const char *to)
 static size_t first_line(const char *text, const char *code, const char *end)
 {
         const char *p = code, *line = code;
+        size_t n = 1;
 
         while (p < end && *p && strchr(" \t\r\n\f\v", *p))
                 if (*p++ == '\n')
                         line = p;
-        return count_lines(text, line) + 1;
+        for (p = text; p < line; p++)
+                n += *p == '\n';
+        return n;
 }
 
-/* Python text may hold NULs, where strchr() matches its own end: those are not blank. */
+/* A NUL, at which strchr() would match its own end, is not blank. */
 static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, const char *what,
                             struct cg_err *err)
 {
-        if (!memchr(code, '\0', len) && is_blank(code, len))
-                return 0;
-        return cg_cells_add(c, code, len, what, err);
-}
-
-static const char *line_end(const char *p, const char *end)
-{
-        const char *nl = memchr(p, '\n', (size_t)(end - p));
-
-        return nl ? nl : end;
+        for (size_t i = 0; i < len; i++)
+                if (!code[i] || !strchr(" \t\r\n\f\v", code[i]))
+                        return cg_cells_add(c, code, len, what, err);
+        return 0;
 }
 
 /*
@@ -132,13 +112,6 @@ static bool is_marker(const char *p, const char *end)
         return p == end || *p == ' ' || *p == '\t' || *p == '\r';
 }
 
-static bool is_text_marker(const char *p, const char *end)
-{
-        size_t len = (size_t)(end - p);
-
-        return memmem(p, len, "[markdown]", 10) || memmem(p, len, "[md]", 4) || memmem(p, len, "[raw]", 5);
-}
-
 int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
 {
         const char *end = text + len, *start, *p;
@@ -151,7 +124,9 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
                 return -1;
         start = p = text;
         while (p < end) {
-                const char *eol = line_end(p, end), *next = eol < end ? eol + 1 : end;
+                const char *eol = memchr(p, '\n', (size_t)(end - p)), *next = eol ? eol + 1 : end;
+
+                eol = eol ? eol : end;
 
                 if (is_marker(p, eol)) {
                         if (!skip && add_unless_blank(c, start, (size_t)(p - start), what, err) < 0)
@@ -159,7 +134,9 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
                         if (c->n > n)
                                 c->v[n].line = first_line(text, start, p);
                         n = c->n;
-                        skip = is_text_marker(p, eol);
+                        skip = memmem(p, (size_t)(eol - p), "[markdown]", 10) ||
+                               memmem(p, (size_t)(eol - p), "[md]", 4) ||
+                               memmem(p, (size_t)(eol - p), "[raw]", 5);
                         start = next;
                 }
                 p = next;
@@ -171,63 +148,32 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
         return 0;
 }
 
-/* A cell's source: one string, or a list of lines. */
-static int read_source(struct cg_slice source, struct cg_buf *b, struct cg_err *err)
-{
-        struct cg_json_walk walk;
-        struct cg_slice item;
-        int r = 0;
-
-        if (cg_json_kind(source) == '"')
-                return cg_json_string(source, b, err);
-        if (cg_json_kind(source) != '[')
-                return cg_fail(err, CG_E_PARSE, "its \"source\" is neither a string nor a list of strings");
-        cg_json_walk_init(&walk, source, '[', NULL);
-        while (r == 0 && cg_json_walk_next(&walk, NULL, &item, NULL) == 0)
-                r = cg_json_string(item, b, err);
-        if (r == CG_E_PARSE)
-                return cg_fail(err, CG_E_PARSE, "its \"source\" has an item that is not a string");
-        return r;
-}
-
-static bool string_is(struct cg_slice v, const char *text)
-{
-        return v.len == strlen(text) + 2 && memcmp(v.p + 1, text, v.len - 2) == 0;
-}
-
 static int add_notebook_cell(struct cg_cells *c, struct cg_slice cell, const char *what, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_CODE };
-        struct cg_slice type, source;
-        int r;
+        struct cg_slice type, source, item;
+        struct cg_json_walk walk;
+        int r = 0;
 
         if (!cg_json_find(cell, "cell_type", &type) || cg_json_kind(type) != '"')
                 return cg_fail(err, CG_E_PARSE, "it has no \"cell_type\"");
-        if (!string_is(type, "code"))
+        if (!cg_slice_is(type, "\"code\""))
                 return 0;
         if (!cg_json_find(cell, "source", &source))
                 return cg_fail(err, CG_E_PARSE, "it has no \"source\"");
-        r = read_source(source, &b, err);
-        return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
-}
-
-/*
- * jansson reports line and column, but refuses some valid texts: it is used only for those that are
- * not.
- */
-static int parse_notebook(const char *text, size_t len, const char *what, struct cg_slice *ret,
-                          struct cg_err *err)
-{
-        json_t *j;
-        int r = cg_json_object_slice(text, len, ret, err);
-
-        if (r == 0)
-                return 0;
-        if (cg_json_object(text, len, what, &j, err) == 0) {
-                json_decref(j);
-                return cg_fail(err, CG_E_PARSE, "%s is nested too deeply for a notebook", what);
+        /* one string, or a list of lines */
+        if (cg_json_kind(source) == '"') {
+                r = cg_json_string(source, &b, err);
+        } else if (cg_json_kind(source) == '[') {
+                cg_json_walk_init(&walk, source, '[', NULL);
+                while (r == 0 && cg_json_walk_next(&walk, NULL, &item, NULL) == 0)
+                        r = cg_json_string(item, &b, err);
+                if (r == CG_E_PARSE)
+                        return cg_fail(err, CG_E_PARSE, "its \"source\" has an item that is not a string");
+        } else {
+                return cg_fail(err, CG_E_PARSE, "its \"source\" is neither a string nor a list of strings");
         }
-        return r;
+        return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
 }
 
 int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
@@ -235,13 +181,21 @@ int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const c
         struct cg_slice book, format, cells, cell;
         struct cg_json_walk walk;
         size_t number = 0;
+        json_t *j;
+        int r;
 
         if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
                 text += 3;
                 len -= 3;
         }
-        if (parse_notebook(text, len, what, &book, err) < 0)
-                return -1;
+        r = cg_json_object_slice(text, len, &book, err);
+        /* jansson reports line and column, but refuses some valid texts as well. */
+        if (r < 0 && cg_json_object(text, len, what, &j, err) == 0) {
+                json_decref(j);
+                return cg_fail(err, CG_E_PARSE, "%s is nested too deeply for a notebook", what);
+        }
+        if (r < 0)
+                return r;
         if (!cg_json_find(book, "nbformat", &format))
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no \"nbformat\"", what);
         if (format.len != 1 || format.p[0] != '4')
@@ -267,18 +221,11 @@ static bool has_suffix(const char *path, const char *suffix)
         return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-/* Pipes such as /dev/stdin and <(command) have no meaningful name: they are Python. */
-static bool is_regular(const char *path)
-{
-        struct stat st;
-
-        return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
 int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         bool notebook = has_suffix(path, ".ipynb");
+        struct stat st;
         size_t len;
         int r;
 
@@ -287,7 +234,8 @@ int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
                         return -1;
                 return cg_cells_add_py(c, text, len, "standard input", err);
         }
-        if (!notebook && !has_suffix(path, ".py") && is_regular(path))
+        /* Pipes such as /dev/stdin and <(command) have no meaningful name: they are Python. */
+        if (!notebook && !has_suffix(path, ".py") && stat(path, &st) == 0 && S_ISREG(st.st_mode))
                 return cg_fail(
                         err, CG_E_INVAL,
                         "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",

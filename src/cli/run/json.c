@@ -386,32 +386,24 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
         return outcome(run, r, &why, err);
 }
 
-/* The decision, or -1 for an unknown word. */
-static int egress_word(const char *word)
+static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
+        const json_t *id = json_object_get(o, "approval"), *reason = json_object_get(o, "reason");
         static const char *const words[] = {
                 [CG_EGRESS_ALLOW_ONCE] = "allow_once",
                 [CG_EGRESS_ALLOW_SESSION] = "allow_session",
                 [CG_EGRESS_DENY_ONCE] = "deny_once",
                 [CG_EGRESS_DENY_SESSION] = "deny_session",
         };
-
-        for (size_t i = 0; word && i < CG_ARRAY_LEN(words); i++)
-                if (strcmp(words[i], word) == 0)
-                        return (int)i;
-        return -1;
-}
-
-static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
-{
-        const json_t *id = json_object_get(o, "approval"), *reason = json_object_get(o, "reason");
-        int decision = egress_word(json_string_value(json_object_get(o, "egress")));
-        size_t members = 2 + (reason != NULL);
+        const char *word = json_string_value(json_object_get(o, "egress"));
+        size_t members = 2 + (reason != NULL), decision = 0;
         struct cg_err why;
         uint64_t n;
         int r;
 
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 ||
+        while (word && decision < CG_ARRAY_LEN(words) && strcmp(words[decision], word) != 0)
+                decision++;
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !word || decision == CG_ARRAY_LEN(words) ||
             json_object_size(o) != members || (reason && !json_is_string(reason)))
                 return input_error(
                         run,

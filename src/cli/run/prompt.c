@@ -209,8 +209,17 @@ static void close_question(struct cg_prompt *p)
         p->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
 }
 
-static int open_question(struct cg_prompt *p, struct cg_err *err)
+int cg_prompt_timeout(const struct cg_prompt *p)
 {
+        int64_t left = p->opens_ms - cg_now_ms();
+
+        return p->state == IDLE || !p->opens_ms ? -1 : left > 0 ? (int)left : 0;
+}
+
+int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
+{
+        if (cg_prompt_timeout(p) != 0)
+                return 0;
         restore_mode(p);
         p->opens_ms = 0;
         cg_buf_consume(&p->line, p->line.len);
@@ -222,18 +231,6 @@ static int open_question(struct cg_prompt *p, struct cg_err *err)
                 return -1;
         p->ignored = false;
         return question(p, err);
-}
-
-int cg_prompt_timeout(const struct cg_prompt *p)
-{
-        int64_t left = p->opens_ms - cg_now_ms();
-
-        return p->state == IDLE || !p->opens_ms ? -1 : left > 0 ? (int)left : 0;
-}
-
-int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
-{
-        return cg_prompt_timeout(p) == 0 ? open_question(p, err) : 0;
 }
 
 static unsigned width(const struct cg_prompt *p)
@@ -348,45 +345,6 @@ static bool is_word(const char *typed, const char *letter, const char *word)
         return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
 }
 
-static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
-{
-        const char *typed = p->line.data ? p->line.data : "";
-
-        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes")      ? CG_ANSWER_YES
-               : is_word(typed, "n", "no")                             ? CG_ANSWER_NO
-               : cg_confirm_accepts(&p->confirm, typed, "a", "always") ? CG_ANSWER_ALWAYS
-                                                                       : CG_ANSWER_NONE;
-        if (*ret != CG_ANSWER_NONE) {
-                finish(p);
-                return 0;
-        }
-        if (is_word(typed, "r", "reason")) {
-                start(p, REASON);
-                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 ||
-                    put(p, cg_screen_mark(p->screen), err) < 0)
-                        return -1;
-                return put(p, " Reason, which the code receives: ", err);
-        }
-        if (is_word(typed, "v", "view"))
-                return show_call(p, true, err) < 0 ? -1 : question(p, err);
-        return again(p, err);
-}
-
-static int answer_connection(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
-{
-        const char *typed = p->line.data ? p->line.data : "";
-
-        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes")       ? CG_ANSWER_YES
-               : is_word(typed, "n", "no")                              ? CG_ANSWER_NO
-               : cg_confirm_accepts(&p->confirm, typed, "s", "session") ? CG_ANSWER_SESSION
-               : is_word(typed, "d", "never")                           ? CG_ANSWER_NEVER
-                                                                        : CG_ANSWER_NONE;
-        if (*ret == CG_ANSWER_NONE)
-                return again(p, err);
-        finish(p);
-        return 0;
-}
-
 /* Pasted text, or several lines at once: the answer to a question is typed. */
 static bool is_pasted(struct cg_prompt *p)
 {
@@ -401,23 +359,50 @@ static bool is_pasted(struct cg_prompt *p)
         return false;
 }
 
+/* Handles a line that was typed. *ret stays CG_ANSWER_NONE where the question is still open. */
 static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 {
-        if (p->state == CALL || p->state == CONNECTION) {
-                if (is_pasted(p)) {
-                        p->ignored = true;
-                        close_question(p);
-                        return 0;
-                }
-                trim(&p->line);
-                return p->state == CALL ? answer_call(p, ret, err) : answer_connection(p, ret, err);
+        const char *typed;
+
+        if (p->state == INPUT || p->state == REASON) {
+                if (p->state == REASON)
+                        trim(&p->line);
+                *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;
+                p->has_text = p->state == INPUT || p->line.len;
+                finish(p);
+                return 0;
         }
-        if (p->state == REASON)
-                trim(&p->line);
-        *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;
-        p->has_text = p->state == INPUT || p->line.len;
-        finish(p);
-        return 0;
+        if (is_pasted(p)) {
+                p->ignored = true;
+                close_question(p);
+                return 0;
+        }
+        trim(&p->line);
+        typed = p->line.data ? p->line.data : "";
+        if (cg_confirm_accepts(&p->confirm, typed, "y", "yes"))
+                *ret = CG_ANSWER_YES;
+        else if (is_word(typed, "n", "no"))
+                *ret = CG_ANSWER_NO;
+        else if (p->state == CALL && cg_confirm_accepts(&p->confirm, typed, "a", "always"))
+                *ret = CG_ANSWER_ALWAYS;
+        else if (p->state == CONNECTION && cg_confirm_accepts(&p->confirm, typed, "s", "session"))
+                *ret = CG_ANSWER_SESSION;
+        else if (p->state == CONNECTION && is_word(typed, "d", "never"))
+                *ret = CG_ANSWER_NEVER;
+        if (*ret != CG_ANSWER_NONE) {
+                finish(p);
+                return 0;
+        }
+        if (p->state == CALL && is_word(typed, "r", "reason")) {
+                start(p, REASON);
+                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 ||
+                    put(p, cg_screen_mark(p->screen), err) < 0)
+                        return -1;
+                return put(p, " Reason, which the code receives: ", err);
+        }
+        if (p->state == CALL && is_word(typed, "v", "view"))
+                return show_call(p, true, err) < 0 ? -1 : question(p, err);
+        return again(p, err);
 }
 
 /* End of file, or the terminal was closed: the answer is no. */

@@ -88,16 +88,6 @@ static bool end_is_due(const struct cg_run *run)
         return run->end_ms && cg_now_ms() >= run->end_ms;
 }
 
-/* @timeout_ms of poll(), -1 for none, or less. */
-static int until_end(const struct cg_run *run, int timeout_ms)
-{
-        int64_t left = run->end_ms - cg_now_ms();
-
-        if (!run->end_ms || (timeout_ms >= 0 && timeout_ms <= left))
-                return timeout_ms;
-        return left > 0 ? (int)left : 0;
-}
-
 static bool signal_came(struct cg_run *run)
 {
         unsigned char sig;
@@ -170,6 +160,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
 static int wait_once(struct cg_run *run, struct cg_err *err)
 {
         struct pollfd p[3] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
+        int64_t left = run->end_ms - cg_now_ms();
         bool events_too;
         int r, timeout_ms;
 
@@ -179,9 +170,11 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         run->output->wait(run, &p[1].fd, &events_too, &timeout_ms);
         if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
                 timeout_ms = 1000;
+        if (run->end_ms && (timeout_ms < 0 || timeout_ms > left))
+                timeout_ms = left > 0 ? (int)left : 0;
         p[1].events = POLLIN;
         p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
-        r = poll(p, CG_ARRAY_LEN(p), until_end(run, timeout_ms));
+        r = poll(p, CG_ARRAY_LEN(p), timeout_ms);
         if (r < 0 && errno != EINTR)
                 return cg_fail_errno(err, "poll");
         if (r == 0)
@@ -245,48 +238,12 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         return r;
 }
 
-/* Waits for input of the host or an event of the session while no cell runs. */
-static int wait_idle(struct cg_run *run, struct cg_err *err)
-{
-        int r;
-
-        run->cell = 0;
-        run->done = false;
-        run->status = CG_EXIT_KERNEL_DIED;
-        r = wait_once(run, err);
-        if (run->screen.error)
-                r = output_failed(run, err);
-        else if (r == 0)
-                run->status = CG_EXIT_OK;
-        return r;
-}
-
-/*
- * Further cells, until the host has no more. A failed one neither ends the run nor sets the exit
- * status.
- */
-static int run_further(struct cg_run *run, struct cg_err *err)
-{
-        const struct cg_cell *cell = NULL;
-        bool wait = false;
-        int r = run->output->next(run, &cell, &wait, err);
-
-        if (run->opts.stay)
-                run->status = CG_EXIT_OK;
-        while (r == 0 && (cell || wait) && !run->signal && !run->screen.error) {
-                r = cell ? run_cell(run, cell, err) : wait_idle(run, err);
-                if (r == 0 && !run->signal && !run->screen.error) {
-                        run->status = CG_EXIT_OK;
-                        r = run->output->next(run, &cell, &wait, err);
-                }
-        }
-        return r;
-}
-
 /* The cells of the command line, up to the first that does not end well; then those of the host. */
 static void run_cells(struct cg_run *run)
 {
+        const struct cg_cell *cell = NULL;
         struct cg_err err;
+        bool wait = false;
         int r = 0;
 
         for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
@@ -294,8 +251,30 @@ static void run_cells(struct cg_run *run)
                 if (run->status != CG_EXIT_OK)
                         break;
         }
-        if (r == 0 && run->output->next && !run->signal && !run->screen.error)
-                r = run_further(run, &err);
+        if (r == 0 && run->output->next && !run->signal && !run->screen.error) {
+                r = run->output->next(run, &cell, &wait, &err);
+                if (run->opts.stay)
+                        run->status = CG_EXIT_OK;
+        }
+        /* A failed cell of the host neither ends the run nor sets the exit status. */
+        while (r == 0 && (cell || wait) && !run->signal && !run->screen.error) {
+                if (cell) {
+                        r = run_cell(run, cell, &err);
+                } else { /* no cell runs: wait for the host or an event of the session */
+                        run->cell = 0;
+                        run->done = false;
+                        run->status = CG_EXIT_KERNEL_DIED;
+                        r = wait_once(run, &err);
+                        if (run->screen.error)
+                                r = output_failed(run, &err);
+                        else if (r == 0)
+                                run->status = CG_EXIT_OK;
+                }
+                if (r == 0 && !run->signal && !run->screen.error) {
+                        run->status = CG_EXIT_OK;
+                        r = run->output->next(run, &cell, &wait, &err);
+                }
+        }
         report_end(run, r, &err);
         cg_screen_clear(&run->screen);
 }
@@ -325,37 +304,17 @@ static void *add_in_thread(void *data)
 }
 
 /*
- * Handles events until the thread has ended. A signal ends the process, since the thread's call
- * cannot be cancelled.
+ * Adds the servers, and handles events until the thread has ended. A signal ends the process, since
+ * the thread's call cannot be cancelled.
  */
-static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
+static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err)
 {
-        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN },
+        struct pollfd p[] = { { .events = POLLIN },
                               { .fd = cg_session_fd(run->session), .events = POLLIN },
                               { .fd = interrupt.pipe[0], .events = POLLIN } };
         struct cg_event *e;
-        int r = 0;
-
-        while (!p[0].revents && r == 0) {
-                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
-                        return cg_fail_errno(err, "poll");
-                if (ended_by_signal(run)) {
-                        report_end(run, 0, err);
-                        _exit(run->status);
-                }
-                while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
-                        r = cg_run_event(run, e, err);
-                if (r == CG_CLOSED)
-                        p[1].fd = -1; /* the thread's call reports why */
-                r = r < 0 ? r : 0;
-        }
-        return r;
-}
-
-static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err)
-{
         pthread_t thread;
-        int r;
+        int r = 0;
 
         a->session = run->session;
         a->done_fd = eventfd(0, EFD_CLOEXEC);
@@ -366,7 +325,22 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
                 close(a->done_fd);
                 return cg_fail_errno(err, "thread");
         }
-        r = show_until_added(run, a, err);
+        p[0].fd = a->done_fd;
+        while (!p[0].revents && r == 0) {
+                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR) {
+                        r = cg_fail_errno(err, "poll");
+                        break;
+                }
+                if (ended_by_signal(run)) {
+                        report_end(run, 0, err);
+                        _exit(run->status);
+                }
+                while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
+                        r = cg_run_event(run, e, err);
+                if (r == CG_CLOSED)
+                        p[1].fd = -1; /* the thread's call reports why */
+                r = r < 0 ? r : 0;
+        }
         pthread_join(thread, NULL);
         close(a->done_fd);
         if (r == 0 && a->r < 0) {
@@ -400,8 +374,12 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         return r;
 }
 
-static int open_session(struct cg_run *run, struct cg_err *err)
+/* Reads and checks the files before anything is started, then opens the session. */
+static int set_up(struct cg_run *run, struct cg_err *err)
 {
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        size_t len;
         struct cg_client_options co = { .size = sizeof(co),
                                         .no_spare = 1,
                                         .preload = run->opts.kernel.preload,
@@ -409,12 +387,21 @@ static int open_session(struct cg_run *run, struct cg_err *err)
                                         .log_level = run->opts.kernel.log_level };
         struct cg_session_options so = { .size = sizeof(so),
                                          .workspace = run->opts.kernel.workspace,
-                                         .env = run->opts.kernel.env,
-                                         .settings = run->settings,
-                                         .ask_egress = run->settings && run->can_ask };
+                                         .env = run->opts.kernel.env };
         struct cg_kernel_hides hides;
-        int r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
+        int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
 
+        if (r == 0 && run->opts.kernel.mcp)
+                r = cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err);
+        if (r == 0 && run->opts.kernel.mcp)
+                r = cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
+        if (r == 0)
+                r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
+        if (r < 0)
+                return r;
+        so.settings = run->settings;
+        so.ask_egress = run->settings && run->can_ask;
+        r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
         if (run->opts.kernel.no_sandbox)
                 cg_screen_note(&run->screen,
                                "no sandbox: the cells' code can do all that you can, with or without "
@@ -431,23 +418,6 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         if (run->output->opened(run, err) < 0)
                 return -1;
         return add_servers(run, err);
-}
-
-/* Reads and checks the files before anything is started. */
-static int set_up(struct cg_run *run, struct cg_err *err)
-{
-        cg_auto_free char *text = NULL;
-        cg_auto_json json_t *check = NULL;
-        size_t len;
-        int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
-
-        if (r == 0 && run->opts.kernel.mcp)
-                r = cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err);
-        if (r == 0 && run->opts.kernel.mcp)
-                r = cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
-        if (r == 0)
-                r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
-        return r < 0 ? r : open_session(run, err);
 }
 
 static int run_all(struct cg_run *run)

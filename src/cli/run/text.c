@@ -80,47 +80,15 @@ static void show_error(struct cg_run *run, struct cg_slice content)
         cg_screen_traceback(&run->screen, b.data ? b.data : "", b.len, ename.data ? ename.data : "");
 }
 
-static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err)
-{
-        cg_auto_free char *path = NULL;
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-        int r = cg_images_save(text_of(run)->images, e, &path, err);
-
-        /* Cells control the data and the workspace: a failure must not end the run. */
-        if (r < 0) {
-                cg_screen_note(&run->screen, "image not saved: %s", err->msg);
-                return 0;
-        }
-        r = cg_buf_addf(&b, err, "[image: %s]\n", path);
-        if (r == 0)
-                cg_screen_write(&run->screen, 1, b.data, b.len);
-        return r;
-}
-
-/* Names the types of a bundle without text and image, so that it is not dropped silently. */
-static void show_mime_types(struct cg_run *run, struct cg_slice data)
-{
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-        struct cg_json_walk walk;
-        struct cg_slice key, value;
-        const char *between = "[display: ";
-
-        cg_json_walk_init(&walk, data, '{', NULL);
-        while (cg_json_walk_next(&walk, &key, &value, NULL) == 0) {
-                cg_buf_adds(&b, between, NULL);
-                cg_json_decode(key, &b, NULL);
-                between = ", ";
-        }
-        if (b.len && cg_buf_adds(&b, "]\n", NULL) == 0)
-                cg_screen_write(&run->screen, 1, b.data, b.len);
-}
-
 static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice content, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf plain = { .max = SIZE_MAX - 1 };
+        cg_auto_buf struct cg_buf plain = { .max = SIZE_MAX - 1 }, types = { .max = 65536 };
         bool image = cg_images_mime(e) != NULL;
         bool result = cg_event_type(e) == CG_EVENT_EXECUTE_RESULT;
-        struct cg_slice data;
+        struct cg_slice data, key, value;
+        cg_auto_free char *path = NULL;
+        const char *between = "[display: ";
+        struct cg_json_walk walk;
 
         if (!cg_json_find(content, "data", &data))
                 return 0;
@@ -128,40 +96,37 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
          * With an image the text is "<Figure size 640x480 with 1 Axes>": shown only where it is the
          * cell's value.
          */
-        if (content_text(data, "text/plain", &plain) && (result || !image))
+        if (content_text(data, "text/plain", &plain) && (result || !image)) {
                 cg_screen_line(&run->screen, 1, plain.data ? plain.data : "", plain.len);
-        else if (!image)
-                show_mime_types(run, data);
-        return image ? show_image(run, e, err) : 0;
-}
-
-/* Reports ends that have shown no traceback, unless KERNEL_DIED has reported them. */
-static void show_result(struct cg_run *run, const struct cg_event *e)
-{
-        const char *text = cg_event_text(e, NULL);
-        enum cg_status st = cg_event_status(e);
-
-        cg_run_result(run, e);
-        cg_denied_forget(&text_of(run)->denied);
-        if (st == CG_STATUS_OK || st == CG_STATUS_ERROR || (st == CG_STATUS_KERNEL_DIED && run->died))
-                return;
-        cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
-                       *text ? text : cg_status_name(st));
-}
-
-static int show_denied(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-
-        if (cg_denied_tell(&text_of(run)->denied, e, &b, err) < 0)
+        } else if (!image) {
+                /* Name the types, so that the display is not dropped silently. */
+                cg_json_walk_init(&walk, data, '{', NULL);
+                while (cg_json_walk_next(&walk, &key, &value, NULL) == 0) {
+                        cg_buf_adds(&types, between, NULL);
+                        cg_json_decode(key, &types, NULL);
+                        between = ", ";
+                }
+                if (types.len && cg_buf_adds(&types, "]\n", NULL) == 0)
+                        cg_screen_write(&run->screen, 1, types.data, types.len);
+        }
+        if (!image)
+                return 0;
+        /* Cells control the data and the workspace: a failure must not end the run. */
+        if (cg_images_save(text_of(run)->images, e, &path, err) < 0) {
+                cg_screen_note(&run->screen, "image not saved: %s", err->msg);
+                return 0;
+        }
+        plain.len = 0;
+        if (cg_buf_addf(&plain, err, "[image: %s]\n", path) < 0)
                 return -1;
-        if (b.len)
-                cg_screen_note(&run->screen, "%s", b.data);
+        cg_screen_write(&run->screen, 1, plain.data, plain.len);
         return 0;
 }
 
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        enum cg_status status = cg_event_status(e);
         struct cg_slice content = { "{}", 2 };
         const char *text;
         size_t len;
@@ -182,10 +147,20 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 show_error(run, content);
                 return 0;
         case CG_EVENT_RESULT:
-                show_result(run, e);
+                cg_run_result(run, e);
+                cg_denied_forget(&text_of(run)->denied);
+                /* A traceback or KERNEL_DIED has reported the others. */
+                if (status != CG_STATUS_OK && status != CG_STATUS_ERROR &&
+                    (status != CG_STATUS_KERNEL_DIED || !run->died))
+                        cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
+                                       *text ? text : cg_status_name(status));
                 return 0;
         case CG_EVENT_DENIED:
-                return show_denied(run, e, err);
+                if (cg_denied_tell(&text_of(run)->denied, e, &b, err) < 0)
+                        return -1;
+                if (b.len)
+                        cg_screen_note(&run->screen, "%s", b.data);
+                return 0;
         case CG_EVENT_KERNEL_DIED:
                 run->died = true;
                 cg_screen_note(&run->screen, "the kernel died: %s", text);
@@ -207,24 +182,18 @@ static bool asking(const struct text *t)
         return t->prompt && cg_prompt_stands(t->prompt);
 }
 
-static size_t size_of(const struct cg_event *e)
-{
-        size_t text, json;
-
-        cg_event_text(e, &text);
-        cg_event_json(e, &json);
-        return text + json + 256;
-}
-
 static int hold(struct text *t, struct cg_event *e, struct cg_err *err)
 {
         struct held *h = malloc(sizeof(*h));
+        size_t text, json;
 
         if (!h) {
                 cg_event_free(e);
                 return cg_fail(err, CG_E_NOMEM, "events");
         }
-        *h = (struct held){ .event = e, .bytes = size_of(e) };
+        cg_event_text(e, &text);
+        cg_event_json(e, &json);
+        *h = (struct held){ .event = e, .bytes = text + json + 256 };
         t->held_bytes += h->bytes;
         *t->held_tail = h;
         t->held_tail = &h->next;
@@ -262,77 +231,56 @@ static int withdraw(struct cg_run *run, const char *why, struct cg_err *err)
         return release(run, err);
 }
 
-/* Calls and connections have one series of numbers. */
-static bool is_about(const struct cg_event *e, uint64_t id)
+/* Whether @closed, APPROVAL_CLOSED or INPUT_CLOSED, cancels the question @e. */
+static bool is_closed_by(const struct cg_event *e, const struct cg_event *closed)
 {
         enum cg_event_type type = e ? cg_event_type(e) : CG_EVENT_STREAM;
 
+        if (cg_event_type(closed) == CG_EVENT_INPUT_CLOSED)
+                return type == CG_EVENT_INPUT_REQUEST && cg_event_cell(e) == cg_event_cell(closed);
+        /* Calls and connections have one series of numbers. */
         return (type == CG_EVENT_APPROVAL_REQUEST || type == CG_EVENT_EGRESS_REQUEST) &&
-               cg_event_approval(e) == id;
+               cg_event_approval(e) == cg_event_approval(closed);
 }
 
-/* A call was cancelled: the one that is asked about, or one whose question is held back. */
-static int approval_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
+/* A question was cancelled: the open one, or one that is held back. */
+static int question_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
-        uint64_t id = cg_event_approval(closed);
 
-        if (is_about(t->asked, id))
+        if (is_closed_by(t->asked, closed))
                 return withdraw(
                         run,
                         cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST
                                 ? "this call waits no more: its cell or its kernel has ended"
-                                : "this connection waits no more: it was given up, or its time is over",
+                        : cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST
+                                ? "this connection waits no more: it was given up, or its time is over"
+                                : "this question has ended: an interrupt or an exception has ended the cell's"
+                                  " input()",
                         err);
         for (struct held **h = &t->held; *h; h = &(*h)->next) {
-                if (is_about((*h)->event, id)) {
+                if (is_closed_by((*h)->event, closed)) {
                         cg_event_free(unhold(t, h));
                         break;
                 }
         }
         return 0;
-}
-
-/* The cell's question was cancelled: the open one, or one that is held back. */
-static int input_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
-{
-        struct text *t = text_of(run);
-
-        if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST &&
-            cg_event_cell(t->asked) == cg_event_cell(closed))
-                return withdraw(
-                        run,
-                        "this question has ended: an interrupt or an exception has ended the cell's input()",
-                        err);
-        for (struct held **h = &t->held; *h; h = &(*h)->next) {
-                if (cg_event_type((*h)->event) == CG_EVENT_INPUT_REQUEST &&
-                    cg_event_cell((*h)->event) == cg_event_cell(closed)) {
-                        cg_event_free(unhold(t, h));
-                        break;
-                }
-        }
-        return 0;
-}
-
-static int ask_connection(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf to = { .max = 65536 };
-
-        if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
-                return -1;
-        /* The event names no cell: whatever runs in the sandbox may have opened the connection. */
-        return cg_prompt_ask_connection(text_of(run)->prompt, to.data, run->cell, err);
 }
 
 static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf to = { .max = 65536 };
         struct text *t = text_of(run);
 
         if (asking(t))
                 return hold(t, e, err);
         t->asked = e;
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST)
-                return ask_connection(run, e, err);
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
+                if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
+                        return -1;
+                /* The event names no cell: any code in the sandbox may have opened the connection. */
+                return cg_prompt_ask_connection(t->prompt, to.data, run->cell, err);
+        }
         t->call = (struct cg_call){ .server = cg_event_server(e),
                                     .tool = cg_event_tool(e),
                                     .cell = cg_event_cell(e) };
@@ -358,36 +306,25 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         return cg_prompt_input(t->prompt, prompt.data ? prompt.data : "", password, cg_event_cell(e), err);
 }
 
-/*
- * Whether @e ends the open question. A result ends the cell's own input(); a thread's tool call may
- * outlive its cell.
- */
-static bool ends_question(const struct text *t, const struct cg_event *e)
-{
-        enum cg_event_type type = cg_event_type(e);
-
-        return type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
-               (type == CG_EVENT_RESULT && cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST);
-}
-
 static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct text *t = text_of(run);
+        enum cg_event_type type = cg_event_type(e);
         int r;
 
-        if (asking(t) && cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED) {
-                r = approval_closed(run, e, err);
-        } else if (asking(t) && cg_event_type(e) == CG_EVENT_INPUT_CLOSED) {
-                r = input_closed(run, e, err);
+        if (asking(t) && (type == CG_EVENT_APPROVAL_CLOSED || type == CG_EVENT_INPUT_CLOSED)) {
+                r = question_closed(run, e, err);
         } else if (asking(t)) {
-                bool ends = ends_question(t, e);
+                /* A result ends the cell's own input(); a thread's tool call may outlive its cell. */
+                bool ends = type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
+                            (type == CG_EVENT_RESULT && cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST);
 
                 r = hold(t, e, err);
                 return r == 0 && ends
                                ? withdraw(run, "this question has ended: its cell or its kernel has ended",
                                           err)
                                : r;
-        } else if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST && t->prompt) {
+        } else if (type == CG_EVENT_INPUT_REQUEST && t->prompt) {
                 return ask_input(run, e, err);
         } else {
                 r = show(run, e, err);
@@ -413,48 +350,13 @@ static int text_decided(struct cg_run *run, const struct cg_event *e, bool accep
         return 0;
 }
 
-/* A held request is decided again when its turn comes, and by then the answer may be "always". */
-static int answer_call(struct cg_run *run, enum cg_answer answer, struct cg_err *err)
-{
-        struct text *t = text_of(run);
-        const char *reason = answer == CG_ANSWER_NO ? cg_prompt_text(t->prompt, NULL) : NULL;
-        int r = 0;
-
-        if (answer == CG_ANSWER_ALWAYS)
-                r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.tool, err);
-        if (r == 0)
-                r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
-                                  reason ? reason : "refused at the terminal", err);
-        return r < 0 ? r : release(run, err);
-}
-
-static int answer_connection(struct cg_run *run, enum cg_answer answer, struct cg_err *err)
-{
-        static const char refused[] = "refused at the terminal";
-        enum cg_egress_decision d = answer == CG_ANSWER_YES       ? CG_EGRESS_ALLOW_ONCE
-                                    : answer == CG_ANSWER_SESSION ? CG_EGRESS_ALLOW_SESSION
-                                    : answer == CG_ANSWER_NEVER   ? CG_EGRESS_DENY_SESSION
-                                                                  : CG_EGRESS_DENY_ONCE;
-        int r = cg_run_answer_egress(run, cg_event_approval(text_of(run)->asked), d, refused, err);
-
-        return r < 0 ? r : release(run, err);
-}
-
-static int answer_input(struct cg_run *run, enum cg_answer answer, struct cg_err *err)
-{
-        size_t len;
-        const char *text = cg_prompt_text(text_of(run)->prompt, &len);
-        int r = cg_session_input(run->session, answer == CG_ANSWER_TEXT ? text : NULL, len, err);
-
-        if (r == CG_E_STATE)
-                r = 0; /* the cell ended meanwhile */
-        return r < 0 ? r : release(run, err);
-}
-
 static int text_readable(struct cg_run *run, struct cg_err *err)
 {
+        static const char refused[] = "refused at the terminal";
         struct text *t = text_of(run);
         enum cg_answer answer;
+        const char *typed;
+        size_t len;
         int r;
 
         if (!asking(t)) /* ^C has closed the question in the same turn */
@@ -462,11 +364,30 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
         r = cg_prompt_read(t->prompt, &answer, err);
         if (r < 0 || answer == CG_ANSWER_NONE)
                 return r;
-        if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST)
-                return answer_input(run, answer, err);
-        if (cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST)
-                return answer_connection(run, answer, err);
-        return answer_call(run, answer, err);
+        typed = cg_prompt_text(t->prompt, &len);
+        switch (cg_event_type(t->asked)) {
+        case CG_EVENT_INPUT_REQUEST:
+                r = cg_session_input(run->session, answer == CG_ANSWER_TEXT ? typed : NULL, len, err);
+                if (r == CG_E_STATE)
+                        r = 0; /* the cell ended meanwhile */
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                r = cg_run_answer_egress(run, cg_event_approval(t->asked),
+                                         answer == CG_ANSWER_YES       ? CG_EGRESS_ALLOW_ONCE
+                                         : answer == CG_ANSWER_SESSION ? CG_EGRESS_ALLOW_SESSION
+                                         : answer == CG_ANSWER_NEVER   ? CG_EGRESS_DENY_SESSION
+                                                                       : CG_EGRESS_DENY_ONCE,
+                                         refused, err);
+                break;
+        default:
+                /* A held request is decided again in its turn, and by then the answer may be "always". */
+                if (answer == CG_ANSWER_ALWAYS)
+                        r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.tool, err);
+                if (r == 0)
+                        r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
+                                          answer == CG_ANSWER_NO && typed ? typed : refused, err);
+        }
+        return r < 0 ? r : release(run, err);
 }
 
 static void text_interrupted(struct cg_run *run)
@@ -569,27 +490,11 @@ static const struct cg_run_output text_output = {
         .free = text_free,
 };
 
-/* Without a person to ask, calls that no rule decides are refused. */
-static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
-{
-        int r = cg_prompt_open(&run->screen, &t->prompt, err);
-
-        if (r < 0 && r != CG_E_UNSUPPORTED)
-                return r;
-        run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
-        cg_approve_set_default(run->opts.kernel.approve,
-                               run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
-        if (cg_approve_base(run->opts.kernel.approve) == CG_APPROVE_ASK && !t->prompt)
-                return cg_fail(err, CG_E_UNSUPPORTED,
-                               "--approve ask: there is no terminal to ask at; give rules for the tools that "
-                               "may run, or use --json");
-        run->can_ask = run->allow_stdin || cg_approve_base(run->opts.kernel.approve) == CG_APPROVE_ASK;
-        return 0;
-}
-
 int cg_run_text_init(struct cg_run *run, struct cg_err *err)
 {
+        struct cg_approve *rules = run->opts.kernel.approve;
         struct text *t = calloc(1, sizeof(*t));
+        int r;
 
         if (!t)
                 return cg_fail(err, CG_E_NOMEM, "run");
@@ -598,5 +503,16 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         run->output = &text_output;
         if (cg_images_new(run->opts.kernel.images ? run->opts.kernel.images : "images", &t->images, err) < 0)
                 return -1;
-        return find_terminal(run, t, err);
+        /* Without a person to ask, calls that no rule decides are refused. */
+        r = cg_prompt_open(&run->screen, &t->prompt, err);
+        if (r < 0 && r != CG_E_UNSUPPORTED)
+                return r;
+        run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
+        cg_approve_set_default(rules, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
+        if (cg_approve_base(rules) == CG_APPROVE_ASK && !t->prompt)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "--approve ask: there is no terminal to ask at; give rules for the tools that "
+                               "may run, or use --json");
+        run->can_ask = run->allow_stdin || cg_approve_base(rules) == CG_APPROVE_ASK;
+        return 0;
 }

@@ -98,32 +98,6 @@ static const char *no_users(int error)
         return "see user namespaces";
 }
 
-static int add_json(json_t *list, const struct cg_doctor_check *check, const struct outcome *o)
-{
-        json_t *j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required",
-                              check->required, "ok", !o->error);
-
-        if (o->note[0])
-                json_object_set_new(j, "detail", json_string(o->note));
-        if (o->error)
-                json_object_set_new(j, "error", json_string(strerror(o->error)));
-        if (o->error && check->advice)
-                json_object_set_new(j, "advice", json_string(check->advice(o->error)));
-        return json_array_append_new(list, j);
-}
-
-static void print_text(const struct cg_doctor_check *check, const struct outcome *o)
-{
-        printf("%-4s %-18s %s", o->error ? check->required ? "NO" : "no" : "yes", check->name, check->what);
-        if (o->note[0])
-                printf(" (%s)", o->note);
-        if (o->error && o->error != EIO)
-                printf(": %s", strerror(o->error));
-        printf("\n");
-        if (o->error && check->advice)
-                printf("     -> %s\n", check->advice(o->error));
-}
-
 /* The mechanism by which each limit would be enforced here. */
 static json_t *limits_json(void)
 {
@@ -147,22 +121,6 @@ static json_t *limits_json(void)
         for (enum cg_limit i = 0; i < CG_LIMITS; i++)
                 json_object_set_new(o, cg_limit_setting(i), json_string(cg_limit_by_name(by[i])));
         return o;
-}
-
-static void print_limits(void)
-{
-        cg_auto_json json_t *o = limits_json();
-        const char *name;
-        json_t *by;
-        bool first = true;
-
-        printf("\nLimits are held by");
-        json_object_foreach(o, name, by)
-        {
-                printf("%s %s (%s)", first ? "" : ",", json_string_value(by), name);
-                first = false;
-        }
-        printf(".\n");
 }
 
 /* Results of the checks that others depend on. */
@@ -189,7 +147,17 @@ static int finish_json(json_t *list, const struct summary *sum)
 
 static int finish_text(const struct summary *sum)
 {
-        print_limits();
+        cg_auto_json json_t *limits = limits_json();
+        const char *name, *between = "";
+        json_t *by;
+
+        printf("\nLimits are enforced by");
+        json_object_foreach(limits, name, by)
+        {
+                printf("%s %s (%s)", between, json_string_value(by), name);
+                between = ",";
+        }
+        printf(".\n");
         printf("\n%s\n",
                sum->ok ? "Sandboxes work here."
                : !sum->landlock
@@ -203,6 +171,7 @@ static int finish_text(const struct summary *sum)
 static void run_check(struct cg_doctor_check check, size_t i, json_t *list, struct summary *sum)
 {
         struct outcome o;
+        json_t *j;
 
         fflush(stdout);
         o = try(&check);
@@ -215,10 +184,26 @@ static void run_check(struct cg_doctor_check check, size_t i, json_t *list, stru
                 sum->landlock = !o.error;
         if (check.in_users && !sum->users)
                 check.advice = no_users;
-        if (list)
-                add_json(list, &check, &o);
-        else
-                print_text(&check, &o);
+        if (list) {
+                j = json_pack("{s:s, s:s, s:b, s:b}", "name", check.name, "for", check.what, "required",
+                              check.required, "ok", !o.error);
+                if (o.note[0])
+                        json_object_set_new(j, "detail", json_string(o.note));
+                if (o.error)
+                        json_object_set_new(j, "error", json_string(strerror(o.error)));
+                if (o.error && check.advice)
+                        json_object_set_new(j, "advice", json_string(check.advice(o.error)));
+                json_array_append_new(list, j);
+                return;
+        }
+        printf("%-4s %-18s %s", o.error ? check.required ? "NO" : "no" : "yes", check.name, check.what);
+        if (o.note[0])
+                printf(" (%s)", o.note);
+        if (o.error && o.error != EIO)
+                printf(": %s", strerror(o.error));
+        printf("\n");
+        if (o.error && check.advice)
+                printf("     -> %s\n", check.advice(o.error));
 }
 
 /*

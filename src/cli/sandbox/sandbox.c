@@ -105,21 +105,6 @@ static void debug_line(const struct cli *cli, const char *fmt, ...)
 
 #define FILE_RULES "this file's rules (its denyRead, allowRead and credential entries included)"
 
-static const char *home_folder(void)
-{
-        static char account[PATH_MAX];
-        const char *home = getenv("HOME");
-
-        if (home && home[0] == '/')
-                return home;
-        return cg_account_home(account) ? account : NULL;
-}
-
-static bool is_blank(const char *text)
-{
-        return !text[strspn(text, " \t\r\n\f\v")];
-}
-
 static int load_settings(const struct cli *cli, const char *home, struct cg_settings **ret)
 {
         cg_auto_free char *text = NULL;
@@ -144,7 +129,7 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
                          err.sys_errno ? strerrorname_np(err.sys_errno) : err.msg);
                 return refuse(reason, FILE_RULES);
         }
-        if (is_blank(text)) {
+        if (!text[strspn(text, " \t\r\n\f\v")]) {
                 snprintf(reason, sizeof(reason), "%s is empty. Delete it, or put a config in it.", path);
                 return refuse(reason, FILE_RULES);
         }
@@ -153,19 +138,6 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
         if ((*ret)->unknown)
                 fprintf(stderr, "Warning: %s: \"%s\" is not a setting, and is ignored\n", path,
                         (*ret)->unknown);
-        return 0;
-}
-
-static int parse_fd(const char *text, int *ret)
-{
-        size_t n = strspn(text, "0123456789");
-        long v = n && n < 9 && !text[n] ? strtol(text, NULL, 10) : -1;
-
-        if (v < 3)
-                return fail(
-                        "option '--control-fd <fd>' argument is invalid. must be an integer file descriptor >= 3 (0-2 are "
-                        "stdin, stdout and stderr).");
-        *ret = (int)v;
         return 0;
 }
 
@@ -193,89 +165,70 @@ static int print(const char *text)
         return cg_write_all(1, text, strlen(text), NULL) < 0;
 }
 
-static int missing(const char *option)
-{
-        char text[100];
+#define ASK_SECONDS 60 /* the default time for an answer */
 
-        snprintf(text, sizeof(text), "option '%s' argument missing", option);
-        return fail(text);
-}
-
-static int flag_option(struct cli *cli, const char *w)
+static int one_option(struct cli *cli, char **argv, int *i)
 {
-        if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0)
+        const char *w = argv[*i], *value, *wanted = NULL;
+        char text[300], *end;
+        long n;
+
+        if (strncmp(w, "-c", 2) == 0) {
+                cli->text = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
+                wanted = cli->text ? NULL : "-c <command>";
+        } else if (strncmp(w, "-s", 2) == 0) {
+                cli->settings = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
+                wanted = cli->settings ? NULL : "-s, --settings <path>";
+        } else if (is_option(w, "--settings")) {
+                cli->settings = value_of(w, "--settings", argv, i);
+                wanted = cli->settings ? NULL : "-s, --settings <path>";
+        } else if (is_option(w, "--tier")) {
+                cli->tier = value_of(w, "--tier", argv, i);
+                wanted = cli->tier ? NULL : "--tier <tier>";
+        } else if (is_option(w, "--control-fd")) {
+                value = value_of(w, "--control-fd", argv, i);
+                wanted = value ? NULL : "--control-fd <fd>";
+                n = value && *value && strlen(value) < 9 && !value[strspn(value, "0123456789")]
+                            ? strtol(value, NULL, 10)
+                            : -1;
+                if (value && n < 3)
+                        return fail("option '--control-fd <fd>' argument is invalid. must be an integer file"
+                                    " descriptor >= 3 (0-2 are stdin, stdout and stderr).");
+                cli->control_fd = (int)n;
+        } else if (is_option(w, "--ask")) {
+                value = w[5] ? w + 6 : NULL;
+                n = value ? strtol(value, &end, 10) : ASK_SECONDS;
+                if (value && (end == value || *end || n < 1 || n > 86400))
+                        return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
+                cli->ask_seconds = (int)n;
+        } else if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0) {
                 cli->debug = true;
-        else if (strcmp(w, "--watch-files") == 0)
+        } else if (strcmp(w, "--watch-files") == 0) {
                 cli->watch_files = true;
-        else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0)
+        } else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0) {
                 cli->quiet = true;
-        else if (strcmp(w, "--explain") == 0)
+        } else if (strcmp(w, "--explain") == 0) {
                 cli->explain = 1;
-        else if (strcmp(w, "--explain=json") == 0)
+        } else if (strcmp(w, "--explain=json") == 0) {
                 cli->explain = 2;
-        else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
+        } else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0) {
                 return print(help_text);
-        else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0)
+        } else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0) {
                 return print(CG_VERSION "\n");
-        else {
-                char text[300];
-
+        } else {
                 snprintf(
                         text, sizeof(text),
                         "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
                         w);
                 return fail(text);
         }
-        return NEXT;
+        if (!wanted)
+                return NEXT;
+        snprintf(text, sizeof(text), "option '%s' argument missing", wanted);
+        return fail(text);
 }
 
-#define ASK_SECONDS 60 /* the default time for an answer */
-
-/* @value: "" or "=SECONDS" */
-static int ask_option(struct cli *cli, const char *value)
-{
-        char *end;
-        long v = value[0] ? strtol(value + 1, &end, 10) : ASK_SECONDS;
-
-        if (value[0] && (end == value + 1 || *end || v < 1 || v > 86400))
-                return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
-        cli->ask_seconds = (int)v;
-        return NEXT;
-}
-
-static int one_option(struct cli *cli, char **argv, int *i)
-{
-        const char *w = argv[*i];
-
-        if (strncmp(w, "-c", 2) == 0 && w[1] == 'c') {
-                cli->text = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
-                return cli->text ? NEXT : missing("-c <command>");
-        }
-        if (strncmp(w, "-s", 2) == 0 && w[1] == 's') {
-                cli->settings = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
-                return cli->settings ? NEXT : missing("-s, --settings <path>");
-        }
-        if (is_option(w, "--settings")) {
-                cli->settings = value_of(w, "--settings", argv, i);
-                return cli->settings ? NEXT : missing("-s, --settings <path>");
-        }
-        if (is_option(w, "--tier")) {
-                cli->tier = value_of(w, "--tier", argv, i);
-                return cli->tier ? NEXT : missing("--tier <tier>");
-        }
-        if (is_option(w, "--control-fd")) {
-                const char *v = value_of(w, "--control-fd", argv, i);
-
-                if (!v)
-                        return missing("--control-fd <fd>");
-                return parse_fd(v, &cli->control_fd) ? 1 : NEXT;
-        }
-        if (is_option(w, "--ask"))
-                return ask_option(cli, w + sizeof("--ask") - 1);
-        return flag_option(cli, w);
-}
-
-/* Options end where the command starts: what stands behind is the command's. */
+/* Options end where the command starts: all further words are the command's. */
 static int read_options(struct cli *cli, int argc, char **argv)
 {
         int i = 1, r;
@@ -370,20 +323,14 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
         return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail(err.msg) : 0;
 }
 
-static bool has_write_root(const struct cg_rules *rules)
-{
-        for (size_t i = 0; i < rules->n; i++) {
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE)
-                        return true;
-        }
-        return rules->off;
-}
-
 static int run(const struct cli *cli, struct cg_command *c)
 {
         struct cg_err err = { 0 };
+        bool writes = c->rules.off;
         int status;
 
+        for (size_t i = 0; i < c->rules.n; i++)
+                writes = writes || c->rules.v[i].kind == CG_RULE_ALLOW_WRITE;
         if (cli->explain)
                 return explain(cli, c, 1);
         if (c->masks.warnings.len)
@@ -392,7 +339,7 @@ static int run(const struct cli *cli, struct cg_command *c)
                 fprintf(stderr,
                         "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
                         "allows (`cellgate doctor` says why)\n");
-        if (c->sb->grants && has_write_root(&c->rules))
+        if (c->sb->grants && writes)
                 fprintf(stderr,
                         "cellgate sandbox: the landlock tier protects what programs outside obey (docs/names.md) only where it is now: new "
                         "files of such names can be made in folders that are not frozen\n");
@@ -421,16 +368,6 @@ static int run(const struct cli *cli, struct cg_command *c)
         return status;
 }
 
-/* A standard stream that is closed would be given away to the next thing that is opened here. */
-static int open_streams(void)
-{
-        for (int fd = 0; fd <= 2; fd++) {
-                if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-                        return -1;
-        }
-        return 0;
-}
-
 int cg_cli_sandbox(int argc, char **argv)
 {
         struct cli cli = { .control_fd = -1, .debug = getenv("SRT_DEBUG") != NULL };
@@ -439,14 +376,22 @@ int cg_cli_sandbox(int argc, char **argv)
         struct cg_command *c = NULL;
         struct cg_err err = { 0 };
         char cwd[PATH_MAX], file[2 * PATH_MAX];
-        int status = open_streams() < 0 ? 1 : read_options(&cli, argc, argv);
+        static char account[PATH_MAX];
+        const char *home = getenv("HOME");
+        int status;
 
+        /* A closed standard stream would be given away to the next file that is opened here. */
+        for (int fd = 0; fd <= 2; fd++) {
+                if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+                        return 1;
+        }
+        status = read_options(&cli, argc, argv);
         if (status != NEXT)
                 return status;
         if (!getcwd(cwd, sizeof(cwd)) || cwd[0] != '/')
                 return fail("the working folder is gone, or out of reach");
         opts.cwd = cwd;
-        opts.home = home_folder();
+        opts.home = home && home[0] == '/' ? home : cg_account_home(account) ? account : NULL;
         if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd,
                                      cli.settings[0] == '/' ? "" : "/", cli.settings) >= (int)sizeof(file))
                 return fail("the path of the settings file is too long");
