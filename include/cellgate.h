@@ -65,8 +65,8 @@ enum {
 };
 
 /*
- * What went wrong, for a person: what happened, to what, and what to do. Fixed size, needs no
- * freeing.
+ * An error, with a message for a person: what failed, on what, and what to do. Fixed size, needs
+ * no freeing.
  */
 struct cg_err {
         int code;       /* one of CG_E_* */
@@ -93,34 +93,34 @@ struct cg_client_options {
         /* comma-separated modules that the zygote imports before any kernel; NULL none */
         const char *preload;
         /*
-         * 0 errors, 1 warnings (default with 0-initialised options: errors), 2 info, 3 debug; of a
-         * private supervisor
+         * messages of a private supervisor: 0 errors (the default of zeroed options), 1 warnings, 2
+         * information, 3 debugging
          */
         int log_level;
         /*
-         * where a private supervisor logs, as a file descriptor that it gets a copy of; 0 or
-         * negative: standard error
+         * file descriptor for the log of a private supervisor, which gets a copy; 0 or negative:
+         * standard error
          */
         int log_fd;
         int64_t timeout_ms; /* longest wait for the supervisor to answer; 0: 30 s */
         /*
-         * 1: a private supervisor starts no session ahead. 0: once a session has opened, one more
-         * with the same options is started (about 9 MB), and the next cg_session_new() that asks
-         * for the same gets it at once
+         * 1: a private supervisor starts no session in advance. 0: after a session has opened, it
+         * starts another one with the same options (about 9 MB), which the next cg_session_new()
+         * with these options gets at once
          */
         int no_spare;
         /*
-         * 1: where no supervisor runs at `address`, start one there. Clients share it; it ends
-         * `linger_ms` after the last of them has left. 0: that is an error. The folder must not
-         * exist, or hold nothing but what a supervisor has left there
+         * 1: start a supervisor at `address` if none runs there. Clients share it; it ends
+         * `linger_ms` after the last of them has disconnected. 0: no supervisor there is an error.
+         * The folder must not exist, or contain only files that a supervisor has left
          */
         int start;
         /*
-         * for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10
-         * min
+         * for `start`: time that the supervisor, its zygote and its spares stay without a client;
+         * 0: 10 min
          */
         int64_t linger_ms;
-        /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
+        /* for `start` and private supervisors: sessions started in advance; 0: 1 (no_spare) */
         int spares;
         /*
          * environment that kernels run in, for `start` and private supervisors: a name that
@@ -164,13 +164,13 @@ enum cg_sandbox_mode {
          */
         CG_SANDBOX_ON = 0,
         /*
-         * none. Code in the kernel then is the user, and no approval can hold it back from acting
-         * without tools.
+         * none: code in the kernel can do everything that the user can, without tools and so
+         * without approval
          */
         CG_SANDBOX_OFF = 1,
 };
 
-/* Whom the session's cells talk to. */
+/* The kind of front-end whose cells the session runs. */
 enum cg_front {
         CG_FRONT_AGENT = 0, /* an agent, or a program: a cell cannot end the session */
         /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
@@ -181,10 +181,10 @@ enum cg_front {
 struct cg_session_options {
         size_t size; /* sizeof(struct cg_session_options) */
         /*
-         * folder the kernel may write, its working directory; NULL: the current one. What lies in
-         * it can be changed by cells, but for a repository's hooks and settings and other files
-         * that programs obey (.mcp.json, .vscode, .bashrc...; docs/settings.md), where they exist:
-         * keep what else the host runs later elsewhere, or name it in `hide`
+         * folder that the kernel may write, its working directory; NULL: the current one. Cells can
+         * change all files in it, except existing files that programs obey, such as a repository's
+         * hooks and settings, .mcp.json, .vscode and .bashrc (docs/settings.md). Other files that
+         * the host runs later should be outside of it, or named in `hide`
          */
         const char *workspace;
         /*
@@ -197,9 +197,9 @@ struct cg_session_options {
         enum cg_sandbox_mode sandbox;
         int color; /* 1: ANSI colour in tracebacks and tools; 0: plain text */
         /*
-         * Limits: 0 is none, or what `settings` say. How each is held, and of what, depends on the
-         * machine: cg_session_info() says. When one is reached there is a CG_EVENT_DENIED that
-         * names it.
+         * Limits: 0 is none, or the one in `settings`. The mechanism of each, and whether it
+         * applies to a process or the sandbox, depend on the machine: see cg_session_info(). A
+         * CG_EVENT_DENIED names a limit that was reached.
          */
         /*
          * all processes and files in memory together, where there is a control group; and the data
@@ -225,20 +225,20 @@ struct cg_session_options {
          */
         const char *const *hide;
         /*
-         * current directory of every cell: where a cell changes it, it is changed back after the
-         * cell, with a notice; NULL: starts in the workspace, and a cell's change stays
+         * current directory of every cell, which is restored after a cell that has changed it, with
+         * a notice; NULL: the first cell starts in the workspace, and a cell's change stays
          */
         const char *working_dir;
         enum cg_front front;
         /*
-         * of the sandbox, JSON object text as docs/settings.md says; relative paths start at the
-         * workspace. NULL: the default policy, which is: all may be read but where credentials lie
-         * and `hide`, the workspace may be written, no network. With settings, the workspace may be
-         * written only where they say so ("allowWrite": ["."])
+         * settings of the sandbox, JSON object text (docs/settings.md); relative paths start at the
+         * workspace. NULL: the default settings, in which all files but credentials and `hide` may
+         * be read, the workspace may be written, and there is no network. Other settings must allow
+         * to write the workspace ("allowWrite": ["."])
          */
         const char *settings;
         /*
-         * 1: a host that no entry of the settings decides is asked about, with a
+         * 1: a host that no entry of the settings decides causes a
          * CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist"
          */
         int ask_egress;
@@ -252,11 +252,11 @@ struct cg_session_options {
          */
         uint64_t cpu_seconds;
         uint64_t wall_seconds; /* the session's time, from its opening; then it ends */
-        uint64_t output_bytes; /* what one cell may print and show; the rest is left out */
+        uint64_t output_bytes; /* printed and shown by one cell; the rest is left out */
         /*
-         * "full", "landlock" or "auto", as docs/settings.md says under Tiers; NULL: what the
-         * settings say, and without such a word "full": where that cannot be had, a session does
-         * not open, and the error says why
+         * "full", "landlock" or "auto" (docs/settings.md, Tiers); NULL: the tier in the settings,
+         * or else "full". Where the machine has no such tier, no session opens, and the error has
+         * the reason
          */
         const char *tier;
         /*
@@ -320,10 +320,11 @@ CG_API const char *cg_session_id(const struct cg_session *s);
  *
  * {"sandbox": true, "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2",
  * "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
- * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is what holds a limit: "cgroup v2", "cgroup v1",
- * "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing", where this machine cannot;
- * `scope` what is counted: "sandbox", "process", "file", "cell", "session". `tier` is "full",
- * "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as long as the session.
+ * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
+ * v1", "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing" if this machine has
+ * none; `scope` is the unit that is counted: "sandbox", "process", "file", "cell", "session".
+ * `tier` is "full", "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as long
+ * as the session.
  */
 CG_API const char *cg_session_info(const struct cg_session *s);
 
@@ -342,8 +343,8 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *              "servers" (VS Code): {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd":
  *              "..."}}. ${VAR} and ${VAR:-DEFAULT} in its strings are taken from this process's
  *              environment. Without "cwd" a server starts in a private folder. "startTimeout"
- *              (seconds) takes the place of @timeout_ms. Those with "disabled": true or "enabled":
- *              false are passed over, other members ignored. Names have no dot, since approval
+ *              (seconds) takes the place of @timeout_ms. Servers with "disabled": true or
+ *              "enabled": false are left out, other members ignored. Names have no dot, since approval
  *              rules say SERVER.TOOL, and are not "cellgate".
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
@@ -379,7 +380,7 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 
 struct cg_execute_options {
         size_t size; /* sizeof(struct cg_execute_options) */
-        /* of the cell's own running time: waiting for approvals does not count; 0: none */
+        /* longest running time of the cell, without waits for approvals; 0: no limit */
         int64_t timeout_ms;
         int silent; /* 1: no execution count, no history, no result */
         /* 1: input() becomes a CG_EVENT_INPUT_REQUEST; 0: it raises in the cell */
@@ -395,8 +396,8 @@ struct cg_execute_options {
          */
         const char *extra;
         /*
-         * id from a create_subshell_request: runs beside the main cells, in a thread of its own;
-         * NULL: main
+         * id from a create_subshell_request: the cell runs concurrently with those of the main
+         * shell, in a thread of its own; NULL: the main shell
          */
         const char *subshell;
 };
@@ -434,7 +435,7 @@ struct cg_request_options {
 };
 
 /**
- * cg_session_request() - ask the kernel for something that is no cell; ends in exactly one
+ * cg_session_request() - send the kernel a request other than a cell; ends in exactly one
  * CG_EVENT_REPLY
  * @type:    a request type of the Jupyter protocol: complete_request, inspect_request,
  *           is_complete_request, history_request, comm_info_request, comm_open, comm_msg,
@@ -495,7 +496,7 @@ enum cg_event_type {
         CG_EVENT_KERNEL_DIED,
         /* the session has ended; text says why. The last event of all */
         CG_EVENT_SESSION_CLOSED,
-        CG_EVENT_NOTICE, /* something the host's user should know; text */
+        CG_EVENT_NOTICE, /* a message for the host's user; text */
         /*
          * a cell starts: cg_event_execution_count(), and cg_event_text() is its code when it is
          * another client's. For cells with `announce`, and for all of other clients
@@ -519,9 +520,9 @@ enum cg_event_type {
          */
         CG_EVENT_EGRESS_REQUEST,
         /*
-         * the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what
-         * was refused, by which rule, and how to allow it (docs/denials.md); cg_event_text() says
-         * it in one sentence, rendered; cg_event_cell() is the cell, 0 where none is known
+         * the sandbox refused an operation: cg_event_json() is {"operation", "why", "how", ...}:
+         * what was refused, by which rule, and how to allow it (docs/denials.md); cg_event_text()
+         * says it in one sentence, rendered; cg_event_cell() is the cell, 0 where none is known
          */
         CG_EVENT_DENIED,
         /*
@@ -530,8 +531,8 @@ enum cg_event_type {
          */
         CG_EVENT_INPUT_CLOSED,
         /*
-         * cg_session_add_mcp_servers() waits for a server: cg_event_text() says for which, and how
-         * long. It may be shown, and is of no use later
+         * cg_session_add_mcp_servers() waits for a server: cg_event_text() names it and the time.
+         * Only for display
          */
         CG_EVENT_PROGRESS,
 };
@@ -547,7 +548,7 @@ enum cg_status {
 /**
  * cg_session_next_event() - wait for the session's next event
  * @s:          session (borrows)
- * @timeout_ms: longest wait; -1 for ever, 0 only looks
+ * @timeout_ms: longest wait; -1 for ever, 0 does not wait
  * @ret:        the event (returns; cg_event_free()), set only when 0
  * @err:        set when negative; may be NULL
  * Return: 0; CG_TIMEOUT; CG_CLOSED when the session has ended; negative: CG_E_PROTO when the
@@ -594,9 +595,9 @@ CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
  * cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum
  * cg_event_type
  *
- * For a RESULT: what the protocol's execute_reply has beside status and count: {"payload": [...],
- * "user_expressions": {...}}, and for an exception "ename", "evalue", "traceback". Lives as long as
- * the event.
+ * For a RESULT: the members of the protocol's execute_reply other than status and count:
+ * {"payload": [...], "user_expressions": {...}}, and for an exception "ename", "evalue",
+ * "traceback". Lives as long as the event.
  */
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
 
@@ -646,8 +647,8 @@ CG_API int cg_event_refused(const struct cg_event *e);
 /* ------------------------------------------------------------------ approvals */
 
 /*
- * cg_event_approval() - the number of what an APPROVAL_REQUEST, EGRESS_REQUEST or APPROVAL_CLOSED
- * event is about; 0 elsewhere.
+ * cg_event_approval() - the number of the call or connection of an APPROVAL_REQUEST,
+ * EGRESS_REQUEST or APPROVAL_CLOSED event; 0 for other events.
  */
 CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
@@ -676,7 +677,7 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
 
 /**
  * cg_approval_reject() - refuse it: the call raises RejectedError in the cell
- * @reason: told to the code in the kernel; NULL for none
+ * @reason: part of the exception in the kernel; NULL for none
  */
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason,
                               struct cg_err *err);
@@ -692,7 +693,7 @@ enum cg_egress_decision {
 /**
  * cg_egress_decide() - answer an EGRESS_REQUEST
  * @request: from cg_event_approval()
- * @reason:  what the program inside is told when it is refused; NULL for none
+ * @reason:  part of the refusal that the program in the sandbox receives; NULL for none
  * Return: 0; negative: CG_E_NOTFOUND when no such request waits (any more).
  */
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
@@ -701,7 +702,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
 /**
  * cg_session_input() - answer the last INPUT_REQUEST that cg_session_next_event() has returned
  * @text: without the newline (copies), or NULL for end of file
- * Return: 0, also when that question was taken back meanwhile: then the answer goes nowhere;
+ * Return: 0, also when that question was cancelled meanwhile: then the answer is dropped;
  *         negative: CG_E_STATE when none waits.
  */
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);

@@ -1,5 +1,5 @@
 /*
- * What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all
+ * The text of a tool call for the person who decides about it. Runs in the command `cellgate`; all
  * it shows is untrusted.
  */
 #include "cli/common/args.h"

@@ -1,4 +1,4 @@
-/* What a person sees of a tool call before deciding about it. */
+/* The text of a tool call for the person who decides about it. */
 #ifndef CG_CLI_COMMON_ARGS_H
 #define CG_CLI_COMMON_ARGS_H
 

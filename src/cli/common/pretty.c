@@ -2,7 +2,7 @@
  * JSON for a person who must judge it: one member a line, long texts broken where they have a
  * newline, what could deceive the eye shown as an escape. Runs in the command `cellgate`.
  *
- * Nothing is left out but the rest of strings over a limit, and that is said behind the closing
+ * Nothing is left out but the rest of strings over a limit, which is reported after the closing
  * quote, where no string can write.
  */
 #include "cli/common/pretty.h"
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "base/text.h"
 
-/* Lines of a string that is cut: a long text must not push the members behind it out of sight. */
+/* Lines of a string that is cut: a long text must not push later members out of sight. */
 #define SHORT_LINES 8u
 
 struct pretty {

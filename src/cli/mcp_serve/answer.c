@@ -268,7 +268,7 @@ static int paragraph(struct cg_buf *b, struct cg_err *err)
         return b->len ? cg_buf_adds(b, "\n\n", err) : 0;
 }
 
-void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind)
+void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
 
@@ -276,7 +276,7 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
                 return;
         cg_answer_lines(to, before, strlen(before));
         cg_answer_lines(to, b.data, b.len);
-        cg_answer_lines(to, behind, strlen(behind));
+        cg_answer_lines(to, after, strlen(after));
         from->head.len = from->tail.len = from->head_chars = from->total = 0;
         from->last = '\0';
         from->own_line = false;

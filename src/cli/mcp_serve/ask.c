@@ -82,7 +82,7 @@ static void unlink_ask(struct cg_serve *sv, const struct cg_serve_ask *ask)
         }
 }
 
-/* What the person reads. @json: the arguments of a call, or the connection. */
+/* The text of a question. @json: the arguments of a call, or the connection. */
 static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *json, size_t len,
                     struct cg_buf *b, struct cg_err *err)
 {

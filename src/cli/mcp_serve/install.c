@@ -20,8 +20,6 @@
 
 #define MAX_REQUIREMENT 256u
 #define INSTALL_MS      600000
-/* Of pip's output; the end is kept. */
-#define MAX_CHARS 4000u
 
 /* ------------------------------------------------------------------ the requirement */
 

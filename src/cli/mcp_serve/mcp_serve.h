@@ -202,8 +202,8 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((fo
 /* A display or result with all it has: text, image. @im may be NULL: nothing is saved. */
 void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
 void cg_answer_error(struct cg_answer *a);
-/* Moves the text of @from to @to, between the lines @before and @behind. */
-void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind);
+/* Moves the text of @from to @to, between the lines @before and @after. */
+void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after);
 /* The CallToolResult. */
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
 

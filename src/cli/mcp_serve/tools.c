@@ -19,8 +19,8 @@ const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mc
         "Cells can write only in the workspace, which is the working directory, and have no network."
 #define LIMITS_SETTINGS \
         "What cells can read, write and reach is limited by the sandbox's settings; the working directory is the workspace," \
-        " and the network is reached through the proxy that HTTP_PROXY names. A refused connection is told with its reason and" \
-        " what would allow it."
+        " and the network is reached through the proxy that HTTP_PROXY names. A refused connection is reported with its reason" \
+        " and the setting that would allow it."
 
 static const char tools_begin[] =
         "[{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
@@ -91,7 +91,7 @@ static const char instructions_begin[] =
         " directory. Prefer several steps in one cell over many calls, and print only what you need: long output is cut in the"
         " middle.\n"
         "- Tools of MCP servers are Python functions. `import mcptools.SERVER; help(mcptools.SERVER)` lists them;"
-        " `from mcptools.SERVER import TOOL` imports one, `TOOL.run(parameter=value, ...)` calls it, `help(TOOL)` tells its"
+        " `from mcptools.SERVER import TOOL` imports one, `TOOL.run(parameter=value, ...)` calls it, `help(TOOL)` shows its"
         " parameters and result. Call them in loops, filter and combine their results in Python, and print just the"
         " outcome.\n"
         "- Every tool call needs the approval of the host. A refused call raises RejectedError, whose text says why and what"

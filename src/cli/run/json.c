@@ -586,7 +586,7 @@ static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
 /* Reports that cells of the command line were not run, once. */
 static int report_not_run(struct cg_run *run, struct cg_err *err)
 {
-        static const char text[] = "a cell of the command line failed: those behind it are not run";
+        static const char text[] = "a cell of the command line failed: the cells after it are not run";
         struct line l;
 
         json_of(run)->not_run_reported = true;

@@ -28,7 +28,7 @@ int cg_run_help(void)
                 "Standard output receives the cells' standard output, results, and the paths of saved images;\n"
                 "standard error receives the cells' standard error, tracebacks and messages. On a terminal control\n"
                 "characters are shown as escapes, so that no cell can fake a question; elsewhere bytes are passed\n"
-                "on unchanged (so do not answer questions behind `| tee`). Tracebacks have colour on a terminal,\n"
+                "on unchanged (so do not answer questions in front of `| tee`). Tracebacks have colour on a terminal,\n"
                 "unless NO_COLOR is set, and name FILE:LINE of a .py file. input() works at a terminal and with\n"
                 "--json.\n"
                 "\n"

@@ -1,12 +1,12 @@
 /*
  * Asking a person at the terminal. Runs in the command `cellgate`.
  *
- * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control
- * characters left and cannot spell CG_MARK (screen.c); no output is shown while a question is open
- * (text.c holds it); arguments are indented and wrapped by us (args.c); the terminal is put back
- * into its normal state first, in case somebody else's bytes reached it, as in `... | tee log`.
+ * A kernel cannot fake or redraw a question: its output on a terminal has no control characters
+ * left and cannot spell CG_MARK (screen.c); no output is shown while a question is open (text.c
+ * holds it); arguments are indented and wrapped (args.c); the terminal is reset to its normal state
+ * first, in case other programs' bytes reached it, as in `... | tee log`.
  *
- * What keeps a kernel from steering the answer: the line that asks for it appears only after the
+ * A kernel cannot steer the answer: the line that asks for it appears only after the
  * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
  * discarded (a second Enter, or text meant for input()). The accepting keys contain digits drawn
  * for this question: text on the terminal, such as "press y to continue" of a cell or an earlier
@@ -125,7 +125,7 @@ int cg_prompt_fd(const struct cg_prompt *p)
         return p->in;
 }
 
-bool cg_prompt_stands(const struct cg_prompt *p)
+bool cg_prompt_is_open(const struct cg_prompt *p)
 {
         return p->state != IDLE;
 }

@@ -40,7 +40,7 @@ bool cg_prompt_is_interactive(const struct cg_prompt *p);
 /* Descriptor to poll for reading while a question is open, and the function to call then. */
 int cg_prompt_fd(const struct cg_prompt *p);
 int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err);
-bool cg_prompt_stands(const struct cg_prompt *p);
+bool cg_prompt_is_open(const struct cg_prompt *p);
 
 /*
  * A question about a call or connection accepts no answer at first: keys are discarded until it has
@@ -56,8 +56,8 @@ int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
 void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
- * Asks about a call (borrows until the question ends). Answers: y and a (both with digits of this
- * question behind them, once a kernel has written anything), n, r, v.
+ * Asks about a call (borrows until the question ends). Answers: y and a, both followed by the
+ * digits of this question, n, r, v.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
@@ -68,7 +68,7 @@ int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell,
 int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell,
                     struct cg_err *err);
 
-/* Takes a question back, saying why (rendered). */
+/* Cancels a question and shows the reason (rendered). */
 void cg_prompt_withdraw(struct cg_prompt *p, const char *why);
 
 /* After CG_ANSWER_TEXT: the text; after CG_ANSWER_NO: the reason, or NULL. Until the next call. */

@@ -179,7 +179,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 
 static bool asking(const struct text *t)
 {
-        return t->prompt && cg_prompt_stands(t->prompt);
+        return t->prompt && cg_prompt_is_open(t->prompt);
 }
 
 static int hold(struct text *t, struct cg_event *e, struct cg_err *err)

@@ -1,5 +1,5 @@
 /*
- * `cellgate sandbox`, and what stands in for `srt`: runs a command in a sandbox. Linked into the
+ * `cellgate sandbox`, also under the name `srt`: runs a command in a sandbox. Linked into the
  * front program, which must start within milliseconds: nothing here may need libcellgate.
  */
 #include <errno.h>
@@ -143,7 +143,7 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
 
 enum { NEXT = -1 }; /* any other value is an exit status */
 
-/* The value of an option, behind "=" or the next word. */
+/* The value of an option: the text after "=", or the next word. */
 static const char *value_of(const char *word, const char *name, char **argv, int *i)
 {
         size_t n = strlen(name);
