@@ -315,7 +315,10 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                        : 0;
 }
 
-/* Makes the folder, in place of an empty one or an unfinished environment. The lock, or negative. */
+/*
+ * Makes the folder, in place of an empty one or an unfinished environment. Returns the lock, or
+ * negative.
+ */
 static int take_folder(const char *dir, struct cg_err *err)
 {
         cg_auto_fd int locked = -1;

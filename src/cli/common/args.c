@@ -48,9 +48,9 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
 
         for (size_t i = 0; i < len && r == 0; i++) {
                 /*
-                 * Columns that a character may take. Terminals disagree about those beyond ASCII: two is
-                 * the most that any of them uses, and breaking a line early does no harm, while breaking
-                 * it late would let its rest begin in the first column.
+                 * Columns that a character may take. Terminals disagree about those beyond ASCII:
+                 * two is the most that any of them uses, and breaking a line early does no harm,
+                 * while breaking it late would let its rest begin in the first column.
                  */
                 unsigned char first = (unsigned char)text[i];
                 unsigned c = first < 0x80 ? 1 : (first & 0xc0) == 0x80 ? 0 : 2;

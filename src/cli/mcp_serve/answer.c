@@ -205,7 +205,7 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
         const char *mime = cg_images_mime(e), *text = NULL, *why, *name, *dot;
         cg_auto_free char *path = NULL;
         struct cg_err err;
-        size_t len;
+        size_t len = 0;
 
         /*
          * "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an

@@ -217,7 +217,7 @@ static int move_standard(struct io *io, struct cg_err *err)
         cg_auto_fd int null = -1;
         int fd;
 
-        /* Fill what is not open, so that no descriptor of ours gets the number of a standard one. */
+        /* Open what is closed, so that no descriptor of ours gets a standard number. */
         do {
                 fd = open("/dev/null", O_RDWR | O_CLOEXEC);
                 if (fd < 0)

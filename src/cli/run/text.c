@@ -278,7 +278,7 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
                 if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
                         return -1;
-                /* The event names no cell: any code in the sandbox may have opened the connection. */
+                /* The event names no cell: any code in the sandbox may have connected. */
                 return cg_prompt_ask_connection(t->prompt, to.data, run->cell, err);
         }
         t->call = (struct cg_call){ .server = cg_event_server(e),
@@ -315,7 +315,7 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
         if (asking(t) && (type == CG_EVENT_APPROVAL_CLOSED || type == CG_EVENT_INPUT_CLOSED)) {
                 r = question_closed(run, e, err);
         } else if (asking(t)) {
-                /* A result ends the cell's own input(); a thread's tool call may outlive its cell. */
+                /* A result ends the cell's input(); a thread's tool call may outlive its cell. */
                 bool ends = type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
                             (type == CG_EVENT_RESULT && cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST);
 
