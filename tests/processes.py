@@ -16,6 +16,16 @@ def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+def gate(folder: Path, name: str = "go") -> Callable[[], None]:
+    """Makes a FIFO at which a cell waits by `open(NAME).read()`. The result lets the cell continue."""
+    os.mkfifo(folder / name)
+
+    def release() -> None:
+        (folder / name).write_bytes(b"")
+
+    return release
+
+
 def children(pid: int) -> list[int]:
     """Of all threads; none where the process has gone."""
     try:

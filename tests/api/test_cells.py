@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, CellgateError, Client, Session
+from processes import gate
 
 
 def test_state_result_and_streams(session: Session) -> None:
@@ -109,11 +110,12 @@ def test_cancel_hits_its_cell_only(session: Session) -> None:
 
 
 def test_cancel_takes_a_waiting_cell_out(session: Session, workspace: Path) -> None:
-    session.execute("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    release = gate(workspace)
+    session.execute("open('go').read()\npass")
     waiting = session.execute("print('never')")
     session.cancel(waiting)
     got = session.until("result")
-    (workspace / "go").touch()
+    release()
     got += session.until("result")
     assert [(e.cell, e.status) for e in got if e.type == "result"] == [(waiting, "cancelled"), (waiting - 1, "ok")]
     assert not any(e.type == "stream" for e in got)

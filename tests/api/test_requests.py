@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_LIMIT, CellgateError, Session
+from processes import gate
 
 COMM = """
 from comm import get_comm_manager
@@ -128,10 +129,11 @@ def test_extra_must_be_an_object(session: Session) -> None:
 
 
 def test_kernel_death_ends_requests_too(session: Session, workspace: Path) -> None:
-    session.execute("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nos.kill(os.getpid(), 9)")
+    release = gate(workspace)
+    session.execute("import os\nopen('go').read()\nos.kill(os.getpid(), 9)")
     session.request("complete_request", {"code": "x", "cursor_pos": 1})
     session.ask("create_subshell_request", {})  # answered meanwhile: the supervisor has both
-    (workspace / "go").touch()
+    release()
     reply = session.until("reply")[-1]
     assert reply.status == "cancelled"
     assert reply.json["status"] == "error"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import gate
 
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 
@@ -183,12 +184,13 @@ def test_decision_is_used_once(host, server) -> None:
 
 def test_decision_before_the_question_is_none(host, server, tmp_path: Path) -> None:
     """It must not be kept for later."""
-    h = host("--mcp", server.mcp, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n" + READ)
+    release = gate(tmp_path)
+    h = host("--mcp", server.mcp, "-c", "open('go').read()\n" + READ)
     for number in range(1, 50):
         h.say({"approval": number, "accept": True})
     for _ in range(49):
         h.until("input_error")
-    (tmp_path / "go").touch()
+    release()
     assert 1 <= h.until("approval_request")["approval"] < 50
     h.close_input()
     assert h.end() == 4

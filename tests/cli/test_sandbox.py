@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import children
+from processes import children, gate
 from web import FETCH, settings
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -264,12 +264,12 @@ def test_end_of_file_is_no(person, file, port: int) -> None:
 
 
 def test_what_was_typed_before_the_question_is_no_answer(person, file, port: int, tmp_path: Path) -> None:
-    go = "import os\nprint('type y')\nwhile not os.path.exists('go'): pass\n"
+    release, go = gate(tmp_path), "print('type y')\nopen('go').read()\n"
     p = person("run", "--sandbox", file(), "-c", go + cell(f"http://127.0.0.1:{port}/"))
     p.wait_for("type y\n")
     p.type("y\ny\n")
     p.wait_for("y\ny\n")  # the terminal has them
-    (tmp_path / "go").touch()
+    release()
     reply(p, "n")
     p.wait_for("403 ")
     assert p.end() == 0
@@ -329,10 +329,11 @@ def test_interrupt_at_the_question(person, file, port: int) -> None:
 
 
 def test_question_is_taken_back_when_nobody_waits(person, file, tmp_path: Path) -> None:
-    code = CONNECT + "s = connect(b'a.example:443')\nwhile not os.path.exists('go'): pass\ns.close()"
+    release = gate(tmp_path)
+    code = CONNECT + "s = connect(b'a.example:443')\nopen('go').read()\ns.close()"
     p = person("run", "--sandbox", file(), "-c", code)
     p.wait_for(QUESTION)
-    (tmp_path / "go").touch()
+    release()
     p.wait_for(r"\[cellgate\] this connection waits no more")
     assert p.end() == 0
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import gate
 
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 TWICE = READ + "; print(read_file.run(path='/z'))"
@@ -96,12 +97,12 @@ def test_end_of_file_is_no(person, server) -> None:
 
 def test_what_was_typed_before_the_question_is_no_answer(person, server, tmp_path: Path) -> None:
     """A cell that makes a person type y, and then asks for a tool."""
-    go = "import os\nwhile not os.path.exists('go'): pass\n"
+    release, go = gate(tmp_path), "open('go').read()\n"
     p = person("run", "--mcp", server.mcp, "-c", "print('type y')\n" + go + READ)
     p.wait_for("type y\n")
     p.type("y\ny\n")
     p.wait_for("y\ny\n")  # the terminal has them
-    (tmp_path / "go").touch()
+    release()
     p.answer("n")
     assert p.end() == 4
     assert server.ran() == []
@@ -388,10 +389,11 @@ def test_interrupt_in_a_cell(person) -> None:
 @pytest.mark.parametrize("seen", ["wants to call a tool", QUESTION])
 def test_question_is_taken_back_when_its_cell_ends(person, server, tmp_path: Path, seen: str) -> None:
     """The kernel dies while a person thinks: the question must not wait for an answer that nobody needs."""
-    go = "import os, threading\ndef die():\n    while not os.path.exists('go'): pass\n    os._exit(0)\n"
+    release = gate(tmp_path)
+    go = "import os, threading\ndef die():\n    open('go').read()\n    os._exit(0)\n"
     p = person("run", "--mcp", server.mcp, "-c", go + "threading.Thread(target=die).start()\n" + READ)
     p.wait_for(seen)
-    (tmp_path / "go").touch()
+    release()
     p.wait_for(r"\[cellgate\] this (call waits no more|question has ended)")
     assert p.end() == 3
     assert server.ran() == []
@@ -549,9 +551,10 @@ def test_tracebacks_have_no_colour_in_a_pipe(person) -> None:
 
 
 def test_progress_line_comes_and_goes(person, tmp_path: Path) -> None:
-    cell = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')"
+    release = gate(tmp_path)
+    cell = "open('go').read()\nprint('done')"
     p = person("run", "-c", cell, "-c", "pass")
     p.wait_for(r"cell 1 of 2, [1-9]\d* s, 1 pending")
-    (tmp_path / "go").touch()
+    release()
     p.wait_for("\r\x1b\\[K(done)")
     assert p.end() == 0

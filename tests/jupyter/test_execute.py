@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from processes import gate
 
 
 def test_reply_and_output(client: Any) -> None:
@@ -85,15 +86,16 @@ def test_header_of_a_comm_message_reaches_its_handler(client: Any) -> None:
         client.published(client.send("shell", "comm_close", {"comm_id": "c1", "data": {}}))
 
 
-GATE = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+GATE = "open('go').read()\n"
 
 
 def test_queue_after_an_error_is_aborted(client: Any, tmp_path: Path) -> None:
+    release = gate(tmp_path / "work")
     failing = client.start(GATE + "1/0")
     behind = [client.start(f"x = {i}") for i in range(3)]
     info = client.send("shell", "kernel_info_request")
     client.arrived()
-    (tmp_path / "work/go").touch()
+    release()
     assert client.reply(failing)["content"]["status"] == "error"
     for request in behind:
         assert client.reply(request)["content"] == {"status": "aborted", "execution_count": 1}
@@ -110,10 +112,11 @@ def test_what_comes_after_the_error_runs(client: Any) -> None:
 
 
 def test_queue_goes_on_where_the_cell_says_so(client: Any, tmp_path: Path) -> None:
+    release = gate(tmp_path / "work")
     failing = client.start(GATE + "1/0", stop_on_error=False)
     behind = client.start("6 * 7")
     client.arrived()
-    (tmp_path / "work/go").touch()
+    release()
     assert client.reply(failing)["content"]["status"] == "error"
     assert client.reply(behind)["content"]["status"] == "ok"
 
@@ -122,12 +125,13 @@ def test_two_clients_share_the_kernel(kernel: Any, client: Any, tmp_path: Path) 
     other = kernel.client()
     client.run("x = 5")
     assert other.run("x + 1").result() == "6"
+    release = gate(tmp_path / "work")
     first = client.start(GATE + "x = 6")
     while (m := other.receive("iopub")) and m["msg_type"] != "execute_input":  # it has come
         pass
     second = other.start("x")
     other.arrived()
-    (tmp_path / "work/go").touch()
+    release()
     assert other.finish(second).result() == "6"  # in the order in which they came
     client.finish(first)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mcp_serve.helpers import Raw, text_of
-from processes import alive, eventually
+from processes import alive, eventually, gate
 
 Serve = Callable[..., Raw]
 VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
@@ -142,11 +142,12 @@ def test_wrong_arguments_are_tool_errors_that_say_what(serve: Serve) -> None:
 def test_ping_is_answered_while_a_cell_runs_and_cells_keep_their_order(serve: Serve, workspace: Path) -> None:
     server = serve()
     server.initialize()
-    code = "import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.01)\nprint('first')"
+    release = gate(workspace)
+    code = "open('go').read()\nprint('first')"
     first = server.call("execute_ipython_cell", code=code)
     second = server.call("execute_ipython_cell", code="print('second')")
     assert server.result(server.request("ping")) == {}
-    (workspace / "go").touch()
+    release()
     assert text_of(server.result(first)) == "first\n"
     assert text_of(server.result(second)) == "second\n"
 
