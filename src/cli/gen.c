@@ -144,7 +144,7 @@ static int print_report(const struct gen *g, const char *report_text)
         if (cg_json_object_slice(report_text, strlen(report_text), &report, NULL) < 0 ||
             !cg_json_find(report, "package", &name) || cg_json_string(name, &package, NULL) < 0)
                 return CG_EXIT_USAGE;
-        cg_report_tell(&screen, g->name, report, g->verbose, &counts);
+        cg_report_print(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;
         cg_buf_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");
         if (counts.degraded)

@@ -27,7 +27,7 @@ void cg_denied_forget(struct cg_denied *d)
         d->full = false;
 }
 
-int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err)
+int cg_denied_report(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf line = { .max = MAX_LINE };
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);

@@ -25,7 +25,7 @@ void cg_denied_forget(struct cg_denied *d);
  * Appends the report of a DENIED event, a sentence without line end; nothing where it was reported
  * already.
  */
-int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
+int cg_denied_report(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
 
 /*
  * Appends the other side of a connection, from the JSON of an EGRESS_REQUEST or DENIED:

@@ -29,24 +29,7 @@ static bool has_text(struct cg_slice object, const char *key, const char *value)
                strcmp(text.data, value) == 0;
 }
 
-/* A warning is a text, or {"pointer", "text"}. */
-static void add_warning(struct cg_buf *b, struct cg_slice w)
-{
-        cg_auto_buf struct cg_buf text = { .max = 65536 };
-
-        if (cg_json_string(w, &text, NULL) == 0) {
-                cg_name_render(b, text.data, NULL);
-                return;
-        }
-        add_text(b, w, "text");
-        if (cg_json_find(w, "pointer", &w) && w.len > 2) {
-                cg_buf_adds(b, " at ", NULL);
-                if (cg_json_string(w, &text, NULL) == 0)
-                        cg_name_render(b, text.data, NULL);
-        }
-}
-
-static void tell_tool(struct cg_screen *screen, const char *server, struct cg_slice tool, const char *status)
+static void print_tool(struct cg_screen *screen, const char *server, struct cg_slice tool, const char *status)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_slice warnings, w;
@@ -58,16 +41,28 @@ static void tell_tool(struct cg_screen *screen, const char *server, struct cg_sl
         if (cg_json_find(tool, "warnings", &warnings)) {
                 cg_json_walk_init(&walk, warnings, '[', NULL);
                 while (cg_json_walk_next(&walk, NULL, &w, NULL) == 0) {
+                        cg_auto_buf struct cg_buf text = { .max = 65536 };
+
                         cg_buf_adds(&b, between, NULL);
-                        add_warning(&b, w);
                         between = "; ";
+                        /* A warning is a text, or {"pointer", "text"}. */
+                        if (cg_json_string(w, &text, NULL) == 0) {
+                                cg_name_render(&b, text.data, NULL);
+                                continue;
+                        }
+                        add_text(&b, w, "text");
+                        if (!cg_json_find(w, "pointer", &w) || w.len <= 2)
+                                continue;
+                        cg_buf_adds(&b, " at ", NULL);
+                        if (cg_json_string(w, &text, NULL) == 0)
+                                cg_name_render(&b, text.data, NULL);
                 }
         }
         cg_screen_note(screen, "%s: %s", server, b.data);
 }
 
-void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
-                    struct cg_report_counts *ret)
+void cg_report_print(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
+                     struct cg_report_counts *ret)
 {
         struct cg_slice tools, tool;
         struct cg_json_walk walk;
@@ -87,18 +82,18 @@ void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_slic
         while (cg_json_walk_next(&walk, NULL, &tool, NULL) == 0) {
                 if (has_text(tool, "status", "rejected")) {
                         ret->rejected++;
-                        tell_tool(screen, server, tool, "rejected");
+                        print_tool(screen, server, tool, "rejected");
                 } else if (has_text(tool, "status", "degraded")) {
                         ret->degraded++;
                         if (all)
-                                tell_tool(screen, server, tool, "degraded");
+                                print_tool(screen, server, tool, "degraded");
                 } else {
                         ret->full++;
                 }
         }
 }
 
-void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all)
+void cg_report_print_servers(struct cg_screen *screen, const char *json, bool all)
 {
         struct cg_slice report, key, server;
         struct cg_report_counts counts;
@@ -111,6 +106,6 @@ void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all
                 cg_auto_buf struct cg_buf name = { .max = 4096 };
 
                 if (cg_json_decode(key, &name, NULL) == 0)
-                        cg_report_tell(screen, name.data, server, all, &counts);
+                        cg_report_print(screen, name.data, server, all, &counts);
         }
 }

@@ -15,10 +15,10 @@ struct cg_report_counts {
  * Counts the tools of one server's report, and notes those that are not full, each with its
  * warnings: degraded ones only when @all. @server names it in the notes.
  */
-void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
+void cg_report_print(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
                     struct cg_report_counts *ret);
 
 /* The same for {"NAME": report, ...}. */
-void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all);
+void cg_report_print_servers(struct cg_screen *screen, const char *json, bool all);
 
 #endif

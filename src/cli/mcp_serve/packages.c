@@ -24,53 +24,6 @@
 /* Another server makes its folder, and removes what stale ones there are. */
 #define LOCK_MS 60000
 
-static char *base_path(void)
-{
-        const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-        char *path;
-        int r;
-
-        if (cache && cache[0] == '/')
-                r = asprintf(&path, "%s/cellgate/packages", cache);
-        else if (home && home[0] == '/')
-                r = asprintf(&path, "%s/.cache/cellgate/packages", home);
-        else
-                r = asprintf(&path, "/var/tmp/cellgate-%u/packages", (unsigned)getuid());
-        return r < 0 ? NULL : path;
-}
-
-static int make_folders(char *path, struct cg_err *err)
-{
-        for (char *p = path + 1;; p++) {
-                char c = *p;
-
-                if (c && c != '/')
-                        continue;
-                *p = '\0';
-                if (mkdir(path, 0700) < 0 && errno != EEXIST)
-                        return cg_fail_errno(err, "cannot make %s, the folder for installed packages", path);
-                *p = c;
-                if (!c)
-                        return 0;
-        }
-}
-
-/*
- * Somebody else's folder, or a link, could be changed under our feet; that is possible in /var/tmp.
- */
-static int open_base(const char *path, struct cg_err *err)
-{
-        cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct stat st;
-
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return cg_fail_errno(err, "cannot open %s, the folder for installed packages", path);
-        if (st.st_uid != geteuid() || (st.st_mode & 022))
-                return cg_fail(err, CG_E_INVAL,
-                               "%s, the folder for installed packages, can be written by others", path);
-        return cg_steal_fd(&fd);
-}
-
 /* -1: in use, or removed. The lock lives as long as the descriptor. */
 static int lock_folder(int base, const char *name)
 {
@@ -79,31 +32,6 @@ static int lock_folder(int base, const char *name)
         if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
                 return -1;
         return cg_steal_fd(&fd);
-}
-
-static void remove_one(int base, const char *path, const char *name)
-{
-        cg_auto_fd int fd = lock_folder(base, name);
-        cg_auto_free char *stale = NULL;
-
-        if (fd < 0)
-                return;
-        if (asprintf(&stale, "%s/%s", path, name) < 0)
-                stale = NULL;
-        else
-                cg_remove_tree(stale, NULL); /* failed: the next server tries again */
-}
-
-static void remove_stale(int base, const char *path)
-{
-        DIR *dir = opendir(path);
-        struct dirent *e;
-
-        while (dir && (e = readdir(dir)))
-                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0)
-                        remove_one(base, path, e->d_name);
-        if (dir)
-                closedir(dir);
 }
 
 static int make_own(struct cg_packages *p, int base, const char *path, struct cg_err *err)
@@ -148,21 +76,55 @@ static int lock_base(int base, const char *path, struct cg_err *err)
 
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)
 {
-        cg_auto_free char *path = base_path();
+        const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
         cg_auto_fd int base = -1, lock = -1;
+        cg_auto_free char *path = NULL;
+        struct dirent *e;
+        struct stat st;
+        DIR *dir;
+        int r;
 
         *p = (struct cg_packages){ .fd = -1 };
-        if (!path)
+        if (cache && cache[0] == '/')
+                r = asprintf(&path, "%s/cellgate/packages", cache);
+        else if (home && home[0] == '/')
+                r = asprintf(&path, "%s/.cache/cellgate/packages", home);
+        else
+                r = asprintf(&path, "/var/tmp/cellgate-%u/packages", (unsigned)getuid());
+        if (r < 0) {
+                path = NULL;
                 return cg_fail(err, CG_E_NOMEM, "folder for installed packages");
-        if (make_folders(path, err) < 0)
+        }
+        if (cg_make_dirs(path, 0700, err) < 0)
                 return -1;
-        base = open_base(path, err);
-        if (base < 0)
-                return base;
+        /* In /var/tmp it could be another user's, who can change it at any time. */
+        base = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (base < 0 || fstat(base, &st) < 0)
+                return cg_fail_errno(err, "cannot open %s, the folder for installed packages", path);
+        if (st.st_uid != geteuid() || (st.st_mode & 022))
+                return cg_fail(err, CG_E_INVAL,
+                               "%s, the folder for installed packages, can be written by others", path);
         lock = lock_base(base, path, err);
         if (lock < 0)
                 return lock;
-        remove_stale(base, path);
+        /* Folders of servers that were killed; failures are left to the next server. */
+        dir = opendir(path);
+        while (dir && (e = readdir(dir))) {
+                cg_auto_fd int unused = -1;
+                cg_auto_free char *stale = NULL;
+
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+                        continue;
+                unused = lock_folder(base, e->d_name);
+                if (unused < 0)
+                        continue;
+                if (asprintf(&stale, "%s/%s", path, e->d_name) < 0)
+                        stale = NULL;
+                else
+                        cg_remove_tree(stale, NULL);
+        }
+        if (dir)
+                closedir(dir);
         return make_own(p, base, path, err);
 }
 

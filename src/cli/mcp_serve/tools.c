@@ -131,50 +131,34 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
 
 /* ------------------------------------------------------------------ arguments */
 
-static bool is_one_of(struct cg_slice key, const char *const *names)
-{
-        for (; *names; names++)
-                if (cg_slice_is(key, *names))
-                        return true;
-        return false;
-}
-
-static int unexpected(struct cg_slice key, const char *const *names, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
-
-        for (size_t i = 0; names[i]; i++)
-                if (cg_buf_addf(&b, err, "%s%s", i ? ", " : "", names[i]) < 0)
-                        return CG_E_NOMEM;
-        return cg_fail(err, CG_E_INVAL, "there is no parameter \"%.*s\"; this tool takes %s",
-                       (int)(key.len < 100 ? key.len : 100), key.p, b.len ? b.data : "none");
-}
-
 int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_slice key, value, text = { args, strlen(args) };
+        const char *const *name;
         struct cg_json_walk w;
         int r = cg_json_walk_init(&w, text, '{', err);
 
         while (r == 0) {
                 r = cg_json_walk_next(&w, &key, &value, err);
-                if (r == 0 && !is_one_of(key, names))
-                        return unexpected(key, names, err);
+                for (name = names; r == 0 && *name && !cg_slice_is(key, *name); name++)
+                        ;
+                if (r == 0 && !*name)
+                        break;
         }
-        return r < 0 ? r : 0;
-}
-
-static int find(const char *args, const char *name, struct cg_slice *ret, struct cg_err *err)
-{
-        struct cg_slice text = { args, strlen(args) };
-
-        return cg_json_member(text, name, ret, err);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        for (name = names; *name; name++)
+                if (cg_buf_addf(&b, err, "%s%s", name > names ? ", " : "", *name) < 0)
+                        return CG_E_NOMEM;
+        return cg_fail(err, CG_E_INVAL, "there is no parameter \"%.*s\"; this tool takes %s",
+                       (int)(key.len < 100 ? key.len : 100), key.p, b.len ? b.data : "none");
 }
 
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err)
 {
-        struct cg_slice v;
-        int r = find(args, name, &v, err);
+        struct cg_slice text = { args, strlen(args) }, v;
+        int r = cg_json_member(text, name, &v, err);
 
         if (r < 0)
                 return r;
@@ -186,9 +170,9 @@ int cg_serve_arg_string(const char *args, const char *name, char **ret, struct c
 
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err)
 {
-        struct cg_slice v;
+        struct cg_slice object = { args, strlen(args) }, v;
         char text[64];
-        int r = find(args, name, &v, err);
+        int r = cg_json_member(object, name, &v, err);
 
         if (r < 0)
                 return r;

@@ -100,7 +100,7 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 cg_serve_connect(sv, e);
                 break;
         case CG_EVENT_DENIED:
-                if (cg_denied_tell(&sv->denied, e, &b, NULL) < 0 || !b.len)
+                if (cg_denied_report(&sv->denied, e, &b, NULL) < 0 || !b.len)
                         break;
                 /* A note while a call runs, so that a flood of output cannot push it out. */
                 if (sv->answer)

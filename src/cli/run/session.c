@@ -44,26 +44,25 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         return r;
 }
 
-static int status_of(const struct cg_event *e)
-{
-        switch (cg_event_status(e)) {
-        case CG_STATUS_OK:
-                return CG_EXIT_OK;
-        case CG_STATUS_TIMEOUT:
-                return CG_EXIT_TIMEOUT;
-        case CG_STATUS_CANCELLED:
-                return CG_EXIT_CANCELLED;
-        case CG_STATUS_KERNEL_DIED:
-                return CG_EXIT_KERNEL_DIED;
-        default:
-                return cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
-        }
-}
-
 void cg_run_result(struct cg_run *run, const struct cg_event *e)
 {
         if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
                 return;
         run->done = true;
-        run->status = status_of(e);
+        switch (cg_event_status(e)) {
+        case CG_STATUS_OK:
+                run->status = CG_EXIT_OK;
+                break;
+        case CG_STATUS_TIMEOUT:
+                run->status = CG_EXIT_TIMEOUT;
+                break;
+        case CG_STATUS_CANCELLED:
+                run->status = CG_EXIT_CANCELLED;
+                break;
+        case CG_STATUS_KERNEL_DIED:
+                run->status = CG_EXIT_KERNEL_DIED;
+                break;
+        default:
+                run->status = cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
+        }
 }

@@ -156,7 +156,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                                        *text ? text : cg_status_name(status));
                 return 0;
         case CG_EVENT_DENIED:
-                if (cg_denied_tell(&text_of(run)->denied, e, &b, err) < 0)
+                if (cg_denied_report(&text_of(run)->denied, e, &b, err) < 0)
                         return -1;
                 if (b.len)
                         cg_screen_note(&run->screen, "%s", b.data);
@@ -416,7 +416,7 @@ static int text_opened(struct cg_run *run, struct cg_err *err)
 static int text_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
         (void)err;
-        cg_report_tell_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
+        cg_report_print_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
         return 0;
 }
 
