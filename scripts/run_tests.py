@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -421,8 +422,9 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     supervisor = main / "root/libexec/cellgate/cellgate-supervisor"
     # setarch -R: gcc's ThreadSanitizer does not know the address layouts of newer kernels.
     server = {"command": "/usr/bin/python3", "args": [str(REPO / "tests/api/echo_server.py")]}
-    argv = ["setarch", "-R", program, supervisor, json.dumps({"echo": server})]
-    status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
+    with tempfile.TemporaryDirectory() as workspace:
+        argv = ["setarch", "-R", program, supervisor, json.dumps({"echo": server}), workspace]
+        status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
     tally.record("tsan:client-threads", None if status == 0 else f"exit status {status}:\n{tail(log, 80)}")
     return tally
 

@@ -37,7 +37,7 @@ struct desk {
 
 struct job {
         struct cg_client *client;
-        const char *servers;
+        const char *servers, *workspace;
 };
 
 static void check(int ok, const char *what, const struct cg_err *err)
@@ -120,7 +120,7 @@ static enum cg_status run(struct cg_session *s, struct desk *d, const char *code
 static void *work(void *arg)
 {
         struct job *job = arg;
-        struct cg_session_options opts = { .size = sizeof(opts), .workspace = "/tmp" };
+        struct cg_session_options opts = { .size = sizeof(opts), .workspace = job->workspace };
         struct desk desk = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
         struct cg_err err = { 0 };
         pthread_t decider;
@@ -152,12 +152,13 @@ int main(int argc, char **argv)
         struct job job = { 0 };
         pthread_t threads[THREADS];
 
-        if (argc != 3) {
-                fprintf(stderr, "usage: client-threads SUPERVISOR SERVERS-JSON\n");
+        if (argc != 4) {
+                fprintf(stderr, "usage: client-threads SUPERVISOR SERVERS-JSON WORKSPACE\n");
                 return 2;
         }
         opts.supervisor = argv[1];
         job.servers = argv[2];
+        job.workspace = argv[3];
         check(cg_client_open(&opts, &job.client, &err) == 0, "client", &err);
         for (int i = 0; i < THREADS; i++)
                 check(pthread_create(&threads[i], NULL, work, &job) == 0, "thread", NULL);

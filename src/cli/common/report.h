@@ -16,7 +16,7 @@ struct cg_report_counts {
  * warnings: degraded ones only when @all. @server names it in the notes.
  */
 void cg_report_print(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
-                    struct cg_report_counts *ret);
+                     struct cg_report_counts *ret);
 
 /* The same for {"NAME": report, ...}. */
 void cg_report_print_servers(struct cg_screen *screen, const char *json, bool all);
