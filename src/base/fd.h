@@ -92,8 +92,8 @@ int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
 
 /*
  * Removes a folder and all in it, never following a symlink. Absent is fine. CG_E_TIMEDOUT after
- * CG_REMOVE_MS: whoever makes files in it as fast as they are removed shall not keep us for ever.
- * What is left is still inside.
+ * CG_REMOVE_MS, since another process could make files as fast as they are removed; the rest stays
+ * in the folder.
  */
 #define CG_REMOVE_MS \
         120000 /* a million files take some seconds, or tens of them where a file system is slow */

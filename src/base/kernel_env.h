@@ -11,9 +11,8 @@
 #include "base/err.h"
 
 /*
- * What `cellgate env` keeps in an environment: one of these lines, and the file that whoever
- * changes it has locked. The latter two are for one that `add` has changed and `create` has not
- * made.
+ * State file and lock file of `cellgate env` in an environment. The state file has one of these
+ * lines; the last two are for an environment that `add` has changed and `create` has not made.
  */
 #define CG_ENV_STATE            ".cellgate-env"
 #define CG_ENV_LOCK             ".cellgate-env.lock"

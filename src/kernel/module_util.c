@@ -1,4 +1,4 @@
-/* What functions of `_cellgate` share: the current cell, errors, waits. Kernel process. */
+/* Shared by the functions of `_cellgate`: the current cell, errors, waits. Kernel process. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -1,4 +1,4 @@
-/* What a kernel may send as a tool call's arguments. Linked into the tool server. */
+/* The check of a tool call's arguments as a kernel sends them. Linked into the tool server. */
 #include "mcp/args.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* What a kernel may send as a tool call's arguments. */
+/* The check of a tool call's arguments as a kernel sends them. */
 #ifndef CG_MCP_ARGS_H
 #define CG_MCP_ARGS_H
 

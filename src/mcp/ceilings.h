@@ -18,7 +18,8 @@
 /* An id that is echoed: whatever a sane server counts with. */
 #define CG_MCP_MAX_ID 256u
 /*
- * What waits until a server reads its standard input, and what each piece costs beside its bytes.
+ * Bytes that wait until a server reads its standard input, and the cost of each piece beside its
+ * bytes.
  */
 #define CG_MCP_MAX_SENDQ ((size_t)64 << 20)
 #define CG_MCP_SEND_COST 512u

@@ -130,7 +130,7 @@ void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m);
 
 /* client_receive.c */
-/* Of struct cg_stdio_cbs; @data: the client. */
+/* Callbacks of struct cg_stdio_cbs; @data: the client. */
 void cg_mcp_on_line(void *data, struct cg_slice line);
 void cg_mcp_on_too_long(void *data, const char *why);
 

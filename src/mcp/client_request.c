@@ -142,7 +142,7 @@ __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q,
         cg_mcp_req_finish(q, CG_MCP_FAILED, text, strlen(text));
 }
 
-/* Those that are there now: a callback may begin new ones, and cancel others of these. */
+/* Only requests that exist now: a callback may begin new ones, and cancel others. */
 void cg_mcp_fail_all(struct cg_mcp_client *c, const char *text)
 {
         uint64_t last = c->last_seq;

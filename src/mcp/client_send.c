@@ -1,4 +1,4 @@
-/* What the client of an MCP server sends. */
+/* The sending half of the MCP client. */
 #include "mcp/client_int.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What a child process has started itself. Linked into the tool server and the command line. */
+/* Processes that a child has started itself. Linked into the tool server and the command line. */
 #include "mcp/strays.h"
 
 #include <dirent.h>

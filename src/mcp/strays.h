@@ -1,6 +1,6 @@
 /*
- * What a child process has started itself, found while it lives, so that it can be ended although
- * it left the process group (browsers of automation servers do that: their own session, no
+ * Processes that a child has started itself, found while it lives. They can be ended although they
+ * left its process group, as browsers of automation servers do (a session of their own, no
  * terminal, no end).
  */
 #ifndef CG_MCP_STRAYS_H

@@ -256,7 +256,7 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
- * Of the landlock tier: outside of a user namespace only root has the capabilities to clear the
+ * For the landlock tier. Outside of a user namespace only root has the capabilities to clear the
  * bounding set and to lock securebits. Other users cannot gain capabilities because of
  * no_new_privs.
  */

@@ -24,7 +24,7 @@
 
 struct session;
 
-/* What the cells of one or more sessions can write. */
+/* The rules that say where the cells of one or more sessions write. */
 struct server_view {
         const json_t *options; /* of one of the sessions, borrowed */
         const char *workspace; /* of options */
@@ -33,7 +33,7 @@ struct server_view {
         bool linked;           /* rules.linked without them */
 };
 
-/* What the definitions of one registration have in common. */
+/* The context that the definitions of one registration share. */
 struct server_scope {
         const json_t *options;     /* the session's, borrowed */
         const char *workspace;     /* of options */
@@ -101,7 +101,7 @@ int cg_sup_server_refuse(struct check *c, const char *what, const char *path, co
 
 /* Enough for any real program, and about a second of work. */
 #define SERVER_ENTRIES_MAX 300000
-/* Of all folders that a program may or may not load files from. */
+/* Entries visited in all folders that a program may or may not load files from. */
 #define SERVER_LENIENT_MAX 100000
 #define SERVER_DEPTH_MAX   100
 

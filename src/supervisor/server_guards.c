@@ -86,7 +86,7 @@ static const char *workspace_of(const struct session *ss)
         return json_string_value(json_object_get(ss->options, "workspace"));
 }
 
-/* What decides which files the cells of a session write. Returns; NULL: out of memory. */
+/* The options that decide which files cells write. The caller owns them; NULL: out of memory. */
 static json_t *writing_options(const struct session *ss)
 {
         static const char *const names[] = { "workspace", "settings", "sandbox", "hide" };
@@ -220,7 +220,7 @@ static bool has_rule(const struct cg_rules *rules, const struct cg_rule *r)
         return false;
 }
 
-/* What @now denies for the sake of guards, and @before does not. Borrowed; NULL: nothing. */
+/* A path that @now denies for the sake of guards and @before does not. Borrowed; NULL: none. */
 static const char *find_open(const struct cg_rules *before, const struct cg_rules *now)
 {
         for (size_t i = 0; i < now->n; i++) {
@@ -261,7 +261,7 @@ static bool is_near(const struct examined *x, const json_t *all)
         return false;
 }
 
-/* That was examined before @x, with the same outcome. */
+/* A session that was examined before @x with the same outcome; NULL: none. */
 static const struct examined *find_same(const struct registration *g, const struct examined *x)
 {
         cg_auto_json json_t *o = writing_options(x->session);
@@ -393,8 +393,8 @@ static int close_kernels(struct registration *g)
 }
 
 /*
- * What belongs to a server, together with that of one of this name that runs until the new one has
- * started.
+ * Records the guards of the new servers. A server of the same name runs until the new one has
+ * started: its guards are kept with them.
  */
 static int keep_guards(struct registration *g, struct session *ss)
 {

@@ -18,7 +18,7 @@
 
 /* Interpreters that name interpreters: env, a script, its interpreter. */
 #define CHAIN_MAX 4
-/* Of a script: its first line, and what it may start. */
+/* Bytes of a script that are read, for its first line and the programs that it names. */
 #define SCRIPT_MAX (64u << 10)
 
 bool cg_sup_path_next(const char **list, char entry[PATH_MAX])

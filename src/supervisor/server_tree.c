@@ -57,7 +57,7 @@ bool cg_sup_tree_was_searched(const struct check *c, const char *path)
 }
 
 /*
- * What a symlink leads to is loaded under the name of the link. Checked later, not by recursion:
+ * The target of a symlink is loaded under the name of the link. Checked later, not by recursion:
  * cells decide how many links lead from one folder to the next.
  */
 static int visit_link(struct walk *w)

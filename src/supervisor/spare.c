@@ -216,7 +216,7 @@ void cg_sup_spare_plan(struct session *ss)
                 return; /* two kernels cannot listen at the same ports of this machine */
         if (s->private_mode && s->spares->host != ss->host)
                 cg_sup_spares_stop(s);
-        /* Those for other options; the oldest come first. */
+        /* Spares for other options; the oldest come first. */
         others = s->spares->n - count(s, ss->options);
         for (size_t i = 0; i < s->spares->n && others > keep;) {
                 if (same_options(s->spares->list[i].session->options, ss->options)) {

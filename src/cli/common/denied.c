@@ -1,5 +1,5 @@
 /*
- * What the sandbox refused, and connections in words. Runs in the command `cellgate`; host names
+ * Descriptions of refused operations and connections. Runs in the command `cellgate`; host names
  * come from the code inside.
  */
 #include "cli/common/denied.h"

@@ -53,7 +53,7 @@ struct cg_run_output {
         /* The run was interrupted: open questions are answered with no. */
         void (*interrupted)(struct cg_run *run);
         /*
-         * What the loop waits for besides signals. *fd: read by readable(), -1 for none;
+         * The events that the loop waits for besides signals. *fd: read by readable(), -1 for none;
          * *events_too: false while no further events of the session can be taken; *timeout_ms:
          * longest time until tick(), -1 for none.
          */

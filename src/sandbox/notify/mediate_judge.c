@@ -135,7 +135,7 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
                 return act == CG_MED_FOLDER || (act == CG_MED_REMOVE && is_folder(w)) ? NULL : ".git";
         case CG_GIT_CONFIG:
                 /*
-                 * Of a configuration that was made here: git init changes its mode and back, to
+                 * A configuration that was made here: git init changes its mode and back, to
                  * find out whether the file system has modes.
                  */
                 if (c->m->sb->git_config || ((act == CG_MED_REMOVE || act == CG_MED_ATTRIBUTES) &&
@@ -156,7 +156,7 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         switch (act) {
         case CG_MED_REMOVE:
                 /*
-                 * Of a repository without a work tree whose configuration was not made here:
+                 * A repository without a work tree whose configuration was not made here:
                  * without its HEAD the rest would not be protected any more.
                  */
                 return has_entry(w->path, (size_t)(last - 1 - w->path), "config") &&

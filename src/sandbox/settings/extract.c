@@ -16,7 +16,7 @@
 #define DEPTH_MAX    1000000u
 #define NESTING_MAX  100u
 /*
- * Of one text: bytes passed over, and STEP_COST for each item of the pattern that is tried. On a
+ * Steps for one text: bytes passed over, and STEP_COST for each item of the pattern that is tried. On a
  * slow machine it takes a second or two; searching a file of 1 MB for a pattern as people write it
  * takes a tenth of it at most.
  */

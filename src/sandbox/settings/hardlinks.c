@@ -283,7 +283,7 @@ static int search_write_roots(struct search *s, size_t n)
         return r;
 }
 
-/* Of the entries from @first on, one for each name, keep files that have names elsewhere. */
+/* Keeps of the entries from @first on (one for each name) the files that have names elsewhere. */
 static void keep_shared(struct search *s, size_t first)
 {
         struct wanted *v = s->v + first;
