@@ -89,7 +89,7 @@ def _translate(source: str) -> tuple[str, list[float], int]:
         elif kind == "or":
             ways[groups[-1][0]] += 1
         else:
-            tokens += 1
+            tokens += 1 + len(text) // 32  # a set is searched one character after the other
         out.append(_translate_token(kind, text))
         repeat = _REPEAT.match(source, at)
         if repeat is not None:

@@ -282,9 +282,11 @@ static int check_inside(const char *dir, struct cg_err *err)
         packages = opendir(in.packages);
         if (!packages)
                 return cg_fail_errno(err, "environment %s", in.packages);
-        while (r == 0 && (d = readdir(packages)))
+        while (r == 0 && (errno = 0, d = readdir(packages)))
                 if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
                         r = check_entry(&in, d, err);
+        if (r == 0 && errno)
+                r = cg_fail_errno(err, "environment %s", in.packages);
         closedir(packages);
         return r;
 }

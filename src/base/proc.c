@@ -252,11 +252,11 @@ bool cg_account_home(char ret[PATH_MAX])
         FILE *f;
 
         if (!looked_up || uid != geteuid()) {
-                looked_up = true;
                 uid = geteuid();
                 known[0] = '\0';
                 /* Not getpwuid(): it loads libraries, which a static program cannot. */
                 f = fopen("/etc/passwd", "re");
+                looked_up = f != NULL;
                 while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != uid)
                         ;
                 if (f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&

@@ -107,6 +107,8 @@ void cg_zconn_flush(struct cg_zconn *c)
                 if (n < 0 && errno == EAGAIN)
                         return;
                 if (n < 0 && errno != EINTR) {
+                        if (errno != EPIPE && errno != ECONNRESET)
+                                shutdown(c->fd, SHUT_RDWR); /* so that both sides see the end */
                         /*
                          * The peer closed the connection: its last messages are read first, then
                          * the end of file.

@@ -29,7 +29,7 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
 {
         struct cg_out with_body = *out;
         cg_auto_free char *text = NULL;
-        int r;
+        int r = 0;
 
         if (c->broken) {
                 json_decref(body);
@@ -40,9 +40,11 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
         if (body) {
                 with_body.body = text = cg_json_text(body, &with_body.body_len);
                 json_decref(body);
+                if (!text)
+                        r = cg_fail(err, CG_E_NOMEM, "message");
         }
-        r = body && !text ? cg_fail(err, CG_E_NOMEM, "message")
-                          : cg_zconn_put(&c->conn, &with_body, NULL, NULL, err);
+        if (r == 0)
+                r = cg_zconn_put(&c->conn, &with_body, NULL, NULL, err);
         if (r == 0)
                 cg_zconn_flush(&c->conn);
         if (cg_zconn_wants_out(&c->conn))

@@ -116,13 +116,15 @@ int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_
         size_t size = sizeof(int);
         int fd, r;
 
-        *z = (struct cg_zsock){ .zl = zl, .sock = sock, .cb = cb, .data = data };
+        *z = (struct cg_zsock){ .zl = zl, .cb = cb, .data = data };
         if (zmq_getsockopt(sock, ZMQ_FD, &fd, &size) < 0)
                 return cg_fail_errno(err, "ZMQ_FD");
         r = uv_poll_init(zl->loop, &z->poll, fd);
         z->poll.data = z;
-        if (r == 0)
+        if (r == 0) {
+                z->sock = sock; /* from here on there is a handle to close */
                 r = uv_poll_start(&z->poll, UV_READABLE, on_poll);
+        }
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         mark_dirty(z);
@@ -168,7 +170,7 @@ static void unlink_dirty(struct cg_zsock *z)
 
 void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z))
 {
-        if (z->closing)
+        if (z->closing || !z->sock)
                 return;
         if (z->is_dirty)
                 unlink_dirty(z);

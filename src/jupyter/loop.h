@@ -1,6 +1,9 @@
 /*
  * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and only means that ZMQ_EVENTS must be read again,
- * also after every send and receive. These functions do so for all users of ZeroMQ sockets.
+ * also after every send and receive. So a socket becomes "dirty" when its ZMQ_FD is readable and
+ * whenever its user has sent something. Before the loop sleeps, the prepare handle reads ZMQ_EVENTS
+ * of all dirty sockets and calls their callbacks. A socket that still has messages after its turn
+ * stays dirty; the idle handle then keeps the loop from sleeping.
  */
 #ifndef CG_JUPYTER_LOOP_H
 #define CG_JUPYTER_LOOP_H

@@ -232,8 +232,7 @@ void cg_peers_close(struct cg_peers *p)
                 return;
         p->open = false;
         uv_close((uv_handle_t *)&p->timer, NULL);
-        if (p->z.sock)
-                cg_zsock_close(&p->z, NULL);
+        cg_zsock_close(&p->z, NULL);
 }
 
 void cg_peers_fini(struct cg_peers *p)

@@ -98,11 +98,14 @@ void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count,
         if (!cg_json_is_empty(json)) {
                 const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
 
-                n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
+                n |= cg_buf_adds(&b, ",", NULL);
+                n |= cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
         }
         /* The members that clients expect and the kernel's reply does not have. */
-        if (!ok && !cg_json_find(json, "ename", &v))
-                n |= cg_buf_adds(&b, ",", NULL) | add_error(&b, ename, evalue);
+        if (!ok && !cg_json_find(json, "ename", &v)) {
+                n |= cg_buf_adds(&b, ",", NULL);
+                n |= add_error(&b, ename, evalue);
+        }
         if (!cg_json_find(json, "user_expressions", &v))
                 n |= cg_buf_adds(&b, ",\"user_expressions\":{}", NULL);
         if (!cg_json_find(json, "payload", &v))

@@ -156,7 +156,7 @@ bool cg_io_may_ask(struct cg_io *io, uint64_t cell);
  * the first.
  */
 uint64_t cg_io_running(struct cg_io *io);
-/* Output with CG_IO_RUNNING belongs to @cell until the next cell or request begins; 0: as before. */
+/* Output with CG_IO_RUNNING belongs to @cell until the next cell or request; 0: as before. */
 void cg_io_set_running(struct cg_io *io, uint64_t cell);
 
 /* ---- output, any thread. @cell: the cell it belongs to, or CG_IO_RUNNING */

@@ -331,8 +331,9 @@ bool cg_io_interrupt_arrived(struct cg_io *io)
          * sent to it before a system call returns.
          */
         pthread_mutex_lock(&io->lock);
-        arrived = sigpending(&pending) == 0 && !sigismember(&pending, SIGINT) &&
-                  sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->sigint;
+        arrived = !io->shells[MAIN].interrupting || /* it was taken already */
+                  (sigpending(&pending) == 0 && !sigismember(&pending, SIGINT) &&
+                   sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->sigint);
         io->interrupt_arrived = arrived;
         pthread_mutex_unlock(&io->lock);
         return arrived;

@@ -9,6 +9,7 @@
 
 #include <locale.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
@@ -193,9 +194,13 @@ int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *
         return r ? 0 : CG_E_STATE;
 }
 
+/* A pending call of run_handlers() waits: one is enough for all attempts. */
+static atomic_bool handlers_queued;
+
 /* A pending call: runs in the main thread. */
 static int run_handlers(void *io)
 {
+        atomic_store(&handlers_queued, false);
         if (cg_io_forked(io))
                 return 0;
         if (!cg_io_interrupt_arrived(io))
@@ -207,5 +212,7 @@ void cg_py_interrupt(struct cg_io *io, bool again)
 {
         if (again)
                 PyErr_SetInterruptEx(SIGINT);
-        Py_AddPendingCall(run_handlers, io); /* fails where many wait already */
+        /* Fails where too many calls of others wait; the next attempt tries again. */
+        if (!atomic_exchange(&handlers_queued, true) && Py_AddPendingCall(run_handlers, io) < 0)
+                atomic_store(&handlers_queued, false);
 }

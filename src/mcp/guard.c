@@ -52,7 +52,7 @@ static _Noreturn void guard(pid_t child, const sigset_t *signals)
 {
         int status = 0, sig;
 
-        close_range(3, ~0U, 0); /* the lifeline and the listener are the tool server's */
+        close_range(3, ~0U, 0); /* the lifeline and the broker wire are the tool server's */
         while (!reap(child, &status)) {
                 sig = sigwaitinfo(signals, NULL);
                 if (sig > 0 && sig != SIGCHLD)

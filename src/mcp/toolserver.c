@@ -42,7 +42,6 @@ static void on_broker_closed(struct cg_zlink *z)
 {
         struct ts *ts = z->data;
 
-        ts->n_links--;
         cg_ts_maybe_stop(ts);
 }
 
@@ -200,7 +199,6 @@ static int run(struct ts *ts, struct cg_err *err)
                           CG_MCP_MAX_BROKER_QUEUE, on_broker_msg, on_broker_end, ts, err);
         if (r < 0)
                 return r;
-        ts->n_links++;
         r = cg_ts_broker_send(ts, &ready, NULL, err);
         if (r < 0)
                 return r;

@@ -21,7 +21,6 @@ struct ts {
         struct cg_log log;
         struct cg_zlink broker;
         struct ts_session *sessions;
-        unsigned n_links; /* open connections: the broker's and the kernels' */
         uint64_t last_ask;
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;

@@ -21,7 +21,7 @@ int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *fr
         if (r == CG_E_CLOSED) /* this process is ending, or will when it has read the rest */
                 return r;
         cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
-        if (r != CG_E_LIMIT)
+        if (r != CG_E_LIMIT || !err) /* the supervisor would wait for this message */
                 cg_ts_end(ts, 1);
         return r;
 }

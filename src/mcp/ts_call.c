@@ -189,6 +189,10 @@ static void ask(struct ts_call *call)
                 r = cg_json_quote(&b, call->tool, strlen(call->tool), &err);
         if (r == 0)
                 r = cg_buf_adds(&b, "}", &err);
+        /* The other half is for answers: they must not be lost. */
+        if (r == 0 && s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
+                r = cg_fail(&err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                            s->ts->broker.conn.queued);
         if (r == 0) {
                 out.body = b.data;
                 out.body_len = b.len;
@@ -436,7 +440,6 @@ static void on_link_closed(struct cg_zlink *z)
         struct ts_kernel *k = z->data;
         struct ts *ts = z->poll.loop->data;
 
-        ts->n_links--;
         free(k);
         cg_ts_maybe_stop(ts);
 }
@@ -469,7 +472,6 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
                        (unsigned long long)s->number, mine.msg);
                 return 0;
         }
-        ts->n_links++;
         s->kernel = k;
         return 0;
 }

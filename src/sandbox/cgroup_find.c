@@ -63,7 +63,7 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
 {
         char line[2 * PATH_MAX + 1024], root[PATH_MAX], at[PATH_MAX], type[32], options[512];
         const char *group = NULL;
-        size_t group_len = 0, len;
+        size_t group_len, len;
 
         /* The caller's group in the hierarchy of @controller; NULL: version 2. */
         for (const char *p = t->groups; !group && (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
@@ -76,10 +76,10 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                                         : strncmp(p, "0::", 3) != 0))
                         continue;
                 group = end + 1;
-                group_len = len - (size_t)(group - p);
         }
         if (!group)
                 return false;
+        group_len = strcspn(group, "\n");
         for (const char *p = t->mounts; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
                 const char *dash;
                 size_t n_root;

@@ -81,8 +81,11 @@ static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
                 json_decref(body);
                 return;
         }
-        if (cg_zlink_send_json(&s->broker->link, out, body, &err) < 0 && err.code != CG_E_CLOSED)
+        if (cg_zlink_send_json(&s->broker->link, out, body, &err) < 0 && err.code != CG_E_CLOSED) {
                 cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s", err.msg);
+                /* It would wait for the message; its successor gets all state. */
+                cg_closep_(&s->broker->lifeline);
+        }
 }
 
 /* ------------------------------------------------------------------ approvals */
@@ -166,7 +169,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the call */
-        if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
+        if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks - ss->connection_asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
                 return;
         }

@@ -143,6 +143,7 @@ static void ask_free(struct egress_ask *a)
 
         LIST_REMOVE(a, entry);
         ss->asks--;
+        ss->connection_asks--;
         cg_sup_asks_changed(ss);
         free(a);
 }
@@ -185,8 +186,10 @@ void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
         if (!a)
                 return;
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "answer", "", &name, &err) < 0 ||
-            cg_json_str(body, "reason", NULL, &reason, &err) < 0)
+            cg_json_str(body, "reason", NULL, &reason, &err) < 0) {
+                name = ""; /* a refusal, also where the answer itself could be read */
                 reason = "the host's decision could not be read";
+        }
         answer(ss->sup, a->request, cg_egress_answer_of(name), reason);
         ask_free(a);
 }
@@ -201,7 +204,7 @@ static void on_request(struct session *ss, json_t *event)
                 answer(ss->sup, request, CG_EGRESS_NO, "the host does not read the session's events");
                 return;
         }
-        a = ss->asks < MAX_ASKS ? calloc(1, sizeof(*a)) : NULL;
+        a = ss->connection_asks < MAX_ASKS ? calloc(1, sizeof(*a)) : NULL;
         if (!a) {
                 answer(ss->sup, request, CG_EGRESS_NO, "too many questions wait for the host");
                 return;
@@ -211,6 +214,7 @@ static void on_request(struct session *ss, json_t *event)
         a->number = out.id = ++ss->sup->next_approval;
         LIST_INSERT_HEAD(&ss->sup->egress->asks, a, entry);
         ss->asks++;
+        ss->connection_asks++;
         cg_sup_event_to_host(ss, &out,
                              json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
                                        "port", json_object_get(event, "port"), "protocol",

@@ -174,16 +174,10 @@ static bool words_are_exposed(const struct check *c, const char *text, char foun
         return false;
 }
 
-bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+void cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret)
 {
         const json_t *env = json_object_get(c->def, "env");
-        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
 
-        if (words_are_exposed(c, text, found))
-                return true;
-        if (!strchr(text, '$'))
-                return false;
-        /* $NAME and ${NAME} by their values, for the shell that may read @text. */
         while (*text) {
                 bool braces = text[0] == '$' && text[1] == '{';
                 const char *p = text + 1 + braces, *value = NULL;
@@ -196,10 +190,21 @@ bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[
                         if (!value && strcmp(name, "HOME") == 0)
                                 value = c->scope->home;
                 }
-                if (value && cg_buf_adds(&expanded, value, NULL) == 0)
+                if (value && cg_buf_adds(ret, value, NULL) == 0)
                         text = p + n + (braces && p[n] == '}');
-                else if (cg_buf_add(&expanded, text++, 1, NULL) < 0)
-                        break;
+                else if (cg_buf_add(ret, text++, 1, NULL) < 0)
+                        return;
         }
+}
+
+bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+{
+        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
+
+        if (words_are_exposed(c, text, found))
+                return true;
+        if (!strchr(text, '$'))
+                return false;
+        cg_sup_text_expand(c, text, &expanded);
         return words_are_exposed(c, expanded.data ? expanded.data : "", found);
 }

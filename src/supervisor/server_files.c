@@ -79,7 +79,7 @@ static int check_variables(struct check *c)
                 snprintf(what, sizeof(what), "the variable %.100s leads to", name);
                 if (cg_sup_text_is_exposed(c, text, found))
                         return cg_sup_server_refuse(c, what, found, "cells can write there");
-                /* Too much in these is no code: guard_start_files(). */
+                /* Most of these folders is no code; guard_start_files() has the rest. */
                 if (r == 0 && strcmp(name, "HOME") != 0 && strcmp(name, "TMPDIR") != 0)
                         r = cg_sup_server_search_named(c, what, text);
         }
@@ -413,6 +413,8 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 r = guard_start_files(c, home);
         if (r == 0)
                 r = check_variables(c);
+        if (r == 0 && c->node)
+                r = guard_node_folders(c); /* of the folders that were found since */
         if (r == 0)
                 r = set_variables(c, inherit);
         if (r == 0 && found[0])
@@ -433,7 +435,7 @@ static void begin_again(struct check *c)
         }
         json_array_clear(c->pending);
         json_array_clear(c->searched);
-        c->entries = c->lenient = 0;
+        c->entries = 0;
 }
 
 /*

@@ -54,7 +54,7 @@ struct check {
         json_t *guards; /* for cg_rules_add_guards() */
         /* [PATH, WHAT, ...]: symlinks whose targets are still to be checked */
         json_t *pending;
-        json_t *searched;    /* folders that were searched; "above:", "visible:": in part */
+        json_t *searched;    /* folders; those with "above:", "visible:", "lenient:" in part */
         unsigned int folder; /* number of its private folder */
         char cwd[PATH_MAX];
         bool own_cwd; /* a private folder: relative names lead nowhere */
@@ -66,7 +66,6 @@ struct check {
         const char *path;       /* PATH, borrowed */
         bool path_is_own;       /* of the definition */
         size_t entries;         /* of the folder that is searched */
-        size_t lenient;         /* entries of all folders that were searched by TREE_LENIENT */
         struct cg_buf left_out; /* entries of the inherited PATH */
         struct cg_err *err;
 };
@@ -93,6 +92,8 @@ int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PA
  * is put into @found.
  */
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
+/* @text with variables expanded as by a shell. */
+void cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret);
 
 /* Fails: cells decide what @path is. @what names it in the definition, @why is the reason. */
 int cg_sup_server_refuse(struct check *c, const char *what, const char *path, const char *why);
@@ -101,7 +102,7 @@ int cg_sup_server_refuse(struct check *c, const char *what, const char *path, co
 
 /* Enough for any real program, and about a second of work. */
 #define SERVER_ENTRIES_MAX 300000
-/* Entries visited in all folders that a program may or may not load files from. */
+/* The same for a folder that a program may or may not load files from. */
 #define SERVER_LENIENT_MAX 100000
 #define SERVER_DEPTH_MAX   100
 
@@ -129,9 +130,6 @@ int cg_sup_tree_search_inside(struct check *c, const char *what, const char *fol
  */
 int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags);
 
-/* Whether @path is a folder that was searched as a whole, or lies in one. */
-bool cg_sup_tree_was_searched(const struct check *c, const char *path);
-
 /* ---- server_links.c */
 
 /* @path becomes read-only in all views; "/" at its end: a folder that may not exist yet. */
@@ -144,8 +142,7 @@ int cg_sup_server_guard_path(struct check *c, const char *what, const char *path
 int cg_sup_server_search_pending(struct check *c);
 /*
  * Searches the folders outside of write roots that @text names (one path, a list as in PYTHONPATH,
- * or a command line), and those of the files that it names: links in them may lead to where cells
- * write.
+ * or a command line), and protects code that it names: links there may lead to where cells write.
  */
 int cg_sup_server_search_named(struct check *c, const char *what, const char *text);
 
@@ -153,7 +150,6 @@ int cg_sup_server_search_named(struct check *c, const char *what, const char *te
 
 /* One entry of @list, which is like PATH; false at its end. */
 bool cg_sup_path_next(const char **list, char entry[PATH_MAX]);
-bool cg_sup_list_has_word(const char *list, const char *word);
 /* Whether @text names an installer that links files from a cache into environments. */
 bool cg_sup_server_names_linker(const char *text);
 /* How a program treats its arguments. */
@@ -190,6 +186,10 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
 /* ---- server_rules.c */
 
 bool cg_sup_path_is_present(const char *path);
+/* Whether @list, words with a space between them, has @word. */
+bool cg_sup_list_has_word(const char *list, const char *word);
+/* Whether a file may be code by its mode or extension; @settings: or may name code. */
+bool cg_sup_path_is_code(const char *path, bool settings);
 bool cg_sup_path_is_file(const char *path);
 /* Removes the last component. */
 void cg_sup_path_cut_last(char *path);

@@ -100,33 +100,6 @@ int cg_sup_server_search_pending(struct check *c)
         return r;
 }
 
-int cg_sup_server_search_named(struct check *c, const char *what, const char *text)
-{
-        static const char *const separators[] = { ":", ":=", ": \t\n=,;'\"()" };
-        char path[PATH_MAX], real[PATH_MAX];
-        int r = 0;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(separators); i++) {
-                size_t n;
-
-                for (const char *p = text; r == 0 && *(p += strspn(p, separators[i])); p += n) {
-                        n = strcspn(p, separators[i]);
-                        if (p[0] != '/' || n >= sizeof(path))
-                                continue;
-                        memcpy(path, p, n);
-                        path[n] = '\0';
-                        if (!realpath(path, real) || !real[1])
-                                continue;
-                        r = cg_sup_tree_search_outside(c, what, real, TREE_LENIENT);
-                        if (r < 0 || !cg_sup_path_is_file(real))
-                                continue;
-                        cg_sup_path_cut_last(real);
-                        r = cg_sup_tree_search_outside(c, what, real, TREE_LENIENT | TREE_SHALLOW);
-                }
-        }
-        return r;
-}
-
 /* node searches packages in all folders above a script. */
 static int search_node_folders(struct check *c, const char *what, const char *folder)
 {
@@ -280,6 +253,10 @@ static int guard_modules(struct check *c, const char *prefix)
 /* A Python DIR/bin/PROGRAM: its modules; where DIR has a pyvenv.cfg, the Python that this names. */
 static int guard_base_of_venv(struct check *c, const char *program)
 {
+        const json_t *env = json_object_get(c->def, "env");
+        const char *own_home = json_string_value(json_object_get(env, "HOME")) ?: c->scope->home;
+        const char *base = json_string_value(json_object_get(env, "PYTHONUSERBASE"));
+        const char *prefix = json_string_value(json_object_get(env, "PYTHONHOME"));
         char folder[PATH_MAX], home[PATH_MAX], user[PATH_MAX + 16];
         int r;
 
@@ -289,10 +266,14 @@ static int guard_base_of_venv(struct check *c, const char *program)
         cg_sup_path_cut_last(folder);
         cg_sup_path_cut_last(folder);
         r = guard_modules(c, folder[1] ? folder : "");
-        if (r == 0 && c->scope->home) {
-                snprintf(user, sizeof(user), "%s/.local", c->scope->home);
+        if (r == 0 && own_home && strlen(own_home) < PATH_MAX) {
+                snprintf(user, sizeof(user), "%s/.local", own_home);
                 r = guard_modules(c, user);
         }
+        if (r == 0 && base && strlen(base) < PATH_MAX)
+                r = guard_modules(c, base);
+        if (r == 0 && prefix && strlen(prefix) < PATH_MAX)
+                r = guard_modules(c, prefix);
         if (r == 0)
                 r = guard_modules(c, "/usr/local");
         if (r < 0)
@@ -305,4 +286,51 @@ static int guard_base_of_venv(struct check *c, const char *program)
         }
         cg_sup_path_cut_last(home);
         return guard(c, "the base Python of its program,", home, true, false);
+}
+
+/* One path of a variable or an argument; what does not exist is passed over. */
+static int search_path(struct check *c, const char *what, const char *spelled)
+{
+        const char *slash = strchr(spelled, '/');
+        char path[PATH_MAX], real[PATH_MAX], *pattern;
+
+        if (spelled[0] == '/' || spelled[0] == '~' || (!c->own_cwd && !c->defer)) {
+                if (cg_sup_file_absolute(c, spelled, path) < 0)
+                        return 0;
+        } else if (slash && strlen(slash) < sizeof(path)) { /* -I/opt/lib, @/opt/file */
+                memcpy(path, slash, strlen(slash) + 1);
+        } else {
+                return 0;
+        }
+        /* The folder of a pattern: /opt/lib/?.lua */
+        pattern = access(path, F_OK) < 0 ? strpbrk(path, "*?#") : NULL;
+        if (pattern) {
+                *pattern = '\0';
+                cg_sup_path_cut_last(path);
+        }
+        if (!realpath(path, real) || !real[1])
+                return 0;
+        if (!cg_sup_path_is_file(real))
+                return cg_sup_tree_search_outside(c, what, real, TREE_LENIENT);
+        return cg_sup_path_is_code(path, false) ? cg_sup_server_guard_path(c, what, path) : 0;
+}
+
+int cg_sup_server_search_named(struct check *c, const char *what, const char *text)
+{
+        static const char *const separators[] = { "\n", ":", ":=", " \t\n:;,='\"`|&<>()" };
+        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
+        int r = 0;
+
+        cg_sup_text_expand(c, text, &expanded);
+        for (size_t i = 0; i < CG_ARRAY_LEN(separators) && r == 0 && expanded.data; i++) {
+                cg_auto_free char *copy = strdup(expanded.data);
+                char *save = NULL;
+
+                if (!copy)
+                        return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+                for (char *p = strtok_r(copy, separators[i], &save); p && r == 0;
+                     p = strtok_r(NULL, separators[i], &save))
+                        r = search_path(c, what, p);
+        }
+        return r;
 }

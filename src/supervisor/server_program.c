@@ -118,16 +118,6 @@ static const struct launcher {
           "", "", "", "" },
 };
 
-bool cg_sup_list_has_word(const char *list, const char *word)
-{
-        size_t n = strlen(word);
-
-        for (const char *p = list; n && (p = strstr(p, word)); p += n)
-                if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ' '))
-                        return true;
-        return false;
-}
-
 static const struct launcher runs_nothing = { .kind = RUNS_NOTHING };
 
 /* By its name, without a version: python3.11 is python. */
@@ -201,11 +191,7 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
  */
 static int check_own_word(struct check *c, const char *word)
 {
-        static const char scripts[] =
-                "py pyw pyz js mjs cjs ts mts cts tsx jsx rb pl pm php sh bash zsh fish lua jar war class wasm "
-                "so r R jl ps1 groovy kts exs ex tcl awk mk go rs json json5 jsonc toml yaml yml ini conf cfg "
-                "env xml properties";
-        const char *value = word[0] == '-' && strchr(word, '=') ? strchr(word, '=') + 1 : word, *dot;
+        const char *value = word[0] == '-' && strchr(word, '=') ? strchr(word, '=') + 1 : word;
         char path[PATH_MAX], what[PATH_MAX + 32];
 
         if (strncmp(value, "file://", 7) == 0)
@@ -214,9 +200,8 @@ static int check_own_word(struct check *c, const char *word)
                 return 0;
         if (!cg_sup_path_is_file(path)) /* FILE:OBJECT, FILE::NAME, FILE#PART: what is loaded of it */
                 path[strcspn(path, ":#?")] = '\0';
-        dot = strrchr(cg_sup_path_base(path), '.');
         if (!cg_sup_path_is_file(path) || !cg_sup_file_is_exposed(c, path) ||
-            (access(path, X_OK) < 0 && dot && !cg_sup_list_has_word(scripts, dot + 1)))
+            !cg_sup_path_is_code(path, true))
                 return 0;
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         return cg_sup_server_guard_path(c, what, path);
@@ -241,17 +226,20 @@ static bool is_code_option(const char *word)
 }
 
 /*
- * The value of such an option: a folder, or a path that does not exist yet. Files:
- * check_own_word().
+ * The value of such an option: folders, or paths that do not exist yet. If it is one file,
+ * check_own_word() has judged it.
  */
 static int check_code_value(struct check *c, const char *option, const char *value)
 {
-        char path[PATH_MAX], what[PATH_MAX + 32];
+        char path[PATH_MAX], whole[PATH_MAX], what[PATH_MAX + 32];
 
         snprintf(what, sizeof(what), "the option \"%.200s\" leads to", option);
         if (!cg_sup_text_is_exposed(c, value, path))
                 return cg_sup_server_search_named(c, what, value);
-        return cg_sup_path_is_file(path) ? 0 : cg_sup_server_refuse(c, what, path, "cells can write there");
+        return cg_sup_file_absolute(c, value, whole) == 0 && strcmp(whole, path) == 0 &&
+                               cg_sup_path_is_file(path)
+                       ? 0
+                       : cg_sup_server_refuse(c, what, path, "cells can write there");
 }
 
 /*
@@ -303,15 +291,13 @@ int cg_sup_server_check_program(struct check *c, const char *command, const stru
         int r = 0;
 
         *ret = find_launcher(command);
-        if (strchr(command, '/'))
-                r = cg_sup_file_absolute(c, command, found);
-        else
+        if (!strchr(command, '/'))
                 r = look_up(c, command, found);
-        if (r < 0)
-                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": the path of its program is too long",
-                               c->name);
-        if (!found[0])
-                return 0;
+        else if (cg_sup_file_absolute(c, command, found) < 0)
+                r = cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": the path of its program is too long",
+                            c->name);
+        if (r < 0 || !found[0])
+                return r;
         if (!cg_sup_path_is_present(found) && cg_sup_file_is_exposed(c, found))
                 return cg_sup_server_refuse(c, "its program", found,
                                             "it does not exist, and cells could create it");

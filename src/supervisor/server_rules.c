@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/json.h"
 #include "sandbox/settings/kernel_view.h"
 #include "supervisor/state.h"
@@ -51,4 +52,26 @@ bool cg_sup_path_is_present(const char *path)
         struct stat st;
 
         return stat(path, &st) == 0;
+}
+
+bool cg_sup_list_has_word(const char *list, const char *word)
+{
+        size_t n = strlen(word);
+
+        for (const char *p = list; n && (p = strstr(p, word)); p += n)
+                if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ' '))
+                        return true;
+        return false;
+}
+
+bool cg_sup_path_is_code(const char *path, bool settings)
+{
+        static const char programs[] =
+                "py pyw pyz js mjs cjs ts mts cts tsx jsx rb pl pm php sh bash zsh fish lua "
+                "jar war class wasm so r R jl ps1 groovy kts exs ex tcl awk mk go rs";
+        static const char naming[] = "json json5 jsonc toml yaml yml ini conf cfg env xml properties";
+        const char *dot = strrchr(cg_sup_path_base(path), '.');
+
+        return access(path, X_OK) == 0 || (dot && cg_sup_list_has_word(programs, dot + 1)) ||
+               (settings && (!dot || cg_sup_list_has_word(naming, dot + 1)));
 }

@@ -41,18 +41,30 @@ struct walk {
         struct check *c;
         const char *what;
         unsigned int flags;
+        bool cut;            /* not all could be searched */
         bool files;          /* regular files with several names are collected, too */
         char path[PATH_MAX]; /* of the current entry */
         struct name *names;
         size_t n_names, cap;
 };
 
-bool cg_sup_tree_was_searched(const struct check *c, const char *path)
+#define LENIENT "lenient:"
+
+/* Whether @path is in a folder that was searched as a whole; @lenient: by TREE_LENIENT, too. */
+static bool was_searched(const struct check *c, const char *path, bool lenient)
 {
         const json_t *v;
         size_t i;
 
-        json_array_foreach(c->searched, i, v) if (cg_path_within(path, json_string_value(v))) return true;
+        json_array_foreach(c->searched, i, v)
+        {
+                const char *folder = json_string_value(v);
+
+                if (lenient && strncmp(folder, LENIENT, strlen(LENIENT)) == 0)
+                        folder += strlen(LENIENT);
+                if (cg_path_within(path, folder))
+                        return true;
+        }
         return false;
 }
 
@@ -68,7 +80,7 @@ static int visit_link(struct walk *w)
         struct stat st;
 
         if (!exposed && (!realpath(w->path, real) || stat(real, &st) < 0 || !S_ISDIR(st.st_mode) ||
-                         cg_sup_tree_was_searched(c, real)))
+                         was_searched(c, real, true)))
                 return 0;
         if (json_array_append_new(c->pending, json_string(w->path)) < 0)
                 return exposed ? cg_sup_server_refuse(c, w->what, w->path, "its name is not UTF-8") : 0;
@@ -100,10 +112,10 @@ static int visit_file(struct walk *w, const struct stat *st)
 }
 
 /* By errno. */
-static int cannot_read(const struct walk *w)
+static int cannot_read(struct walk *w)
 {
         if (errno == EACCES && (w->flags & TREE_LENIENT)) {
-                w->c->linked = true;
+                w->cut = w->c->linked = true;
                 return 0;
         }
         return cg_fail_errno(w->c->err,
@@ -136,8 +148,8 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                                "that where cells cannot write",
                                c->name);
         /* Too many: links are still followed, and files taken for ones with other names. */
-        if (lenient && ++c->lenient > SERVER_LENIENT_MAX) {
-                c->linked = true;
+        if (lenient && c->entries > SERVER_LENIENT_MAX) {
+                w->cut = c->linked = true;
                 if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
                         return 0;
         }
@@ -153,7 +165,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
             (w->files && cg_sup_file_is_open(c, w->path)))
                 return 0;
         if (depth == 0 && lenient) {
-                c->linked = true;
+                w->cut = c->linked = true;
                 return 0;
         }
         if (depth == 0)
@@ -256,13 +268,15 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
 
 int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags)
 {
-        cg_auto_json json_t *key = json_sprintf("%s%s", flags & TREE_VISIBLE ? "visible:" : "", path);
+        cg_auto_json json_t *key = json_sprintf("%s%s%s", flags & TREE_VISIBLE ? "visible:" : "",
+                                                flags & TREE_LENIENT ? LENIENT : "", path);
+        size_t n_searched = json_array_size(c->searched);
         struct walk w = { .c = c, .what = what, .flags = flags, .files = true };
         size_t entries = c->entries;
         struct stat st;
         int r = 0;
 
-        if (cg_sup_tree_was_searched(c, path) || stat(path, &st) < 0)
+        if (was_searched(c, path, flags == TREE_LENIENT) || stat(path, &st) < 0)
                 return 0;
         if (!(flags & TREE_SHALLOW)) {
                 if (key && cg_sup_list_has(c->searched, key))
@@ -278,6 +292,8 @@ int cg_sup_tree_search_outside(struct check *c, const char *what, const char *pa
         c->entries = 0; /* each folder outside has a budget of its own; the time bounds all */
         r = walk(&w, path);
         c->entries = entries;
+        if (w.cut && json_array_size(c->searched) > n_searched)
+                json_array_remove(c->searched, n_searched);
         if (w.n_names)
                 qsort(w.names, w.n_names, sizeof(*w.names), compare_names);
         /* A file with more names than were found has some elsewhere. */

@@ -63,7 +63,8 @@ struct session {
         json_t *egress_policy; /* made of the settings; NULL: no network at all */
         /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
         json_t *egress_env;
-        size_t asks; /* calls and connections waiting for a decision */
+        size_t asks;            /* calls and connections waiting for a decision */
+        size_t connection_asks; /* the connections of these */
         size_t ask_bytes;
         size_t unread;                   /* bytes of events the host has not acknowledged */
         struct cg_sandbox_limits limits; /* as set by the host or the settings */

@@ -12,7 +12,7 @@
  *      members                 a session's hosts: events, flow control
  *      clock                   time limits of cells, which stop while a decision is pending
  *      denied                  refusals of the sandbox, reported to hosts
- *      limits, memory          limits of sessions; the machine's memory
+ *      session_limits, machine_memory  limits of sessions; the machine's memory
  *      masks, doors            masked credentials; forwarded unix sockets and ports
  *      egress, broker          the egress proxy; the tool server, approvals
  *      cells                   cells and requests: queues, time limits, interrupts, results

@@ -192,6 +192,16 @@ def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:
             assert refused(s, name), name
 
 
+def test_the_denial_of_a_moved_folder_names_what_is_in_it(client: Client, workspace: Path) -> None:
+    """And not the folder, which nothing protects by itself."""
+    (workspace / "app" / "sub" / ".vscode").mkdir(parents=True)
+    with client.session(workspace=workspace) as s:
+        out = s.run("import os; os.rename('app', 'moved')")
+        (event,) = [e for e in out.events if e.type == "denied" and e.json["source"] == "sandbox"]
+        assert event.json["path"] == str(workspace / "app" / "sub" / ".vscode")
+        assert event.json["why"] == "programs outside of the sandbox obey .vscode"
+
+
 def test_the_denial_names_it(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace) as s:
         out = s.run("open('.bashrc', 'w')")

@@ -324,7 +324,22 @@ NAMED = {
     "env": lambda f: {"command": "env", "args": [f"PYTHONPATH={f}", PYTHON, str(SERVER)]},
     "option": lambda f: {"command": str(f.parent / "srv"), "args": ["--plugin-dir", str(f)]},
     "option=": lambda f: {"command": str(f.parent / "srv"), "args": [f"--app-dir={f}"]},
+    "pattern": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"LUA_PATH": f"{f}/?.lua;;"}},
+    "glued": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"PERL5OPT": f"-I{f}"}},
+    "shell": lambda f: {"command": "sh", "args": ["-c", f"cd {f}&&exec {PYTHON} {SERVER}"]},
+    "expanded": lambda f: {
+        "command": "sh",
+        "args": ["-c", f"PYTHONPATH=$TOOLS/lib exec {PYTHON} {SERVER}"],
+        "env": {"TOOLS": str(f.parent)},
+    },
+    "relative": lambda f: {
+        "command": PYTHON,
+        "args": [str(SERVER)],
+        "cwd": str(f.parent),
+        "env": {"PYTHONPATH": "lib"},
+    },
 }
+WITHOUT_SPACES = ("options", "pattern", "glued", "shell", "expanded")
 
 
 @pytest.mark.parametrize("target", ["folder", "file", "nothing"])
@@ -332,7 +347,7 @@ NAMED = {
 def test_links_in_a_folder_that_a_definition_names(
     client: Client, workspace: Path, tmp_path: Path, named: str, target: str
 ) -> None:
-    lib = tmp_path / ("words" if named == "options" else "with space") / "lib"
+    lib = tmp_path / ("words" if named in WITHOUT_SPACES else "with space") / "lib"
     lib.mkdir(parents=True)
     (lib / "helper.py").write_text(MODULE)
     program = lib.parent / "srv"
@@ -352,6 +367,87 @@ def test_links_in_a_folder_that_a_definition_names(
         s.add_servers({"s": server})
         assert appended(s, "pkg/new.py") == (target == "nothing")
         assert appended(s, "m.py") and appended(s, "free.py")
+
+
+def test_a_folder_of_modules_of_the_users_own(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """A *.pth file there names further folders."""
+    packages = tmp_path / "base" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (workspace / "project" / "src").mkdir(parents=True)
+    (packages / "editable.pth").write_text(f"{workspace}/project/src\n")
+    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / "base")}}
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert not appended(s, "project/src/m.py")
+        assert appended(s, "project/free.py")
+
+
+def test_data_in_a_folder_with_links(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """The folder of a file that is no code is not searched."""
+    (tmp_path / "me").mkdir()
+    (tmp_path / "me" / "key.json").write_text("{}")
+    (tmp_path / "me" / "work").symlink_to(workspace)
+    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"APP_CREDENTIALS": str(tmp_path / "me" / "key.json")}}
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert appended(s, "free.py")
+
+
+@pytest.mark.parametrize("option", ["--plugins=/usr/lib:{}", "--plugins=hook:{}", "--plugins=/usr/lib,{}"])
+def test_a_file_in_a_list_of_an_option(client: Client, workspace: Path, tmp_path: Path, option: str) -> None:
+    program = tmp_path / "bin" / "srv"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    program.chmod(0o755)
+    (workspace / "x.py").write_text(MODULE)
+    with client.session(workspace=workspace) as s:
+        assert "x.py" in refuse(s, {"command": str(program), "args": [option.format(workspace / "x.py")]})
+
+
+def test_packages_above_what_a_variable_leads_to(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """node searches them in all folders above, before NODE_PATH."""
+    node = tmp_path / "bin" / "node"
+    script = scripts(tmp_path / "app").with_name("server.js")
+    node.parent.mkdir()
+    node.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    node.chmod(0o755)
+    script.write_text("")
+    (tmp_path / "lib").mkdir()
+    (workspace / "packages" / "pkg").mkdir(parents=True)
+    (tmp_path / "lib" / "pkg").symlink_to(workspace / "packages" / "pkg")
+    server = {"command": str(node), "args": [str(script)], "env": {"NODE_PATH": str(tmp_path / "lib")}}
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert not appended(s, "packages/pkg/m.js")
+        assert value(s, "import os\nattempt(os.mkdir, 'node_modules')") != "'done'"
+        assert appended(s, "free.js")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with more entries than are searched where a program may or may not load files."""
+    folder = tmp_path_factory.mktemp("many")
+    for i in range(100):
+        (folder / str(i)).mkdir()
+        for k in range(1010):
+            os.mknod(folder / str(i) / str(k))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_large_folder_of_data_does_not_end_the_search(
+    client: Client, workspace: Path, tmp_path: Path, many: Path
+) -> None:
+    """Each folder has a limit of its own."""
+    script = scripts(tmp_path / "app")
+    (workspace / "lib").mkdir()
+    (script.parent / "sub").mkdir()
+    (script.parent / "sub" / "lib").symlink_to(workspace / "lib")
+    server = {"command": "env", "args": [f"LIBRARY={many}", PYTHON, str(script)]}
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert not appended(s, "lib/m.py")
+        assert appended(s, "free.py")
 
 
 def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_path: Path) -> None:

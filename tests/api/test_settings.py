@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client, Session
 from processes import alive, by_age, children, eventually, words, zombie
+from server_definitions import definition
 from web import FETCH, settings
 
 ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
@@ -308,6 +309,25 @@ def test_undecided_host_is_asked_about(client: Client, workspace: Path, port: in
         assert e.value.code == E_NOTFOUND
         got = [e for e in session.until("result") if e.type == "execute_result"][0].json["data"]["text/plain"]
         assert ("hello" in got) == (decision == ALLOW_ONCE)
+
+
+def test_many_waiting_calls_leave_room_for_connections(client: Client, workspace: Path, port: int) -> None:
+    """Each kind of question has its own limit."""
+    os.mkfifo(workspace / "go")
+    cell = "from mcptools.echo import echo\nimport threading\n"
+    cell += "for i in range(70): threading.Thread(target=echo.run, kwargs={'text': str(i)}, daemon=True).start()\n"
+    cell += f"open('go').read()\nfetch('http://127.0.0.1:{port}/')"
+    with client.session(workspace=workspace, settings=settings(), ask_egress=1) as session:
+        session.add_servers({"echo": definition()})
+        session.run(FETCH)
+        session.execute(cell, timeout_ms=60000)
+        calls = [session.until("approval_request")[-1].approval for _ in range(70)]
+        (workspace / "go").write_text("")
+        session.decide_egress(session.until("egress_request")[-1].approval, ALLOW_ONCE)
+        got = [e for e in session.until("result") if e.type == "execute_result"][0].json["data"]["text/plain"]
+        assert got == "'hello from outside'"
+        for number in calls:
+            session.reject(number)
 
 
 def test_answer_for_the_session_is_not_asked_again(client: Client, workspace: Path, port: int) -> None:

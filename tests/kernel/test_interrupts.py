@@ -228,6 +228,22 @@ def test_a_cells_own_handler_is_called_once(kernel: Kernel, wait: str) -> None:
     assert kernel.collect(cell).result == "1"
 
 
+@pytest.mark.parametrize(
+    "setup", ["signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])", "ctypes.CDLL(None).signal(2, 1)"]
+)
+@pytest.mark.parametrize("wait", ["time.sleep(0.3)", "ctypes.CDLL(None).poll(None, 0, 300)"])
+def test_the_handling_of_an_interrupt_is_not_interrupted(kernel: Kernel, setup: str, wait: str) -> None:
+    """Also where it took many attempts, because a signal does not arrive."""
+    cell = start(
+        kernel,
+        f"import ctypes, signal, time\n{setup}\nmark()\ntry:\n    {wait}\n    while True: time.sleep(0.01)\n"
+        "except KeyboardInterrupt:\n    time.sleep(0.1)\n    print('cleaned')",
+    )
+    kernel.interrupt(cell)
+    done = kernel.collect(cell)
+    assert (done.status, done.out) == ("ok", "cleaned\n")
+
+
 def test_an_interrupt_while_a_cell_ignores_or_blocks_the_signal(kernel: Kernel) -> None:
     """It is repeated until it arrives."""
     ignore, restore = "old = signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, old)"

@@ -255,7 +255,7 @@ static void test_receives_from_libzmq(void **state)
 
                 fill_bytes(raw, sizes[i], &sum);
                 send_dealer(e, &out);
-                assert_true(run(e, i + 1, 0, DEADLINE_MS));
+                assert_true(run(e, i + 1, 0, 5 * DEADLINE_MS));
                 assert_int_equal(e->id, 100 + i);
                 assert_int_equal(e->raw_len, sizes[i]);
                 assert_true(e->sum == sum);

@@ -157,7 +157,7 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
         char text[PATH_MAX] = "", at[PATH_MAX] = "";
         cg_auto_fd int base = -1;
         bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
-        int fd, e;
+        int fd, e = EACCES;
 
         if (path && !cg_med_read_text(&c, path, text))
                 return -EFAULT;
@@ -173,9 +173,10 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
                 return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
         fd = cg_open_path(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
                           RESOLVE_NO_MAGICLINKS);
-        e = errno;
         if (fd >= 0)
                 cg_med_path_of(fd, at);
+        else
+                e = errno;
         if (fd >= 0 && strncmp(at, "/proc/", 6) != 0)
                 return fd;
         /* "self" in /proc was init, and is to be the caller. */
@@ -183,12 +184,13 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
         if (nofollow) {
                 cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
 
-                if (cg_med_find_from(&c, base, text, &w))
-                        fd = openat(w.dir, w.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                if (!cg_med_find_from(&c, base, text, &w))
+                        return -e;
+                fd = openat(w.dir, w.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         } else {
                 fd = cg_med_walk_from(&c, base, text, true);
         }
-        return fd < 0 ? -(e ? e : EACCES) : fd;
+        return fd < 0 ? -errno : fd;
 }
 
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)

@@ -26,24 +26,25 @@
 #define SCAN_DEPTH   64
 
 /*
- * The rule by which something in the folder @fd of @path is protected, or NULL. *left: entries that
- * may still be checked; 0: the search is incomplete.
+ * Whether something in the folder @fd of @path is protected; then cg_med_deny() has been called for
+ * it. *left: entries that may still be checked; 0: the search is incomplete.
  */
-static const char *protected_below(const struct cg_med_call *c, int fd, const char *path, size_t root,
-                                   int depth, size_t *left)
+static bool protected_below(struct cg_med_call *c, int fd, const char *path, size_t root, int depth,
+                            size_t *left)
 {
         int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *dir = own < 0 ? NULL : fdopendir(own);
-        const char *found = NULL, *setting;
         const struct dirent *d;
+        bool found = false;
 
         if (!dir) {
                 cg_closep_(&own);
                 *left = 0; /* its mode may have been changed to prevent this */
-                return NULL;
+                return false;
         }
-        while (!found && (d = readdir(dir))) {
+        while (!found && (errno = 0, d = readdir(dir))) {
                 struct cg_med_where w = { .dir = dirfd(dir), .root = root };
+                const char *setting = NULL;
                 int sub = -1;
 
                 if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
@@ -54,12 +55,12 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
                         break;
                 }
                 --*left;
-                found = cg_med_absent_rule(c->m->sb, w.path, false, &setting);
-                if (!found && !cg_med_is_writable_name(c->m->sb, w.path, root)) {
-                        found = cg_names_find(w.path, root, CG_NAME_WRITE);
-                        if (!found && (cg_git_is_within(w.path, root) || strcmp(d->d_name, "HEAD") == 0))
-                                found = ".git";
-                }
+                found = cg_med_absent_rule(c->m->sb, w.path, false, &setting) ||
+                        (!cg_med_is_writable_name(c->m->sb, w.path, root) &&
+                         (cg_names_find(w.path, root, CG_NAME_WRITE) || cg_git_is_within(w.path, root) ||
+                          strcmp(d->d_name, "HEAD") == 0));
+                if (found)
+                        cg_med_deny(c, &w, setting);
                 if (found || (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN))
                         continue;
                 sub = openat(w.dir, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -69,6 +70,8 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
                         *left = 0;
                 cg_closep_(&sub);
         }
+        if (!found && errno)
+                *left = 0;
         closedir(dir);
         return found;
 }
@@ -109,7 +112,7 @@ static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, co
                 return r;
         fd = openat(from->dir, from->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (protected_below(c, fd, from->path, from->root, 0, &left))
-                return cg_med_deny(c, from, NULL);
+                return CG_MED_DENIED;
         return left ? 0 : -EXDEV;
 }
 

@@ -16,9 +16,9 @@
 #define DEPTH_MAX    1000000u
 #define NESTING_MAX  100u
 /*
- * Steps for one text: bytes passed over, and STEP_COST for each item of the pattern that is tried. On a
- * slow machine it takes a second or two; searching a file of 1 MB for a pattern as people write it
- * takes a tenth of it at most.
+ * Steps for one text: bytes passed over, and STEP_COST for each item of the pattern that is tried.
+ * On a slow machine it takes a second or two; searching a file of 1 MB for a pattern as people
+ * write it takes a tenth of it at most.
  */
 #define BUDGET    (256u << 20)
 #define STEP_COST 16u
