@@ -1,5 +1,7 @@
 """Raw system calls and messages forged onto the kernel's own connections: Python that runs in a kernel."""
 
+from wire_table import VERSION
+
 LIBRARY = r'''
 import ctypes, errno, os, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -37,15 +39,15 @@ def zmtp(*frames):
         out += bytes([(1 if i + 1 < len(frames) else 0) | 2]) + struct.pack('>Q', len(f)) + f
     return out
 
-def message(wire, type, id=0, body=b'', raw=None, session=0, version=3):
+def message(wire, type, id=0, body=b'', raw=None, session=0, version=VERSION):
     head = b'CG' + bytes([version, wire]) + struct.pack('<HHQQ', type, 0, session, id)
     return zmtp(head, body, *([raw] if raw is not None else []))
 
-def forge(data):
-    """Writes it onto every connection there is."""
-    conns = connections()
+def forge(data, wire=''):
+    """Writes it onto the kernel wire ('k'), the tool wire ('t'), or both; returns the number of connections."""
+    conns = [c for c in connections() if os.path.basename(c.getsockname()).startswith(wire)]
     for c in conns:
         c.setblocking(True)
         attempt(c.sendall, data)
     return len(conns)
-'''
+'''.replace("VERSION", str(VERSION))

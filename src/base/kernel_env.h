@@ -1,7 +1,7 @@
 /*
  * Environments that kernels run in, other than the built-in one: where they are, and whether one
  * fits this build. Their code runs outside of the sandbox as well (the zygote imports IPython from
- * there), so no cell may write there; see the supervisor's session.c.
+ * there), so no cell may write there: supervisor/kernel_env.c.
  */
 #ifndef CG_BASE_KERNEL_ENV_H
 #define CG_BASE_KERNEL_ENV_H

@@ -107,12 +107,12 @@ static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
         if (r < 0 || g->help)
                 return r;
         if (!g->name)
-                return cg_fail(err, CG_E_INVAL, "which server? Give its NAME; --help says more");
+                return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
         if (!g->out)
-                return cg_fail(err, CG_E_INVAL, "--out DIR is missing: where does the package go?");
+                return cg_fail(err, CG_E_INVAL, "--out DIR is missing: the folder for the package");
         if (!g->tools == !g->command)
                 return cg_fail(err, CG_E_INVAL,
-                               "give either --tools FILE or -- COMMAND, to say where the tools come from");
+                               "give the source of the tools: either --tools FILE or -- COMMAND");
         return 0;
 }
 
@@ -137,13 +137,16 @@ static int print_report(const struct gen *g, const char *report_text)
         struct cg_report_counts counts = { 0, 0, 0 };
         struct cg_screen screen;
         struct cg_slice report, name;
+        struct cg_err err;
         size_t n;
         int r;
 
         cg_screen_init(&screen);
         if (cg_json_object_slice(report_text, strlen(report_text), &report, NULL) < 0 ||
-            !cg_json_find(report, "package", &name) || cg_json_string(name, &package, NULL) < 0)
-                return CG_EXIT_USAGE;
+            !cg_json_find(report, "package", &name) || cg_json_string(name, &package, NULL) < 0) {
+                cg_fail(&err, CG_E_PROTO, "the report about the package in %s cannot be read", g->out);
+                return cg_cli_fail("gen", &err);
+        }
         cg_report_print(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;
         cg_buf_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");

@@ -5,8 +5,8 @@
  *      client_request.c    requests: their states, deadlines and ends
  *      client_handshake.c  initialize
  *      client_list.c       the answers to tools/list: all pages
- *      client_receive.c    what the server says, and which request it is about
- *      client_send.c       what it is sent
+ *      client_receive.c    parses messages of the server and finds their requests
+ *      client_send.c       writes messages to the server
  */
 #ifndef CG_MCP_CLIENT_INT_H
 #define CG_MCP_CLIENT_INT_H

@@ -120,7 +120,7 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
 }
 
 /* Sends a REPLY in place of the kernel's. */
-static void send_no_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
+static void send_error_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
 {
         struct cg_out out = { .type = CG_HOST_REPLY, .id = c->id, .has_raw = true };
         const char *ename = strcmp(status, "timeout") == 0     ? "TimeoutError"
@@ -137,11 +137,11 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
 }
 
 /* @count: execution_count of a cell that ran; 0 for one that did not. */
-static void end_without_reply(struct session *ss, const struct cell *c, const char *status, int64_t count,
-                              const char *text)
+static void end_unanswered(struct session *ss, const struct cell *c, const char *status, int64_t count,
+                           const char *text)
 {
         if (c->request[0])
-                send_no_reply(ss, c, status, text);
+                send_error_reply(ss, c, status, text);
         else
                 send_result(ss, c, status, count, text, false, NULL);
 }
@@ -194,7 +194,7 @@ void cg_sup_cells_release(struct session *ss)
  * Returns the shell with that name. Shells live as long as the session; an idle one takes another
  * name when there are too many.
  */
-static struct shell *find_shell(struct session *ss, const char *subshell, struct cg_err *err)
+static struct shell *get_shell(struct session *ss, const char *subshell, struct cg_err *err)
 {
         struct shell *l, *idle = NULL;
         size_t n = 0;
@@ -367,7 +367,7 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         if (c->silent)
                 c->store_history = false;
-        l = find_shell(ss, subshell, &err);
+        l = get_shell(ss, subshell, &err);
         if (!l)
                 goto fail;
         enqueue(l, c);
@@ -402,7 +402,7 @@ static void on_unordered_timer(uv_timer_t *t)
                 if (c->deadline_ms > now)
                         continue;
                 if (!c->answered)
-                        send_no_reply(ss, c, "timeout", "the kernel did not answer in time");
+                        send_error_reply(ss, c, "timeout", "the kernel did not answer in time");
                 c->answered = true; /* kept: a late reply is not a violation */
                 c->deadline_ms = INT64_MAX;
         }
@@ -450,7 +450,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         snprintf(c->request, sizeof(c->request), "%s", type);
 
         if (!offer && !(kinds & REQUEST_UNORDERED)) {
-                l = find_shell(ss, subshell, &err);
+                l = get_shell(ss, subshell, &err);
                 if (!l)
                         goto fail;
                 enqueue(l, c);
@@ -459,9 +459,9 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         for (const struct cell *o = TAILQ_FIRST(&ss->unordered); o; o = TAILQ_NEXT(o, entry))
                 n++;
         if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
-                send_no_reply(ss, c, "cancelled",
-                              n >= MAX_UNORDERED ? "too many such requests are under way"
-                                                 : "no kernel runs at the moment");
+                send_error_reply(ss, c, "cancelled",
+                                 n >= MAX_UNORDERED ? "too many such requests are under way"
+                                                    : "no kernel runs at the moment");
                 cell_free(c);
                 return;
         }
@@ -473,13 +473,13 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         arm_unordered_timer(ss);
         return;
 fail:
-        send_no_reply(ss, &none, "cancelled", err.msg);
+        send_error_reply(ss, &none, "cancelled", err.msg);
         cell_free(c);
 }
 
 static void drop_queued(struct shell *l, struct cell *c, const char *text)
 {
-        end_without_reply(l->ss, pop(l, c), "cancelled", 0, text);
+        end_unanswered(l->ss, pop(l, c), "cancelled", 0, text);
         cell_free(c);
 }
 
@@ -612,7 +612,7 @@ void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
                 arm_unordered_timer(ss);
 }
 
-bool cg_sup_cells_may_ask(struct session *ss, uint64_t id)
+bool cg_sup_cells_allows_stdin(struct session *ss, uint64_t id)
 {
         const struct shell *l = shell_running(ss, id, false);
 
@@ -643,7 +643,7 @@ static void end_shell(struct shell *l, const char *status, const char *text, con
 
                 c = take_running(l);
                 if (!reported)
-                        end_without_reply(ss, c, status, ss->next_count, text);
+                        end_unanswered(ss, c, status, ss->next_count, text);
                 cell_free(c);
         }
         while ((c = TAILQ_FIRST(&l->queue)))
@@ -659,7 +659,7 @@ void cg_sup_cells_end_all(struct session *ss, const char *status, const char *te
         while ((c = TAILQ_FIRST(&ss->unordered))) {
                 TAILQ_REMOVE(&ss->unordered, c, entry);
                 if (!c->answered)
-                        end_without_reply(ss, c, status, 0, text);
+                        end_unanswered(ss, c, status, 0, text);
                 cell_free(c);
         }
         uv_timer_stop(&ss->unordered_timer);
@@ -690,7 +690,7 @@ static void on_grace(uv_timer_t *t)
                 return;
         }
         if (l->running->request[0] && why == STOP_TIMEOUT) {
-                send_no_reply(ss, l->running, "timeout", "the kernel did not answer in time");
+                send_error_reply(ss, l->running, "timeout", "the kernel did not answer in time");
                 l->timed_out = true;
                 return;
         }

@@ -24,10 +24,10 @@ void cg_sup_cells_run(struct session *ss);
 /* Messages of the kernel. */
 void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m);
-bool cg_sup_cells_may_ask(struct session *ss, uint64_t id);
+bool cg_sup_cells_allows_stdin(struct session *ss, uint64_t id);
 /*
- * The cell waits for input, for its turn to ask for it, or reports that it continues: the host's
- * interrupt has reached it, and it continues. Limits, and the end of its host, still end it.
+ * Cell @id waits for input, or has reported that it goes on: a cancelling interrupt has reached it,
+ * so the time that it had to end is over. Limits, and the end of its host, still end it.
  */
 void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id);
 /* The kernel has ended: running cells end with @status and @text, queued ones are cancelled. */

@@ -27,7 +27,7 @@ void cg_sup_egress_close(struct kernel *k);
  */
 void cg_sup_egress_drain(struct sup *s);
 void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m);
-/* The kernel has ended: closes its open questions. */
+/* Closes the open questions of the session; the host is given @why. */
 void cg_sup_egress_drop_asks(struct session *ss, const char *why);
 
 #endif

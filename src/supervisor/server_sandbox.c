@@ -26,21 +26,68 @@ static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
         return cg_json_object(text, len, json_string_value(sandbox), ret, err);
 }
 
-/* All members but @except, which NULL ends, are as in @other, or say nothing. */
-static bool same_but(const json_t *o, const json_t *other, const char *const *except, const char **which)
+/*
+ * Keys that allow more, or nothing. Cells may have them where a server does not; every other key of
+ * the cells' settings is taken for a restriction.
+ */
+static const char *const allowing[] = { "allowUnixSockets",
+                                        "allowAllUnixSockets",
+                                        "allowLocalBinding",
+                                        "allowMachLookup",
+                                        "deniedDomainReasons",
+                                        "allowPlaintextHeaderSet",
+                                        "ports",
+                                        "privateAddresses",
+                                        "writableNames",
+                                        "violationLog",
+                                        "watchFiles",
+                                        "ignoreViolations",
+                                        "git",
+                                        "enableWeakerNestedSandbox",
+                                        "allowNestedUserNamespaces",
+                                        "ripgrep",
+                                        "seccomp",
+                                        "bwrapPath",
+                                        "socatPath",
+                                        "javaAgentJarPath",
+                                        "enableWeakerNetworkIsolation",
+                                        "allowAppleEvents",
+                                        "allowPty",
+                                        "windows",
+                                        NULL };
+
+static bool is_in(const char *const *list, const char *key)
 {
+        for (; *list; list++)
+                if (strcmp(*list, key) == 0)
+                        return true;
+        return false;
+}
+
+static bool says_nothing(const json_t *v)
+{
+        return !v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v));
+}
+
+/*
+ * Whether the members of @o but @except, which NULL ends, are as the cells'; with @restricted also
+ * whether @o has all members of @cells that restrict. If not, *which is a key.
+ */
+static bool same_but(const json_t *o, const json_t *cells, bool restricted, const char *const *except,
+                     const char **which)
+{
+        const json_t *objects[] = { o, cells };
         const char *key;
         json_t *v;
 
-        json_object_foreach((json_t *)(uintptr_t)o, key, v)
-        {
-                bool skip = json_is_null(v) || json_is_false(v) ||
-                            (json_is_array(v) && !json_array_size(v)) ||
-                            json_equal(v, json_object_get(other, key));
+        for (size_t i = 0; i < (restricted ? 2 : 1); i++) {
+                json_object_foreach((json_t *)(uintptr_t)objects[i], key, v)
+                {
+                        const json_t *other = json_object_get(objects[1 - i], key);
 
-                for (size_t i = 0; except[i]; i++)
-                        skip |= strcmp(except[i], key) == 0;
-                if (!skip) {
+                        if (says_nothing(v) || is_in(except, key) || json_equal(v, other) ||
+                            (i == 1 && says_nothing(other) && is_in(allowing, key)))
+                                continue;
                         *which = key;
                         return false;
                 }
@@ -55,7 +102,8 @@ static bool network_is_wider(const json_t *own, const json_t *kernel, char *why,
         const char *which;
         size_t i;
 
-        if (!same_but(own, kernel, lists, &which)) {
+        /* Without hosts that it may reach, restrictions of the cells' connections do not matter. */
+        if (!same_but(own, kernel, json_array_size(allowed) > 0, lists, &which)) {
                 snprintf(why, size, "network.%s is not as the cells'", which);
                 return true;
         }
@@ -142,8 +190,8 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
                 snprintf(why, size, "its settings: %.400s", err.msg);
                 return true;
         }
-        if (!same_but(own, kernel, sections, &which) ||
-            !same_but(json_object_get(own, "cellgate"), json_object_get(kernel, "cellgate"), harmless,
+        if (!same_but(own, kernel, true, sections, &which) ||
+            !same_but(json_object_get(own, "cellgate"), json_object_get(kernel, "cellgate"), true, harmless,
                       &which)) {
                 snprintf(why, size, "\"%s\" is not as the cells'", which);
                 return true;

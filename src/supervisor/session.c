@@ -90,7 +90,7 @@ static void handle_input_request(struct session *ss, struct cg_msg *m)
                         close_input(ss);
                 return;
         }
-        if (!cg_sup_cells_may_ask(ss, m->id)) {
+        if (!cg_sup_cells_allows_stdin(ss, m->id)) {
                 cg_sup_kernel_violation(ss->kernel,
                                         "INPUT_REQUEST of a cell that does not run, or may not ask");
                 return;
@@ -120,7 +120,7 @@ static void kernel_message(struct session *ss, struct cg_msg *m)
                 cg_sup_denied_from_kernel(ss, m);
                 return;
         case CG_KERNEL_INPUT_WAIT:
-                if (cg_sup_cells_may_ask(ss, m->id))
+                if (cg_sup_cells_allows_stdin(ss, m->id))
                         cg_sup_cells_wait_for_input(ss, m->id);
                 return;
         case CG_KERNEL_INPUT_REQUEST:

@@ -452,6 +452,36 @@ def test_a_server_whose_sandbox_is_no_wider(client: Client, workspace: Path) -> 
         assert "API_KEY" in refuse(s, {**here, "sandbox": inside, "env": {"API_KEY": "secret-secret"}})
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "restriction"),
+    [
+        ("network", "requireHostMatch", True),
+        ("network", "refuseOpaqueTunnels", True),
+        ("network", "deniedResolvedAddresses", ["192.0.2.0/24"]),
+        ("network", "allowUnixSockets", None),
+        ("cellgate", "networkOff", True),
+        (None, "mandatoryDenySearchDepth", 5),
+    ],
+)
+def test_a_restriction_that_only_the_cells_have(
+    client: Client, workspace: Path, section: str | None, key: str, restriction: object
+) -> None:
+    """A server whose sandbox lacks it is wider; one that has it as well, or where cells may do more, is not."""
+    own = {
+        "network": {"allowedDomains": ["example.org"], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [str(workspace)], "denyWrite": []},
+        "cellgate": {"hideCredentials": True},
+    }
+    cells = json.loads(json.dumps(own))
+    (cells[section] if section else cells)[key] = restriction or [str(workspace / "socket")]
+    shutil.copy(SERVER, workspace / "server.py")
+    here = definition(workspace / "server.py", cwd=str(workspace))
+    with client.session(workspace=workspace, settings=cells) as s:
+        if restriction is not None:
+            assert key in refuse(s, {**here, "sandbox": own})
+        s.add_servers({"s": {**here, "sandbox": own if restriction is None else cells}})
+
+
 def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Client, tmp_path: Path) -> None:
     """Three sessions, and a server whose own sandbox is judged by the cells of each: the PATH stays whole."""
     folders = [tmp_path / n for n in "abc"]

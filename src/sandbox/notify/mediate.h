@@ -1,9 +1,9 @@
 /*
- * Calls that make, change, rename or remove files in write roots are executed by init (full tier).
- * Landlock lets no process inside do so itself, seccomp hands the calls to init, and init executes
- * them on what it opened and checked, or refuses: names that programs outside obey (names.h), and
- * paths that must not be made. So the host needs no placeholders, and a name is protected at any
- * depth, also in folders that are made later.
+ * In the full tier, init executes the calls that make, change, rename or remove files in write
+ * roots. Landlock keeps all other processes inside from doing so, and seccomp hands their calls to
+ * init. Init opens and checks the files of a call, then executes it on these. It refuses names that
+ * programs outside obey (names.h) and paths that must not be made. So the host needs no
+ * placeholders, and a name is protected at any depth, also in folders that are made later.
  *
  *      filter          hands the calls to init; opening for reading is not one
  *                                                                              seccomp_rules.c
@@ -16,9 +16,9 @@
  *                      another thread had changed the name meanwhile
  *
  * Init has one thread, and no other process of its sandbox can change a name in a write root, so
- * what init checked is what it changes. If another sandbox may write the same folder: no init moves
- * a folder to where names in it would be protected. The caller's memory is read once. Paths are
- * resolved in init's view, as init's user, which is the caller's.
+ * init changes what it has checked. Another sandbox may write the same folder; therefore no init
+ * moves a folder to a place where names in it would be protected. The caller's memory is read once.
+ * Paths are resolved in init's view, as init's user, which is the caller's.
  */
 #ifndef CG_SANDBOX_NOTIFY_MEDIATE_H
 #define CG_SANDBOX_NOTIFY_MEDIATE_H

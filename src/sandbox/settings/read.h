@@ -1,6 +1,7 @@
 /*
- * Reading JSON by tables of fields: each knows its key, its type and where it goes. Private to
- * settings*.c.
+ * Reads the JSON of settings files by tables of fields: each has a key, a type and a member of the
+ * struct that it fills. Error texts are those of srt (Anthropic's sandbox runtime), whose format it
+ * is. For the settings' own files and front ends that read a part of them.
  */
 #ifndef CG_SANDBOX_SETTINGS_READ_H
 #define CG_SANDBOX_SETTINGS_READ_H
@@ -22,6 +23,7 @@ struct cg_reader {
 };
 
 struct cg_field;
+/* Reads @v into the member @to. 0 or a negative CG_E_... with the reader's error. */
 typedef int (*cg_field_fn)(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
 struct cg_field {
