@@ -625,5 +625,5 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
                                                         workspace, guarded);
         if (check_servers(ss, err) < 0)
                 return -1;
-        return cg_own_check_workspace(workspace, err);
+        return cg_own_check_workspace(workspace, cg_sup_home(), err);
 }

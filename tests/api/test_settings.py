@@ -110,6 +110,16 @@ def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: P
     assert not (home / ".bash_profile").exists()
 
 
+@pytest.mark.parametrize("folder", [".jupyter", ".local/share/jupyter/kernels", ".local/share/jupyter/kernels/mine"])
+def test_a_workspace_with_programs_that_jupyter_starts(home: Path, prefix: Path, folder: str) -> None:
+    """The name of its folder protects a kernel.json only in workspaces above it."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    (home / folder).mkdir(parents=True)
+    with Client() as c, pytest.raises(CellgateError) as e:
+        c.session(workspace=home / folder)
+    assert e.value.code == E_INVAL and "Jupyter" in str(e.value)
+
+
 def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> None:
     os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(no_spare=1) as c, c.session(workspace=home.parent) as s:

@@ -226,10 +226,12 @@ static int check_base_python(const char *workspace, const char *real, struct cg_
                        : 0;
 }
 
-int cg_own_check_workspace(const char *workspace, struct cg_err *err)
+int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err)
 {
         static const char what[] = "cellgate's own programs are";
-        char w[PATH_MAX], own[PATH_MAX];
+        static const char *const jupyter[] = { ".jupyter", ".local/share/jupyter" };
+        char w[PATH_MAX], own[PATH_MAX], account[PATH_MAX], path[PATH_MAX + 32];
+        const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
 
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
@@ -243,6 +245,12 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err)
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
                         return refuse_workspace(workspace, "the program cellgate itself is", own, err);
+        }
+        /* Names below a write root do not protect what such a root itself is in. */
+        for (size_t i = 0; i < CG_ARRAY_LEN(homes) * CG_ARRAY_LEN(jupyter); i++) {
+                snprintf(path, sizeof(path), "%s/%s", homes[i / 2] ?: "", jupyter[i % 2]);
+                if (homes[i / 2] && cg_real_path(path, own) && cg_path_within(w, own))
+                        return refuse_workspace(workspace, "programs that Jupyter starts are", own, err);
         }
         return check_base_python(workspace, w, err);
 }

@@ -85,8 +85,8 @@ json_t *cg_own_places(const char *home);
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
 /* True if one of these functions added the rule. */
 bool cg_rule_is_program(const struct cg_rule *rule);
-/* CG_E_INVAL: the workspace is a folder of cellgate's own, or is in one. */
-int cg_own_check_workspace(const char *workspace, struct cg_err *err);
+/* CG_E_INVAL: the workspace is, or is in, a folder of cellgate's own or of Jupyter in @home. */
+int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err);
 
 /*
  * hardlinks.c: other names, in write roots, of files that must not be written. After all other
