@@ -315,6 +315,16 @@ class Session:
             if e.type == type:
                 return got
 
+    def each(self, *types: str) -> list[Event]:
+        """The first event of each type, in whatever order they come."""
+        got: dict[str, Event] = {}
+        while not set(types) <= set(got):
+            e = self.next(30000)
+            if e is None:
+                raise TimeoutError(f"not all of {types}; got {got}")
+            got.setdefault(e.type, e)
+        return [got[t] for t in types]
+
     def run(self, code: str, decide: object = None, **opts: object) -> Outcome:
         """Runs a cell to its result; `decide(event)` returns True, False or a reason for each approval (default: fail)."""
         self.execute(code, **opts)

@@ -114,9 +114,8 @@ def test_interrupt_closes_the_question(tools: Session) -> None:
     cell = tools.execute(CALL.format("a"))
     e = tools.until("approval_request")[-1]
     tools.cancel(cell)
-    closed = tools.until("approval_closed")[-1]
-    assert closed.approval == e.approval
-    assert tools.until("result")[-1].status == "cancelled"
+    closed, result = tools.each("approval_closed", "result")
+    assert (closed.approval, result.status) == (e.approval, "cancelled")
     with pytest.raises(CellgateError):
         tools.accept(e.approval)
 
@@ -126,8 +125,8 @@ def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
         "import threading, os\nfrom mcptools.echo import danger\nthreading.Timer(0.5, os._exit, [1]).start()\ndanger.run(text='x')"
     )
     e = tools.until("approval_request")[-1]
-    assert tools.until("approval_closed")[-1].approval == e.approval
-    assert tools.until("result")[-1].status == "kernel_died"
+    closed, result = tools.each("approval_closed", "result")
+    assert (closed.approval, result.status) == (e.approval, "kernel_died")
     assert not mark.exists()
 
 

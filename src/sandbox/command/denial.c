@@ -492,7 +492,8 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
                         verb = verbs[i].verb;
         }
         if (r == 0 && network && !*text_of(o, "host")) {
-                r = cg_buf_adds(b, "a name lookup", err);
+                /* The proxy refused the request before it named a host. */
+                r = cg_buf_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup", err);
         } else if (r == 0 && network) {
                 r = cg_buf_adds(b, "a connection to ", err);
                 if (r == 0)
