@@ -118,7 +118,10 @@ def test_messages_a_kernel_may_not_send(
     said = "".join(e.text for e in got if e.type == "stream")
     assert got[-1].status == "kernel_died" or int(said.split()[1]) == 1
     assert not mark.exists()
-    assert kernel.run("1").value == "1"
+    after = kernel.run("1")
+    if after.status == "kernel_died":  # the call failed first, then the tool server's report ended the kernel
+        after = kernel.run("1")
+    assert after.value == "1"
 
 
 def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: Path, mark: Path) -> None:
