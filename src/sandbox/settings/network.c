@@ -19,10 +19,10 @@ static const char *no_function(const char *unused)
 
 static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        static const struct cg_field text = CG_FIELD_TO(cg_settings_reason, text, "text", cg_read_str);
+        static const struct cg_field text = CG_FIELD_TO(cg_settings_reason, text, "text", cg_reader_str);
         struct cg_settings_network *net = to;
         void *items = NULL;
-        int status = cg_read_members(r, v, &text, sizeof(*net->reasons), &items, &net->n_reasons);
+        int status = cg_reader_members(r, v, &text, sizeof(*net->reasons), &items, &net->n_reasons);
 
         net->reasons = items;
         return status;
@@ -31,29 +31,29 @@ static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_mitm(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_network, mitm_socket, "socketPath", cg_read_str, .required = true),
-                CG_FIELD_TO(cg_settings_network, mitm_domains, "domains", cg_read_strs, .required = true,
+                CG_FIELD_TO(cg_settings_network, mitm_socket, "socketPath", cg_reader_str, .required = true),
+                CG_FIELD_TO(cg_settings_network, mitm_domains, "domains", cg_reader_strs, .required = true,
                             .check = cg_check_domain),
         };
         struct cg_settings_network *net = to;
-        int status = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
+        int status = cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
 
         if (status == 0 && net->mitm_domains.n == 0)
-                return cg_read_fail(r, "domains: Array must contain at least 1 element(s)");
+                return cg_reader_fail(r, "domains: Array must contain at least 1 element(s)");
         return status;
 }
 
 static int read_parent(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_network, parent_http, "http", cg_read_str, .check = cg_check_url),
-                CG_FIELD_TO(cg_settings_network, parent_https, "https", cg_read_str, .check = cg_check_url),
-                CG_FIELD_TO(cg_settings_network, parent_no_proxy, "noProxy", cg_read_str),
+                CG_FIELD_TO(cg_settings_network, parent_http, "http", cg_reader_str, .check = cg_check_url),
+                CG_FIELD_TO(cg_settings_network, parent_https, "https", cg_reader_str, .check = cg_check_url),
+                CG_FIELD_TO(cg_settings_network, parent_no_proxy, "noProxy", cg_reader_str),
         };
         struct cg_settings_network *net = to;
 
         net->has_parent = true;
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
 }
 
 static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -63,41 +63,42 @@ static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_
         /* It has an effect together with filterRequest only, which no file can have. */
         if (strcmp(s, "refuse") == 0 || strcmp(s, "asSpelled") == 0 || strcmp(s, "normalize") == 0)
                 return 0;
-        return cg_read_fail(r, "Invalid enum value. Expected 'refuse' | 'asSpelled' | 'normalize'");
+        return cg_reader_fail(r, "Invalid enum value. Expected 'refuse' | 'asSpelled' | 'normalize'");
 }
 
-int cg_read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_network, allowed, "allowedDomains", cg_read_strs, .required = true,
+                CG_FIELD_TO(cg_settings_network, allowed, "allowedDomains", cg_reader_strs, .required = true,
                             .check = cg_check_allowed_domain),
-                CG_FIELD_TO(cg_settings_network, denied, "deniedDomains", cg_read_strs, .required = true,
+                CG_FIELD_TO(cg_settings_network, denied, "deniedDomains", cg_reader_strs, .required = true,
                             .check = cg_check_denied_domain),
                 CG_FIELD("deniedDomainReasons", read_reasons),
-                CG_FIELD_TO(cg_settings_network, strict_allowlist, "strictAllowlist", cg_read_bool),
-                CG_FIELD_TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_read_strs,
+                CG_FIELD_TO(cg_settings_network, strict_allowlist, "strictAllowlist", cg_reader_bool),
+                CG_FIELD_TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_reader_strs,
                             .check = cg_check_address_range),
-                CG_FIELD_TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_read_strs),
-                CG_FIELD_TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_read_bool),
-                CG_FIELD_TO(cg_settings_network, local_binding, "allowLocalBinding", cg_read_bool),
-                CG_FIELD("allowMachLookup", cg_read_ignored_strs, .check = cg_check_mach_name),
-                CG_FIELD_TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1,
+                CG_FIELD_TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_reader_strs),
+                CG_FIELD_TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_reader_bool),
+                CG_FIELD_TO(cg_settings_network, local_binding, "allowLocalBinding", cg_reader_bool),
+                CG_FIELD("allowMachLookup", cg_reader_ignored_strs, .check = cg_check_mach_name),
+                CG_FIELD_TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_reader_int, .min = 1,
                             .max = 65535),
-                CG_FIELD_TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1,
+                CG_FIELD_TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_reader_int, .min = 1,
                             .max = 65535),
                 CG_FIELD("mitmProxy", read_mitm),
                 CG_FIELD("parentProxy", read_parent),
-                CG_FIELD("tlsTerminate", cg_read_refused, .check = no_tls),
-                CG_FIELD("filterRequest", cg_read_refused, .check = no_function),
-                CG_FIELD("allowPlaintextHeaderSet", cg_read_ignored_bool),
-                CG_FIELD_TO(cg_settings_network, strip_response_headers, "stripResponseHeaders", cg_read_strs,
-                            .min = 1),
-                CG_FIELD_TO(cg_settings_network, refuse_opaque_tunnels, "refuseOpaqueTunnels", cg_read_bool),
-                CG_FIELD_TO(cg_settings_network, require_host_match, "requireHostMatch", cg_read_bool),
+                CG_FIELD("tlsTerminate", cg_reader_refused, .check = no_tls),
+                CG_FIELD("filterRequest", cg_reader_refused, .check = no_function),
+                CG_FIELD("allowPlaintextHeaderSet", cg_reader_ignored_bool),
+                CG_FIELD_TO(cg_settings_network, strip_response_headers, "stripResponseHeaders",
+                            cg_reader_strs, .min = 1),
+                CG_FIELD_TO(cg_settings_network, refuse_opaque_tunnels, "refuseOpaqueTunnels",
+                            cg_reader_bool),
+                CG_FIELD_TO(cg_settings_network, require_host_match, "requireHostMatch", cg_reader_bool),
                 CG_FIELD("ambiguousRequestTarget", read_ambiguous),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
 }
 
 int cg_settings_read_network(const json_t *o, struct cg_settings_network *ret, struct cg_err *err)
@@ -108,8 +109,8 @@ int cg_settings_read_network(const json_t *o, struct cg_settings_network *ret, s
         };
         int status;
 
-        cg_read_enter(&r, "network");
-        status = cg_read_network(&r, o, NULL, &s.network);
+        cg_reader_enter(&r, "network");
+        status = cg_reader_network(&r, o, NULL, &s.network);
         if (status < 0) {
                 cg_settings_network_fini(&s.network);
                 return status;

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-int cg_read_fail(struct cg_reader *r, const char *fmt, ...)
+int cg_reader_fail(struct cg_reader *r, const char *fmt, ...)
 {
         char text[600];
         va_list ap;
@@ -23,13 +23,13 @@ int cg_read_fail(struct cg_reader *r, const char *fmt, ...)
                        r->path_len ? r->path : "(root)", text);
 }
 
-int cg_read_unsupported(struct cg_reader *r, const char *why)
+int cg_reader_unsupported(struct cg_reader *r, const char *why)
 {
         return cg_fail(r->err, CG_E_UNSUPPORTED, "%s asks for what is not supported — %s: %s", r->what,
                        r->path, why);
 }
 
-size_t cg_read_enter(struct cg_reader *r, const char *key)
+size_t cg_reader_enter(struct cg_reader *r, const char *key)
 {
         size_t mark = r->path_len, room = sizeof(r->path) - r->path_len;
         int n = snprintf(r->path + r->path_len, room, "%s%s", mark ? "." : "", key);
@@ -38,15 +38,15 @@ size_t cg_read_enter(struct cg_reader *r, const char *key)
         return mark;
 }
 
-size_t cg_read_enter_index(struct cg_reader *r, size_t i)
+size_t cg_reader_enter_index(struct cg_reader *r, size_t i)
 {
         char text[24];
 
         snprintf(text, sizeof(text), "%zu", i);
-        return cg_read_enter(r, text);
+        return cg_reader_enter(r, text);
 }
 
-void cg_read_leave(struct cg_reader *r, size_t mark)
+void cg_reader_leave(struct cg_reader *r, size_t mark)
 {
         r->path_len = mark;
         r->path[mark] = '\0';
@@ -72,13 +72,13 @@ static const char *type_name(const json_t *v)
         }
 }
 
-int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name)
+int cg_reader_type(struct cg_reader *r, const json_t *v, json_type want, const char *name)
 {
         json_type is = json_typeof(v);
 
         if (is == want || (want == JSON_TRUE && is == JSON_FALSE))
                 return 0;
-        return cg_read_fail(r, "Expected %s, received %s", name, type_name(v));
+        return cg_reader_fail(r, "Expected %s, received %s", name, type_name(v));
 }
 
 static char ignore_case(char c)
@@ -94,37 +94,38 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
 
         for (size_t i = 0; i < n; i++) {
                 if (cg_text_distance(key, fields[i].key, ignore_case) <= 2)
-                        return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)",
-                                            key, fields[i].key);
+                        return cg_reader_fail(r,
+                                              "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)",
+                                              key, fields[i].key);
         }
         if (unknown == CG_UNKNOWN_IS_ERROR || !(r->flags & CG_SETTINGS_LENIENT))
-                return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s'", key);
+                return cg_reader_fail(r, "Unrecognized key(s) in object: '%.100s'", key);
         if (!s->unknown) {
-                mark = cg_read_enter(r, key);
+                mark = cg_reader_enter(r, key);
                 snprintf(s->text, sizeof(s->text), "%s", r->path);
                 s->unknown = s->text;
-                cg_read_leave(r, mark);
+                cg_reader_leave(r, mark);
         }
         return 0;
 }
 
-int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
-                   enum cg_unknown unknown, void *to)
+int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
+                     enum cg_unknown unknown, void *to)
 {
         const char *key;
         json_t *v;
-        int status = cg_read_type(r, o, JSON_OBJECT, "object");
+        int status = cg_reader_type(r, o, JSON_OBJECT, "object");
 
         for (size_t i = 0; i < n && status == 0; i++) {
                 size_t mark;
 
                 v = json_object_get(o, fields[i].key);
-                mark = cg_read_enter(r, fields[i].key);
+                mark = cg_reader_enter(r, fields[i].key);
                 if (v)
                         status = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
                 else if (fields[i].required)
-                        status = cg_read_fail(r, "Required");
-                cg_read_leave(r, mark);
+                        status = cg_reader_fail(r, "Required");
+                cg_reader_leave(r, mark);
         }
         if (status < 0)
                 return status;
@@ -140,55 +141,55 @@ int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *
         return 0;
 }
 
-int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
-                 size_t size, void **ret, size_t *n)
+int cg_reader_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
+                   size_t size, void **ret, size_t *n)
 {
         size_t len, mark;
         char *list;
-        int status = cg_read_type(r, v, JSON_ARRAY, "array");
+        int status = cg_reader_type(r, v, JSON_ARRAY, "array");
 
         if (status < 0)
                 return status;
         len = json_array_size(v);
         if (len > CG_SETTINGS_LIST_MAX)
-                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
+                return cg_reader_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
         list = len ? calloc(len, size) : NULL;
         if (len && !list)
                 return cg_fail(r->err, CG_E_NOMEM, "settings");
         *ret = list; /* freed with the settings, half filled or not */
         *n = len;
         for (size_t i = 0; i < len && status == 0; i++) {
-                mark = cg_read_enter_index(r, i);
+                mark = cg_reader_enter_index(r, i);
                 status = each(r, json_array_get(v, i), f, list + i * size);
-                cg_read_leave(r, mark);
+                cg_reader_leave(r, mark);
         }
         return status;
 }
 
-int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
-                    size_t *n)
+int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
+                      size_t *n)
 {
         const char *key;
         json_t *value;
         char *at;
-        int status = cg_read_type(r, v, JSON_OBJECT, "object");
+        int status = cg_reader_type(r, v, JSON_OBJECT, "object");
 
         if (status < 0)
                 return status;
         if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
-                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
+                return cg_reader_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
         at = calloc(json_object_size(v) + 1, size);
         if (!at)
                 return cg_fail(r->err, CG_E_NOMEM, "settings");
-        *ret = at; /* as in cg_read_list() */
+        *ret = at; /* as in cg_reader_list() */
         json_object_foreach((json_t *)v, key, value)
         {
-                size_t mark = cg_read_enter(r, key);
+                size_t mark = cg_reader_enter(r, key);
 
                 memcpy(at, &key, sizeof(key));
                 (*n)++;
                 status = f->read(r, value, f, at + f->offset);
-                cg_read_leave(r, mark);
+                cg_reader_leave(r, mark);
                 if (status < 0)
                         return status;
                 at += size;
@@ -200,76 +201,77 @@ int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field 
 static int read_text(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         const char *wrong;
-        int status = cg_read_type(r, v, JSON_STRING, "string");
+        int status = cg_reader_type(r, v, JSON_STRING, "string");
 
         if (status < 0)
                 return status;
         if (json_string_length(v) != strlen(json_string_value(v)))
-                return cg_read_fail(r, "contains a NUL character");
+                return cg_reader_fail(r, "contains a NUL character");
         if (json_string_length(v) > CG_SETTINGS_TEXT_MAX)
-                return cg_read_fail(r, "longer than %d bytes", CG_SETTINGS_TEXT_MAX);
+                return cg_reader_fail(r, "longer than %d bytes", CG_SETTINGS_TEXT_MAX);
         wrong = f->check ? f->check(json_string_value(v)) : NULL;
         if (wrong)
-                return cg_read_fail(r, "%s", wrong);
+                return cg_reader_fail(r, "%s", wrong);
         *(const char **)to = json_string_value(v);
         return 0;
 }
 
-int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         if (json_is_string(v) && !json_string_length(v))
-                return cg_read_fail(r, "String must contain at least 1 character(s)");
+                return cg_reader_fail(r, "String must contain at least 1 character(s)");
         return read_text(r, v, f, to);
 }
 
-int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_strs *list = to;
         void *items = NULL;
         int status;
 
-        status = cg_read_list(r, v, f, f->min ? cg_read_str : read_text, sizeof(*list->v), &items, &list->n);
+        status = cg_reader_list(r, v, f, f->min ? cg_reader_str : read_text, sizeof(*list->v), &items,
+                                &list->n);
         list->v = items;
         return status;
 }
 
-int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        int status = cg_read_type(r, v, JSON_TRUE, "boolean");
+        int status = cg_reader_type(r, v, JSON_TRUE, "boolean");
 
         if (status == 0)
                 *(bool *)to = json_is_true(v);
         return status;
 }
 
-int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         double d;
 
         if (!json_is_number(v))
-                return cg_read_fail(r, "Expected number, received %s", type_name(v));
+                return cg_reader_fail(r, "Expected number, received %s", type_name(v));
         d = json_number_value(v);
         if (d < f->min)
-                return cg_read_fail(r, "Number must be greater than or equal to %d", f->min);
+                return cg_reader_fail(r, "Number must be greater than or equal to %d", f->min);
         if (d > f->max)
-                return cg_read_fail(r, "Number must be less than or equal to %d", f->max);
+                return cg_reader_fail(r, "Number must be less than or equal to %d", f->max);
         if (d != (double)(int)d)
-                return cg_read_fail(r, "Expected integer, received float");
+                return cg_reader_fail(r, "Expected integer, received float");
         *(int *)to = (int)d;
         return 0;
 }
 
-int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         const char *wrong = NULL;
 
         if (!json_is_number(v))
-                return cg_read_fail(r, "Expected number, received %s", type_name(v));
+                return cg_reader_fail(r, "Expected number, received %s", type_name(v));
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
                 if (strcmp(f->key, cg_limit_setting(i)) == 0)
                         wrong = cg_limit_set(to, i, json_number_value(v));
         }
-        return wrong ? cg_read_fail(r, "%s", wrong) : 0;
+        return wrong ? cg_reader_fail(r, "%s", wrong) : 0;
 }
 
 static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret)
@@ -277,7 +279,7 @@ static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret
         static const struct cg_field plain = { 0 };
 
         if (json_is_string(v) && !json_string_length(v))
-                return cg_read_fail(r, "Path cannot be empty");
+                return cg_reader_fail(r, "Path cannot be empty");
         return read_text(r, v, &plain, ret);
 }
 
@@ -290,48 +292,48 @@ static int read_path(struct cg_reader *r, const json_t *v, const struct cg_field
         if (json_is_string(v))
                 return read_path_text(r, v, &entry->path);
         if (!json_is_string(path) || !json_is_true(json_object_get(v, "literal")) || json_object_size(v) != 2)
-                return cg_read_fail(r, "Expected a path, or { \"path\": \"<path>\", \"literal\": true }");
+                return cg_reader_fail(r, "Expected a path, or { \"path\": \"<path>\", \"literal\": true }");
         entry->literal = true;
         return read_path_text(r, path, &entry->path);
 }
 
-int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_path_list *list = to;
         void *items = NULL;
-        int status = cg_read_list(r, v, f, read_path, sizeof(*list->v), &items, &list->n);
+        int status = cg_reader_list(r, v, f, read_path, sizeof(*list->v), &items, &list->n);
 
         list->v = items;
         return status;
 }
 
-int cg_read_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        return cg_read_type(r, v, JSON_TRUE, "boolean");
+        return cg_reader_type(r, v, JSON_TRUE, "boolean");
 }
 
-int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         const char *text;
 
         return read_text(r, v, f, &text);
 }
 
-int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_strs list = { 0 };
-        int status = cg_read_strs(r, v, f, &list);
+        int status = cg_reader_strs(r, v, f, &list);
 
         free(list.v);
         return status;
 }
 
-int cg_read_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        return cg_read_type(r, v, JSON_OBJECT, "object");
+        return cg_reader_type(r, v, JSON_OBJECT, "object");
 }
 
-int cg_read_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_reader_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        return cg_read_unsupported(r, f->check(NULL));
+        return cg_reader_unsupported(r, f->check(NULL));
 }

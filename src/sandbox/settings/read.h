@@ -56,49 +56,49 @@ enum cg_unknown {
 };
 
 /* Return 0 or CG_E_PARSE with the message, which starts with the path. */
-int cg_read_fail(struct cg_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int cg_read_unsupported(struct cg_reader *r, const char *why);
-int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
-                   enum cg_unknown unknown, void *to);
+int cg_reader_fail(struct cg_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int cg_reader_unsupported(struct cg_reader *r, const char *why);
+int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
+                     enum cg_unknown unknown, void *to);
 
-/* Appends a key or index to the path; the result goes to cg_read_leave(). */
-size_t cg_read_enter(struct cg_reader *r, const char *key);
-size_t cg_read_enter_index(struct cg_reader *r, size_t i);
-void cg_read_leave(struct cg_reader *r, size_t mark);
+/* Appends a key or index to the path; the result goes to cg_reader_leave(). */
+size_t cg_reader_enter(struct cg_reader *r, const char *key);
+size_t cg_reader_enter_index(struct cg_reader *r, size_t i);
+void cg_reader_leave(struct cg_reader *r, size_t mark);
 
 /* Field functions. */
 /* bool */
-int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* int */
-int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* struct cg_sandbox_limits, by the key */
-int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* const char *, not "" */
-int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* struct cg_strs */
-int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* struct cg_path_list */
-int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
-int cg_read_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
-int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
-int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
-int cg_read_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
-int cg_read_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
 /* A list's elements, each read by @each into @size bytes. *ret is NULL for an empty list. */
-int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
-                 size_t size, void **ret, size_t *n);
+int cg_reader_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
+                   size_t size, void **ret, size_t *n);
 /*
  * An object whose keys are data. Each member becomes @size bytes: its key (borrowed, a const char *
  * at the beginning), and at @f's offset what @f reads of its value. *n counts them as they come,
  * from 0.
  */
-int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
-                    size_t *n);
-int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
+int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
+                      size_t *n);
+int cg_reader_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
 
 /* network.c: the field "network". */
-int cg_read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+int cg_reader_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
 /* check.c: NULL, or the error. */
 const char *cg_check_domain(const char *text);         /* name, *.name, address; no port */

@@ -22,16 +22,17 @@ static const char *no_sigv4(const char *unused)
 static int read_filesystem(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_filesystem, disabled, "disabled", cg_read_bool),
-                CG_FIELD_TO(cg_settings_filesystem, deny_read, "denyRead", cg_read_paths, .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, allow_read, "allowRead", cg_read_paths),
-                CG_FIELD_TO(cg_settings_filesystem, allow_write, "allowWrite", cg_read_paths,
+                CG_FIELD_TO(cg_settings_filesystem, disabled, "disabled", cg_reader_bool),
+                CG_FIELD_TO(cg_settings_filesystem, deny_read, "denyRead", cg_reader_paths, .required = true),
+                CG_FIELD_TO(cg_settings_filesystem, allow_read, "allowRead", cg_reader_paths),
+                CG_FIELD_TO(cg_settings_filesystem, allow_write, "allowWrite", cg_reader_paths,
                             .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, deny_write, "denyWrite", cg_read_paths, .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_read_bool),
+                CG_FIELD_TO(cg_settings_filesystem, deny_write, "denyWrite", cg_reader_paths,
+                            .required = true),
+                CG_FIELD_TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_reader_bool),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
 }
 
 /* A pattern that ends in "/" matches nothing, and a deny that matches nothing is a hole. */
@@ -41,7 +42,7 @@ static int check_slashed_glob(struct cg_reader *r, const char *path)
 
         if (n < 2 || path[n - 1] != '/' || !strpbrk(path, "*?[") || (path[0] != '/' && path[0] != '~'))
                 return 0;
-        return cg_read_fail(
+        return cg_reader_fail(
                 r,
                 "Deny glob \"%s\" ends in a separator, so as a pattern it can match no path. Write it without, "
                 "or add a \"**\" segment to match at any depth.",
@@ -50,18 +51,18 @@ static int check_slashed_glob(struct cg_reader *r, const char *path)
 
 static int check_deny_list(struct cg_reader *r, const char *name, const struct cg_path_list *list)
 {
-        size_t mark = cg_read_enter(r, "filesystem"), inner = cg_read_enter(r, name);
+        size_t mark = cg_reader_enter(r, "filesystem"), inner = cg_reader_enter(r, name);
         int status = 0;
 
         for (size_t i = 0; i < list->n && status == 0; i++) {
-                size_t at = cg_read_enter_index(r, i);
+                size_t at = cg_reader_enter_index(r, i);
 
                 if (!list->v[i].literal)
                         status = check_slashed_glob(r, list->v[i].path);
-                cg_read_leave(r, at);
+                cg_reader_leave(r, at);
         }
-        cg_read_leave(r, inner);
-        cg_read_leave(r, mark);
+        cg_reader_leave(r, inner);
+        cg_reader_leave(r, mark);
         return status;
 }
 
@@ -72,7 +73,7 @@ static int read_mode(struct cg_reader *r, const json_t *v, const struct cg_field
         const char *s = json_is_string(v) ? json_string_value(v) : "";
 
         if (strcmp(s, "deny") != 0 && strcmp(s, "mask") != 0)
-                return cg_read_fail(r, "Invalid enum value. Expected 'deny' | 'mask'");
+                return cg_reader_fail(r, "Invalid enum value. Expected 'deny' | 'mask'");
         *(enum cg_cred_mode *)to = s[0] == 'm' ? CG_CRED_MASK : CG_CRED_DENY;
         return 0;
 }
@@ -82,7 +83,7 @@ static int read_no_match(struct cg_reader *r, const json_t *v, const struct cg_f
         const char *s = json_is_string(v) ? json_string_value(v) : "";
 
         if (strcmp(s, "warn") != 0 && strcmp(s, "deny") != 0 && strcmp(s, "error") != 0)
-                return cg_read_fail(r, "Invalid enum value. Expected 'warn' | 'deny' | 'error'");
+                return cg_reader_fail(r, "Invalid enum value. Expected 'warn' | 'deny' | 'error'");
         *(enum cg_cred_no_match *)to = s[0] == 'w'   ? CG_CRED_NO_MATCH_WARN
                                        : s[0] == 'd' ? CG_CRED_NO_MATCH_DENY
                                                      : CG_CRED_NO_MATCH_ERROR;
@@ -93,29 +94,29 @@ static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_fi
 {
         cg_auto_extract struct cg_extract *x = NULL;
         struct cg_err err;
-        int status = cg_read_str(r, v, f, to);
+        int status = cg_reader_str(r, v, f, to);
 
         if (status < 0)
                 return status;
-        return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_read_fail(r, "%s", err.msg) : 0;
+        return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_reader_fail(r, "%s", err.msg) : 0;
 }
 
 static int read_decode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         if (!json_is_string(v) || strcmp(json_string_value(v), "jwt") != 0)
-                return cg_read_fail(r, "Invalid enum value. Expected 'jwt'");
+                return cg_reader_fail(r, "Invalid enum value. Expected 'jwt'");
         *(bool *)to = true;
         return 0;
 }
 
 static int read_claims(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        int status = cg_read_ignored_strs(r, v, f, NULL);
+        int status = cg_reader_ignored_strs(r, v, f, NULL);
 
         if (status < 0)
                 return status;
         if (!json_array_size(v))
-                return cg_read_fail(
+                return cg_reader_fail(
                         r,
                         "maskClaims is explicitly empty — no claim would ever be masked. Omit maskClaims to mask the "
                         "whole token, or list the claims to protect.");
@@ -128,28 +129,28 @@ static int read_hosts(struct cg_reader *r, const json_t *v, const struct cg_fiel
         struct cg_settings_cred *cred = (void *)((char *)to - f->offset);
 
         cred->has_hosts = true;
-        return cg_read_strs(r, v, f, to);
+        return cg_reader_strs(r, v, f, to);
 }
 
 static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field *fields, size_t n, void *to)
 {
         struct cg_settings_cred *cred = to;
-        int status = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
+        int status = cg_reader_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
 
         if (status == 0 && cred->claims && !cred->decode)
-                return cg_read_fail(
+                return cg_reader_fail(
                         r,
                         "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
                         "\"jwt\"), or remove maskClaims to mask the whole value.");
         /* With mode "deny" it has no effect, as in srt. */
         if (status == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
-                cg_read_enter(r, "decode");
-                return cg_read_unsupported(
+                cg_reader_enter(r, "decode");
+                return cg_reader_unsupported(
                         r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
                            "with \"extract\"");
         }
         if (status == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
-                return cg_read_fail(
+                return cg_reader_fail(
                         r,
                         "injectHosts is explicitly empty — the credential would be masked but never injected. "
                         "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
@@ -168,8 +169,8 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
 static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_cred, what, "path", cg_read_str, .required = true),
-                CG_FIELD_TO(cg_settings_cred, mask_duplicates, "maskDuplicates", cg_read_bool),
+                CG_FIELD_TO(cg_settings_cred, what, "path", cg_reader_str, .required = true),
+                CG_FIELD_TO(cg_settings_cred, mask_duplicates, "maskDuplicates", cg_reader_bool),
                 CRED_FIELDS,
         };
         struct cg_settings_cred *cred = to;
@@ -178,7 +179,7 @@ static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field
         if (status < 0)
                 return status;
         if (cred->mode == CG_CRED_MASK && cred->what[strlen(cred->what) - 1] == '/')
-                return cg_read_fail(
+                return cg_reader_fail(
                         r,
                         "Credential mode \"mask\" applies to a single file, not a directory. Use mode \"deny\" for "
                         "\"%s\", or point at the credential file inside it.",
@@ -189,7 +190,7 @@ static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field
 static int read_var(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_cred, what, "name", cg_read_str, .required = true,
+                CG_FIELD_TO(cg_settings_cred, what, "name", cg_reader_str, .required = true,
                             .check = cg_check_variable),
                 CRED_FIELDS,
         };
@@ -201,7 +202,7 @@ static int read_files(struct cg_reader *r, const json_t *v, const struct cg_fiel
 {
         struct cg_settings_creds *c = &r->settings->creds;
         void *items = NULL;
-        int status = cg_read_list(r, v, f, read_file, sizeof(*c->files), &items, &c->n_files);
+        int status = cg_reader_list(r, v, f, read_file, sizeof(*c->files), &items, &c->n_files);
 
         c->files = items;
         return status;
@@ -211,7 +212,7 @@ static int read_vars(struct cg_reader *r, const json_t *v, const struct cg_field
 {
         struct cg_settings_creds *c = &r->settings->creds;
         void *items = NULL;
-        int status = cg_read_list(r, v, f, read_var, sizeof(*c->vars), &items, &c->n_vars);
+        int status = cg_reader_list(r, v, f, read_var, sizeof(*c->vars), &items, &c->n_vars);
 
         c->vars = items;
         return status;
@@ -222,12 +223,12 @@ static int read_creds(struct cg_reader *r, const json_t *v, const struct cg_fiel
         static const struct cg_field fields[] = {
                 CG_FIELD("files", read_files),
                 CG_FIELD("envVars", read_vars),
-                CG_FIELD_TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_read_bool),
-                CG_FIELD("awsPairs", cg_read_refused, .check = no_sigv4),
-                CG_FIELD("sigv4", cg_read_refused, .check = no_sigv4),
+                CG_FIELD_TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_reader_bool),
+                CG_FIELD("awsPairs", cg_reader_refused, .check = no_sigv4),
+                CG_FIELD("sigv4", cg_reader_refused, .check = no_sigv4),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
 }
 
 static int check_hosts(struct cg_reader *r, const char *list, size_t i, const struct cg_settings_cred *cred)
@@ -237,12 +238,12 @@ static int check_hosts(struct cg_reader *r, const char *list, size_t i, const st
         for (size_t k = 0; k < cred->inject_hosts.n; k++) {
                 if (cg_domain_covered(cred->inject_hosts.v[k], allowed))
                         continue;
-                cg_read_enter(r, "credentials");
-                cg_read_enter(r, list);
-                cg_read_enter_index(r, i);
-                cg_read_enter(r, "injectHosts");
-                cg_read_enter_index(r, k);
-                return cg_read_fail(
+                cg_reader_enter(r, "credentials");
+                cg_reader_enter(r, list);
+                cg_reader_enter_index(r, i);
+                cg_reader_enter(r, "injectHosts");
+                cg_reader_enter_index(r, k);
+                return cg_reader_fail(
                         r,
                         "injectHosts entry \"%s\" is not reachable via network.allowedDomains — add \"%s\" (or a "
                         "covering wildcard) to allowedDomains, or remove it from injectHosts.",
@@ -268,8 +269,8 @@ static int check_creds(struct cg_reader *r)
         }
         if (!masked || c->plaintext_inject)
                 return 0;
-        cg_read_enter(r, "credentials");
-        return cg_read_fail(
+        cg_reader_enter(r, "credentials");
+        return cg_reader_fail(
                 r,
                 "Credential masking requires network.tlsTerminate so substitution runs only over a verified TLS "
                 "connection, and TLS termination is not supported here. Use mode \"deny\", or set "
@@ -280,10 +281,10 @@ static int check_creds(struct cg_reader *r)
 
 static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        static const struct cg_field texts = CG_FIELD_TO(cg_settings_ignore, texts, "texts", cg_read_strs);
+        static const struct cg_field texts = CG_FIELD_TO(cg_settings_ignore, texts, "texts", cg_reader_strs);
         struct cg_settings *s = r->settings;
         void *items = NULL;
-        int status = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
+        int status = cg_reader_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
 
         s->ignores = items;
         return status;
@@ -292,50 +293,50 @@ static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings, safe_directories, "safeDirectories", cg_read_strs),
+                CG_FIELD_TO(cg_settings, safe_directories, "safeDirectories", cg_reader_strs),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, r->settings);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, r->settings);
 }
 
 /* Programs that srt runs and we do not need; checked, then passed over. */
 static int read_ripgrep(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD("command", cg_read_ignored_str, .required = true),
-                CG_FIELD("args", cg_read_ignored_strs),
-                CG_FIELD("argv0", cg_read_ignored_str),
+                CG_FIELD("command", cg_reader_ignored_str, .required = true),
+                CG_FIELD("args", cg_reader_ignored_strs),
+                CG_FIELD("argv0", cg_reader_ignored_str),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
 }
 
 static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD("applyPath", cg_read_ignored_str),
-                CG_FIELD("argv0", cg_read_ignored_str),
+                CG_FIELD("applyPath", cg_reader_ignored_str),
+                CG_FIELD("argv0", cg_reader_ignored_str),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
 }
 
 static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-#define X(id, field, scale, name, setting, unit, words) CG_FIELD(setting, cg_read_limit),
+#define X(id, field, scale, name, setting, unit, words) CG_FIELD(setting, cg_reader_limit),
                 CG_LIMITS_TABLE(X)
 #undef X
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR,
-                              &r->settings->own.limits);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR,
+                                &r->settings->own.limits);
 }
 
 static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         r->settings->own.has_env = true;
-        return cg_read_strs(r, v, f, to);
+        return cg_reader_strs(r, v, f, to);
 }
 
 /* 8000, or {"inside": 8000, "host": 9000} */
@@ -343,13 +344,13 @@ static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field
 {
         static const struct cg_field fields[] = {
                 { .key = "inside",
-                  .read = cg_read_int,
+                  .read = cg_reader_int,
                   .offset = 0,
                   .required = true,
                   .min = 1,
                   .max = 65535 },
                 { .key = "host",
-                  .read = cg_read_int,
+                  .read = cg_reader_int,
                   .offset = sizeof(int),
                   .required = true,
                   .min = 1,
@@ -359,8 +360,8 @@ static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field
         int n[2] = { 0, 0 }, status;
 
         if (json_is_object(v))
-                status = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
-        else if ((status = cg_read_int(r, v, &fields[0], &n[0])) == 0)
+                status = cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
+        else if ((status = cg_reader_int(r, v, &fields[0], &n[0])) == 0)
                 n[1] = n[0];
         if (status == 0)
                 *port = (struct cg_settings_port){ (uint16_t)n[0], (uint16_t)n[1] };
@@ -375,23 +376,23 @@ static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg
         struct cg_settings_port *ports;
         void *items = NULL;
         size_t n = 0;
-        int status = cg_read_list(r, v, f, read_port, sizeof(*ports), &items, &n);
+        int status = cg_reader_list(r, v, f, read_port, sizeof(*ports), &items, &n);
 
         ports = items;
         if (status == 0 && n > CG_SETTINGS_PORTS_MAX)
-                status = cg_read_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
+                status = cg_reader_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
         for (size_t i = 0; i < n && status == 0; i++) {
-                size_t mark = cg_read_enter_index(r, i), k = 0;
+                size_t mark = cg_reader_enter_index(r, i), k = 0;
                 uint16_t port = expose ? ports[i].host : ports[i].inside;
 
                 while (k < i && (expose ? ports[k].host : ports[k].inside) != port)
                         k++;
                 if (k < i)
-                        status = cg_read_fail(r, "port %u %s is listed twice", port,
-                                              expose ? "of this machine" : "inside");
+                        status = cg_reader_fail(r, "port %u %s is listed twice", port,
+                                                expose ? "of this machine" : "inside");
                 else if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
-                        status = cg_read_fail(r, "port %u inside is the proxy's", port);
-                cg_read_leave(r, mark);
+                        status = cg_reader_fail(r, "port %u inside is the proxy's", port);
+                cg_reader_leave(r, mark);
         }
         if (status == 0 && n)
                 memcpy(expose ? own->expose : own->reach, ports, n * sizeof(*ports));
@@ -404,7 +405,7 @@ static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg
 static int read_hide(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         r->settings->own.has_hide_credentials = true;
-        return cg_read_bool(r, v, f, to);
+        return cg_reader_bool(r, v, f, to);
 }
 
 static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -414,48 +415,49 @@ static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_fiel
                 CG_FIELD("reach", read_ports_list),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
 }
 
 static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_own, network_off, "networkOff", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, network_off, "networkOff", cg_reader_bool),
                 CG_FIELD("limits", read_limits),
                 CG_FIELD("ports", read_ports),
                 CG_FIELD_TO(cg_settings_own, env, "env", read_env, .min = 1),
-                CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_read_str,
+                CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_reader_str,
                             .check = cg_check_absolute),
-                CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_reader_bool),
                 CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", read_hide),
-                CG_FIELD_TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
-                CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_read_strs,
+                CG_FIELD_TO(cg_settings_own, tier, "tier", cg_reader_str, .check = cg_check_tier),
+                CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_reader_strs,
                             .check = cg_check_name),
-                CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),
+                CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_reader_bool),
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
+        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
 }
 
 static const struct cg_field top[] = {
-        CG_FIELD_TO(cg_settings, network, "network", cg_read_network, .required = true),
+        CG_FIELD_TO(cg_settings, network, "network", cg_reader_network, .required = true),
         CG_FIELD_TO(cg_settings, filesystem, "filesystem", read_filesystem, .required = true),
         CG_FIELD_TO(cg_settings, creds, "credentials", read_creds),
         CG_FIELD("ignoreViolations", read_ignores),
-        CG_FIELD_TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_read_bool),
-        CG_FIELD_TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_read_bool),
-        CG_FIELD_TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_read_int, .min = 1, .max = 10),
+        CG_FIELD_TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_reader_bool),
+        CG_FIELD_TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_reader_bool),
+        CG_FIELD_TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_reader_int, .min = 1,
+                    .max = 10),
         CG_FIELD("git", read_git),
         CG_FIELD("ripgrep", read_ripgrep),
         CG_FIELD("seccomp", read_seccomp),
-        CG_FIELD("bwrapPath", cg_read_ignored_str, .check = cg_check_absolute),
-        CG_FIELD("socatPath", cg_read_ignored_str, .check = cg_check_absolute),
-        CG_FIELD("javaAgentJarPath", cg_read_ignored_str, .check = cg_check_absolute),
+        CG_FIELD("bwrapPath", cg_reader_ignored_str, .check = cg_check_absolute),
+        CG_FIELD("socatPath", cg_reader_ignored_str, .check = cg_check_absolute),
+        CG_FIELD("javaAgentJarPath", cg_reader_ignored_str, .check = cg_check_absolute),
         /* of other systems */
-        CG_FIELD("enableWeakerNetworkIsolation", cg_read_ignored_bool),
-        CG_FIELD("allowAppleEvents", cg_read_ignored_bool),
-        CG_FIELD("allowPty", cg_read_ignored_bool),
-        CG_FIELD("windows", cg_read_ignored_object),
+        CG_FIELD("enableWeakerNetworkIsolation", cg_reader_ignored_bool),
+        CG_FIELD("allowAppleEvents", cg_reader_ignored_bool),
+        CG_FIELD("allowPty", cg_reader_ignored_bool),
+        CG_FIELD("windows", cg_reader_ignored_object),
         /* ours */
         CG_FIELD_TO(cg_settings, own, "cellgate", read_own),
 };
@@ -473,7 +475,7 @@ static int read_all(json_t *root, const char *what, int flags, struct cg_setting
         }
         s->root = root;
         s->search_depth = CG_SEARCH_DEPTH;
-        status = cg_read_object(&r, root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
+        status = cg_reader_object(&r, root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
         if (status == 0 && !s->filesystem.disabled)
                 status = check_deny_list(&r, "denyRead", &s->filesystem.deny_read);
         if (status == 0 && !s->filesystem.disabled)
