@@ -155,6 +155,11 @@ node_packages() {
         command -v npm >/dev/null || echo npm
 }
 
+# curl_package: libcurl's headers, which several packages have that conflict with each other; either will do.
+curl_package() {
+        if installed libcurl4-openssl-dev; then echo libcurl4-openssl-dev; else echo libcurl4-gnutls-dev; fi
+}
+
 # What need_packages may have installed, or another source: new enough for the MCP servers?
 check_node() {
         local major

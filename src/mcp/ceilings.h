@@ -61,6 +61,15 @@
 #define CG_MCP_STDERR_KEPT     8u    /* last lines that are told when it fails */
 #define CG_MCP_STDERR_KEPT_LEN 300u
 
+/* --- HTTP --- */
+
+#define CG_HTTP_MAX_HEAD   ((size_t)64 << 10)
+#define CG_HTTP_CONNECT_MS 30000
+/* Bytes of a body that wait while their receiver is paused, besides libcurl's own buffers. */
+#define CG_HTTP_MAX_HELD ((size_t)256 << 10)
+/* Connections of one server: more requests than these wait for a connection. */
+#define CG_HTTP_MAX_CONNECTIONS 256
+
 /* --- times, milliseconds --- */
 
 #define CG_MCP_MAX_START_S 3600 /* "startTimeout" */

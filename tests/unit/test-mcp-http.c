@@ -1,0 +1,641 @@
+/* HTTP requests of the MCP client, against a server of scripted bytes in a thread. */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include "base/fd.h"
+#include "mcp/http.h"
+#include <cmocka.h>
+
+/* ---- the server */
+
+static int listener;
+static char base[64];
+static atomic_int n_connections, n_requests;
+static atomic_size_t flood_sent;
+
+static void say(int fd, const char *text)
+{
+        cg_write_all(fd, text, strlen(text), NULL);
+}
+
+/* Reads one request with its body. False at end of file. */
+static bool read_request(int fd, char *path, char *all, size_t size)
+{
+        size_t n = 0, length = 0;
+        char *end = NULL, *p;
+
+        while (!end) {
+                ssize_t got = recv(fd, all + n, size - 1 - n, 0);
+
+                if (got <= 0)
+                        return false;
+                n += (size_t)got;
+                all[n] = '\0';
+                end = strstr(all, "\r\n\r\n");
+        }
+        p = strcasestr(all, "\r\ncontent-length:");
+        if (p && p < end)
+                length = strtoul(p + 17, NULL, 10);
+        while (n < size - 1 && n < (size_t)(end + 4 - all) + length) {
+                ssize_t got = recv(fd, all + n, size - 1 - n, 0);
+
+                if (got <= 0)
+                        return false;
+                n += (size_t)got;
+                all[n] = '\0';
+        }
+        atomic_fetch_add(&n_requests, 1);
+        return sscanf(all, "%*s %63s", path) == 1;
+}
+
+/* False: the connection ends. */
+static bool answer(int fd, const char *path, const char *request)
+{
+        static const char filler[65536] = { 'x' };
+        char line[256];
+
+        if (strcmp(path, "/ok") == 0) {
+                say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: 1\r\n\r\nhello");
+        } else if (strcmp(path, "/echo") == 0) {
+                size_t n = strlen(request);
+
+                snprintf(line, sizeof(line), "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", n);
+                say(fd, line);
+                say(fd, request);
+        } else if (strcmp(path, "/401") == 0) {
+                say(fd,
+                    "HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\nHTTP/1.1 401 No\r\nWWW-Authenticate: Basic\r\n"
+                    "www-authenticate:   Bearer realm=\"x\"  \r\nContent-Length: 0\r\n\r\n");
+        } else if (strcmp(path, "/204") == 0) {
+                say(fd, "HTTP/1.1 204 None\r\n\r\n");
+        } else if (strcmp(path, "/chunks") == 0) {
+                say(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+                usleep(20000);
+                say(fd, "3\r\ndef\r\n0\r\nX-Trailer: 1\r\n\r\n");
+        } else if (strcmp(path, "/redirect") == 0) {
+                say(fd, "HTTP/1.1 307 Go\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n");
+        } else if (strcmp(path, "/cut") == 0) {
+                say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nabc");
+                return false;
+        } else if (strcmp(path, "/close") == 0) {
+                return false;
+        } else if (strcmp(path, "/garbage") == 0) {
+                say(fd, "SSH-2.0-OpenSSH\r\n\r\n");
+                return false;
+        } else if (strcmp(path, "/head") == 0) {
+                say(fd, "HTTP/1.1 200 OK\r\n");
+                for (int i = 0; i < 2000; i++)
+                        say(fd, "X-Filler: 0123456789012345678901234567890123456789\r\n");
+                say(fd, "Content-Length: 0\r\n\r\n");
+        } else if (strcmp(path, "/flood") == 0) {
+                say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+                for (int i = 0; i < 1525; i++) {
+                        if (send(fd, filler, sizeof(filler), MSG_NOSIGNAL) < 0)
+                                return false;
+                        atomic_fetch_add(&flood_sent, sizeof(filler));
+                }
+                return false;
+        } else { /* /slow: never */
+                char c;
+
+                while (recv(fd, &c, 1, 0) > 0)
+                        ;
+                return false;
+        }
+        return true;
+}
+
+static void *serve_connection(void *data)
+{
+        int fd = (int)(intptr_t)data;
+        char path[64], *all = malloc(1 << 16);
+
+        while (all && read_request(fd, path, all, 1 << 16) && answer(fd, path, all))
+                ;
+        free(all);
+        close(fd);
+        return NULL;
+}
+
+static void *serve_all(void *data)
+{
+        int fd;
+
+        while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+                pthread_t t;
+
+                atomic_fetch_add(&n_connections, 1);
+                pthread_create(&t, NULL, serve_connection, (void *)(intptr_t)fd);
+                pthread_detach(t);
+        }
+        return NULL;
+}
+
+/* ---- name lookups: libcurl's threads call this one */
+
+static atomic_int lookup_ms;
+
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
+
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
+{
+        usleep((useconds_t)atomic_load(&lookup_ms) * 1000);
+        return EAI_NONAME;
+}
+
+/* ---- the client */
+
+struct seen {
+        struct cg_http_req *r;
+        int heads, ends, status;
+        bool failed, sent;
+        struct cg_err err;
+        char body[70000];
+        size_t len, total;
+        char one[64];
+        bool abort_in_head, abort_in_body, pause_in_body, start_in_end;
+};
+
+static uv_loop_t loop;
+static struct cg_http *http;
+static const struct cg_http_cbs cbs;
+
+static void get(struct seen *s, const char *path)
+{
+        char url[128];
+        struct cg_http_request q = { .url = url, .proxy = "" };
+        struct cg_err err;
+
+        snprintf(url, sizeof(url), "%s%s", base, path);
+        if (cg_http_start(http, &q, &cbs, s, &s->r, &err) < 0)
+                fail_msg("%s", err.msg);
+}
+
+static void on_head(void *data, struct cg_http_req *r)
+{
+        struct seen *s = data;
+
+        s->heads++;
+        s->status = cg_http_status(r);
+        snprintf(s->one, sizeof(s->one), "%s", cg_http_header(r, "x-ONE", 0) ?: "");
+        if (s->abort_in_head)
+                cg_http_abort(r);
+}
+
+static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len)
+{
+        struct seen *s = data;
+        size_t room = sizeof(s->body) - 1 - s->len;
+
+        memcpy(s->body + s->len, p, len < room ? len : room);
+        s->len += len < room ? len : room;
+        s->total += len;
+        if (s->abort_in_body)
+                cg_http_abort(r);
+        if (s->pause_in_body)
+                cg_http_pause(r);
+}
+
+static struct seen second;
+
+static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
+{
+        struct seen *s = data;
+
+        s->ends++;
+        s->failed = err;
+        s->sent = cg_http_was_sent(r);
+        if (err)
+                s->err = *err;
+        cg_http_abort(r); /* does nothing */
+        if (s->start_in_end)
+                get(&second, "/ok");
+}
+
+static const struct cg_http_cbs cbs = { on_head, on_body, on_end };
+
+static int setup(void **state)
+{
+        uv_loop_init(&loop);
+        return cg_http_new(&loop, &http, NULL);
+}
+
+static int teardown(void **state)
+{
+        http = cg_http_free(http);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        return uv_loop_close(&loop);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+        uv_stop(t->loop);
+}
+
+/* Runs the loop until the request has ended, at most @ms. */
+static void run(const struct seen *s, unsigned ms)
+{
+        uv_timer_t t;
+        int64_t end = cg_now_ms() + ms;
+
+        uv_timer_init(&loop, &t);
+        uv_timer_start(&t, on_timer, 5, 5);
+        while (!(s && s->ends) && cg_now_ms() < end)
+                uv_run(&loop, UV_RUN_DEFAULT);
+        uv_close((uv_handle_t *)&t, NULL);
+        uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+static void start(struct seen *s, struct cg_http_request *q)
+{
+        struct cg_err err;
+
+        q->proxy = "";
+        if (cg_http_start(http, q, &cbs, s, &s->r, &err) < 0)
+                fail_msg("%s", err.msg);
+}
+
+static char *url_of(const char *path)
+{
+        static char url[128];
+
+        snprintf(url, sizeof(url), "%s%s", base, path);
+        return url;
+}
+
+/* ---- tests */
+
+static void test_get(void **state)
+{
+        struct seen s = { 0 };
+
+        get(&s, "/ok");
+        assert_int_equal(s.ends, 0);
+        run(&s, 5000);
+        assert_int_equal(s.heads, 1);
+        assert_int_equal(s.ends, 1);
+        assert_false(s.failed);
+        assert_int_equal(s.status, 200);
+        assert_string_equal(s.body, "hello");
+        assert_string_equal(s.one, "1");
+}
+
+static void test_post_sends_headers_and_body(void **state)
+{
+        static const char *const headers[] = { "X-Key: v", "X-Empty:", "Content-Type: application/json",
+                                               NULL };
+        struct cg_http_request q = { .url = url_of("/echo"),
+                                     .headers = headers,
+                                     .body = strdup("   {}"),
+                                     .body_skip = 3,
+                                     .body_len = 5 };
+        struct seen s = { 0 };
+
+        start(&s, &q);
+        run(&s, 5000);
+        assert_false(s.failed);
+        assert_non_null(strstr(s.body, "POST /echo HTTP/1.1\r\n"));
+        assert_non_null(strstr(s.body, "\r\nX-Key: v\r\n"));
+        assert_non_null(strstr(s.body, "\r\nX-Empty:\r\n"));
+        assert_non_null(strstr(s.body, "\r\nContent-Length: 2\r\n"));
+        assert_non_null(strstr(s.body, "\r\n\r\n{}"));
+        assert_null(strcasestr(s.body, "\r\nExpect"));
+        assert_null(strcasestr(s.body, "\r\nCookie"));
+}
+
+static void on_end_401(void *data, struct cg_http_req *r, const struct cg_err *err)
+{
+        struct seen *s = data;
+
+        assert_null(err);
+        assert_int_equal(cg_http_status(r), 401);
+        assert_string_equal(cg_http_header(r, "WWW-Authenticate", 0), "Basic");
+        assert_string_equal(cg_http_header(r, "WWW-Authenticate", 1), "Bearer realm=\"x\"");
+        assert_null(cg_http_header(r, "WWW-Authenticate", 2));
+        assert_null(cg_http_header(r, "WWW", 0));
+        assert_null(cg_http_header(r, "X-Early", 0));
+        s->ends++;
+}
+
+static void test_repeated_headers(void **state)
+{
+        struct cg_http_cbs only_end = { .body = on_body, .end = on_end_401 };
+        struct cg_http_request q = { .url = url_of("/401"), .proxy = "" };
+        struct seen s = { 0 };
+
+        assert_int_equal(cg_http_start(http, &q, &only_end, &s, &s.r, NULL), 0);
+        run(&s, 5000);
+        assert_int_equal(s.ends, 1);
+}
+
+static void test_bodies(void **state)
+{
+        struct seen chunks = { 0 }, none = { 0 }, redirect = { 0 };
+
+        get(&chunks, "/chunks");
+        get(&none, "/204");
+        get(&redirect, "/redirect");
+        run(&chunks, 5000);
+        run(&none, 5000);
+        run(&redirect, 5000);
+        assert_string_equal(chunks.body, "abcdef");
+        assert_int_equal(none.status, 204);
+        assert_int_equal(none.heads, 1);
+        assert_int_equal(redirect.status, 307); /* not followed */
+}
+
+static void test_connections_are_kept(void **state)
+{
+        int before = atomic_load(&n_connections);
+
+        for (int i = 0; i < 100; i++) {
+                struct seen s = { 0 };
+
+                get(&s, "/ok");
+                run(&s, 5000);
+                assert_false(s.failed);
+        }
+        assert_int_equal(atomic_load(&n_connections), before + 1);
+}
+
+/* A request that the server may have handled is not sent twice by libcurl, unless it may be. */
+static void test_closed_connection_does_not_repeat(void **state)
+{
+        struct cg_http_request q = { .url = url_of("/close"), .body = strdup("{}"), .body_len = 2 };
+        struct seen first = { 0 }, s = { 0 };
+        int before;
+
+        get(&first, "/ok");
+        run(&first, 5000);
+        before = atomic_load(&n_requests);
+        start(&s, &q);
+        run(&s, 5000);
+        assert_true(s.failed);
+        assert_true(s.sent);
+        assert_int_equal(s.err.code, CG_E_CLOSED);
+        assert_int_equal(atomic_load(&n_requests), before + 1);
+
+        memset(&first, 0, sizeof(first));
+        memset(&s, 0, sizeof(s));
+        get(&first, "/ok");
+        run(&first, 5000);
+        before = atomic_load(&n_requests);
+        q.body = strdup("{}");
+        q.repeatable = true;
+        start(&s, &q);
+        run(&s, 5000);
+        assert_true(s.failed);
+        assert_int_equal(atomic_load(&n_requests), before + 2);
+}
+
+static void test_broken_answers(void **state)
+{
+        struct seen cut = { 0 }, closed = { 0 }, garbage = { 0 }, head = { 0 };
+        struct cg_http_request q = { .url = url_of("/head") };
+
+        get(&cut, "/cut");
+        get(&closed, "/close");
+        get(&garbage, "/garbage");
+        start(&head, &q);
+        run(&cut, 5000);
+        run(&closed, 5000);
+        run(&garbage, 5000);
+        run(&head, 5000);
+        assert_true(cut.failed);
+        assert_string_equal(cut.body, "abc");
+        assert_int_equal(cut.err.code, CG_E_CLOSED);
+        assert_int_equal(closed.err.code, CG_E_CLOSED);
+        assert_int_equal(garbage.err.code, CG_E_PROTO);
+        assert_int_equal(head.err.code, CG_E_LIMIT);
+        assert_int_equal(head.heads, 0);
+}
+
+static void test_times(void **state)
+{
+        struct cg_http_request idle = { .url = url_of("/slow"), .idle_ms = 100 }, total = idle;
+        struct seen a = { 0 }, b = { 0 };
+
+        total.idle_ms = 0;
+        total.total_ms = 150;
+        start(&a, &idle);
+        start(&b, &total);
+        run(&a, 5000);
+        run(&b, 5000);
+        assert_int_equal(a.err.code, CG_E_TIMEDOUT);
+        assert_int_equal(b.err.code, CG_E_TIMEDOUT);
+        assert_non_null(strstr(a.err.msg, "100 ms"));
+        assert_non_null(strstr(b.err.msg, "150 ms"));
+}
+
+static void test_refused(void **state)
+{
+        struct cg_http_request q = { .url = "http://127.0.0.1:1/secret?key=secret" };
+        struct seen s = { 0 };
+
+        start(&s, &q);
+        run(&s, 5000);
+        assert_true(s.failed);
+        assert_false(s.sent);
+        assert_non_null(strstr(s.err.msg, "http://127.0.0.1:1: no connection: Connection refused"));
+        assert_null(strstr(s.err.msg, "secret"));
+}
+
+/* Neither a lookup nor its end delays the loop. */
+static void test_lookups_do_not_block(void **state)
+{
+        struct cg_http_request q = { .url = "http://name.invalid/", .connect_ms = 100 };
+        struct seen s = { 0 }, t = { 0 }, ok = { 0 };
+        int64_t before = cg_now_ms();
+
+        atomic_store(&lookup_ms, 2000);
+        start(&s, &q);
+        run(&s, 5000);
+        assert_int_equal(s.err.code, CG_E_TIMEDOUT);
+        start(&t, &q);
+        get(&ok, "/ok");
+        run(&ok, 5000);
+        cg_http_abort(t.r);
+        assert_true(cg_now_ms() - before < 1000);
+        assert_false(ok.failed);
+
+        atomic_store(&lookup_ms, 0);
+        memset(&s, 0, sizeof(s));
+        q.url = "http://other.invalid/";
+        q.connect_ms = 5000;
+        start(&s, &q);
+        run(&s, 5000);
+        assert_int_equal(s.err.code, CG_E_NOTFOUND);
+        assert_false(s.sent);
+}
+
+static void test_abort(void **state)
+{
+        struct seen a = { .abort_in_head = true }, b = { .abort_in_body = true }, c = { 0 }, d = { 0 };
+
+        get(&a, "/ok");
+        get(&b, "/ok");
+        get(&c, "/slow");
+        get(&d, "/ok");
+        cg_http_abort(d.r);
+        run(NULL, 100);
+        cg_http_abort(c.r);
+        run(NULL, 50);
+        assert_int_equal(a.heads, 1);
+        assert_int_equal(a.total, 0);
+        assert_int_equal(b.total, 5);
+        assert_int_equal(a.ends + b.ends + c.ends + d.ends, 0);
+        assert_int_equal(d.heads, 0);
+}
+
+static void test_request_from_a_callback(void **state)
+{
+        struct seen s = { .start_in_end = true };
+
+        memset(&second, 0, sizeof(second));
+        get(&s, "/ok");
+        run(&s, 5000);
+        run(&second, 5000);
+        assert_false(second.failed);
+        assert_string_equal(second.body, "hello");
+}
+
+static void test_pause_stops_the_sender(void **state)
+{
+        struct seen s = { .pause_in_body = true };
+        size_t at;
+
+        atomic_store(&flood_sent, 0);
+        get(&s, "/flood");
+        run(NULL, 300);
+        at = atomic_load(&flood_sent);
+        assert_true(s.total > 0 && s.total < 2000000);
+        assert_true(at < 20000000); /* what the sockets hold */
+        run(NULL, 100);
+        assert_int_equal(atomic_load(&flood_sent), at);
+        s.pause_in_body = false;
+        cg_http_resume(s.r);
+        run(&s, 20000);
+        assert_true(s.total > 90000000);
+}
+
+static void test_body_limit(void **state)
+{
+        struct cg_http_request q = { .url = url_of("/flood"), .max_body = 1000000 };
+        struct seen s = { 0 };
+
+        start(&s, &q);
+        run(&s, 5000);
+        assert_int_equal(s.err.code, CG_E_LIMIT);
+        assert_true(s.total <= 1000000);
+}
+
+static void test_bad_requests(void **state)
+{
+        static const char *const urls[] = {
+                "ftp://x/",    "file:///etc/passwd", "x",           "",           "http://",
+                "http://a b/", "http://u:p@x/",      "http://u@x/", "http://x/\n"
+        };
+        static const char *const lines[] = { "X: a\r\nY: b", "X", ": x", "X Y: a", "X: \x01" };
+        struct seen s = { 0 };
+        struct cg_err err;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(urls); i++) {
+                struct cg_http_request q = { .url = urls[i], .body = strdup("x"), .body_len = 1 };
+
+                if (cg_http_start(http, &q, &cbs, &s, &s.r, &err) == 0)
+                        fail_msg("%s", urls[i]);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(lines); i++) {
+                const char *headers[] = { lines[i], NULL };
+                struct cg_http_request q = { .url = "http://x/", .headers = headers };
+
+                assert_int_equal(cg_http_start(http, &q, &cbs, &s, &s.r, &err), CG_E_INVAL);
+        }
+}
+
+static void test_urls(void **state)
+{
+        static const struct {
+                const char *base, *ref, *result;
+        } cases[] = {
+                { "http://a.b/c/d?x", "e", "http://a.b/c/e" },
+                { "http://a.b/c/d", "/e?f=1#g", "http://a.b/e?f=1" },
+                { "http://a.b/c/d", "//x.y/z", "http://x.y/z" },
+                { "http://a.b/c/d", "https://x.y/", "https://x.y/" },
+                { "http://a.b/c/d", "javascript:alert(1)", NULL },
+                { "http://a.b/c/d", "http://u:p@a.b/", NULL },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                cg_auto_free char *got = NULL;
+                int r = cg_http_resolve(http, cases[i].base, cases[i].ref, &got, NULL);
+
+                if (cases[i].result)
+                        assert_string_equal(got, cases[i].result);
+                else
+                        assert_true(r < 0);
+        }
+        assert_true(cg_http_same_origin(http, "https://A.b/x", "https://a.b:443/y"));
+        assert_false(cg_http_same_origin(http, "https://a.b/", "http://a.b/"));
+        assert_false(cg_http_same_origin(http, "https://a.b/", "https://a.b:444/"));
+        assert_false(cg_http_same_origin(http, "https://a.b/", "https://a.b.c/"));
+        assert_false(cg_http_same_origin(http, "https://a.b/", "https://a.b@c/"));
+}
+
+/* Requests under way, a lookup and a kept connection: all of it ends with cg_http. */
+static void test_end_with_requests(void **state)
+{
+        struct seen a = { 0 }, b = { 0 }, c = { 0 };
+        struct cg_http_request q = { .url = "http://name.invalid/" };
+
+        get(&a, "/ok");
+        run(&a, 5000);
+        atomic_store(&lookup_ms, 300);
+        get(&b, "/slow");
+        start(&c, &q);
+        run(NULL, 50);
+        atomic_store(&lookup_ms, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+                TEST(test_get),
+                TEST(test_post_sends_headers_and_body),
+                TEST(test_repeated_headers),
+                TEST(test_bodies),
+                TEST(test_connections_are_kept),
+                TEST(test_closed_connection_does_not_repeat),
+                TEST(test_broken_answers),
+                TEST(test_times),
+                TEST(test_refused),
+                TEST(test_lookups_do_not_block),
+                TEST(test_abort),
+                TEST(test_request_from_a_callback),
+                TEST(test_pause_stops_the_sender),
+                TEST(test_body_limit),
+                TEST(test_bad_requests),
+                TEST(test_urls),
+                TEST(test_end_with_requests),
+        };
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        socklen_t len = sizeof(a);
+        pthread_t t;
+
+        listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (bind(listener, (struct sockaddr *)&a, len) < 0 || listen(listener, 64) < 0 ||
+            getsockname(listener, (struct sockaddr *)&a, &len) < 0 ||
+            pthread_create(&t, NULL, serve_all, NULL))
+                return 1;
+        snprintf(base, sizeof(base), "http://127.0.0.1:%d", ntohs(a.sin_port));
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
