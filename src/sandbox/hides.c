@@ -12,6 +12,7 @@
 
 #include "base/proc.h"
 #include "base/util.h"
+#include "sandbox/names.h"
 #include "sandbox/present.h"
 
 /*
@@ -55,22 +56,35 @@ static const char *const in_system[] = {
 };
 
 /* Hides what the rows of the table name in the home folder. Only last names may be patterns. */
-static int hide_rows(struct cg_sandbox *sb, const char *home, struct cg_err *err)
+static int hide_rows(struct cg_sandbox *sb, const char *home, const struct cg_present *scanned,
+                     struct cg_err *err)
 {
-        cg_auto_free bool *present = NULL;
+        cg_auto_present struct cg_present own = { 0 };
+        const unsigned char *present = NULL;
         size_t n_rows;
         const struct cg_name *rows = cg_names(&n_rows);
-        int r = cg_names_present(home, CG_NAME_HIDE, &present, err);
+        /* not in the loop: the compiler clears them there */
+        char path[PATH_MAX], child[PATH_MAX + NAME_MAX + 1];
+        int r = 0;
 
+        for (size_t i = 0; scanned && i < CG_PRESENT_HOMES; i++) {
+                if (scanned[i].folder && strcmp(scanned[i].folder, home) == 0)
+                        present = scanned[i].rows;
+        }
+        if (!present) {
+                r = cg_present_scan(&own, home, CG_NAME_HIDE, err);
+                present = own.rows;
+        }
         for (size_t i = 0; r == 0 && i < n_rows; i++) {
-                const char *slash = strrchr(rows[i].path, '/'), *last = slash ? slash + 1 : rows[i].path;
-                char path[PATH_MAX], child[PATH_MAX + NAME_MAX + 1];
+                const char *slash, *last;
                 const struct dirent *d;
                 DIR *dir;
                 int n;
 
-                if (!present[i])
+                if (!(present[i] & CG_NAME_HIDE))
                         continue;
+                slash = strrchr(rows[i].path, '/');
+                last = slash ? slash + 1 : rows[i].path;
                 n = snprintf(path, sizeof(path), "%s/%s", home, rows[i].path);
                 if (n < 0 || (size_t)n >= sizeof(path))
                         return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
@@ -92,15 +106,16 @@ static int hide_rows(struct cg_sandbox *sb, const char *home, struct cg_err *err
         return r;
 }
 
-int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
+int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, const struct cg_present *scanned,
+                                 struct cg_err *err)
 {
         char account[PATH_MAX];
         int r = 0;
 
         if (home)
-                r = hide_rows(sb, home, err);
+                r = hide_rows(sb, home, scanned, err);
         if (r == 0 && home && cg_account_home(account) && strcmp(home, account) != 0)
-                r = hide_rows(sb, account, err);
+                r = hide_rows(sb, account, scanned, err);
         for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(in_system); i++)
                 r = cg_plan_add_hide(sb, in_system[i], CG_WHY_CREDENTIALS, err);
         return r;

@@ -16,7 +16,8 @@
 struct scan {
         const char *folder;
         const struct cg_name *all;
-        bool *present;
+        unsigned int what;
+        unsigned char *present;
 };
 
 /* @name can be the first name of @rest, the remainder of a row. Only last names are patterns. */
@@ -35,10 +36,15 @@ static bool may_be(const char *rest, const char *name, size_t len)
         return n == len && strncasecmp(rest, name, len) == 0;
 }
 
+static void set_present(const struct scan *l, size_t row)
+{
+        l->present[row] = (unsigned char)(l->all[row].what & l->what);
+}
+
 static void all_present(const struct scan *l, const size_t *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)
-                l->present[rows[i]] = true;
+                set_present(l, rows[i]);
 }
 
 /* @rows: indexes of rows with the same first @at bytes, which are the folder's path. */
@@ -70,7 +76,7 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
                         if (strchr(rest, '/'))
                                 below[n_below++] = rows[i];
                         else
-                                l->present[rows[i]] = true;
+                                set_present(l, rows[i]);
                 }
                 if (n_below)
                         scan_folder(l, below, n_below, at + name_len + 1);
@@ -80,17 +86,19 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         closedir(dir);
 }
 
-int cg_names_present(const char *folder, unsigned int what, bool **ret, struct cg_err *err)
+int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_err *err)
 {
-        struct scan l = { .folder = folder[0] && folder[1] ? folder : "" };
+        struct scan l = { .folder = folder[0] && folder[1] ? folder : "", .what = what };
         cg_auto_free size_t *rows = NULL;
         size_t n, n_rows = 0;
 
         l.all = cg_names(&n);
         rows = calloc(n, sizeof(*rows));
-        l.present = calloc(n, sizeof(*l.present));
-        if (!rows || !l.present) {
-                free(l.present);
+        cg_present_fini(p);
+        p->folder = strdup(folder);
+        p->rows = l.present = calloc(n, sizeof(*l.present));
+        if (!rows || !p->folder || !p->rows) {
+                cg_present_fini(p);
                 return cg_fail(err, CG_E_NOMEM, "sandbox: names");
         }
         for (size_t i = 0; i < n; i++) {
@@ -99,6 +107,12 @@ int cg_names_present(const char *folder, unsigned int what, bool **ret, struct c
         }
         if (n_rows)
                 scan_folder(&l, rows, n_rows, 0);
-        *ret = l.present;
         return 0;
+}
+
+void cg_present_fini(struct cg_present *p)
+{
+        free(p->folder);
+        free(p->rows);
+        *p = (struct cg_present){ 0 };
 }

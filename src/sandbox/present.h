@@ -5,14 +5,24 @@
 #ifndef CG_SANDBOX_PRESENT_H
 #define CG_SANDBOX_PRESENT_H
 
-#include <stdbool.h>
 #include "base/err.h"
+#include "base/util.h"
+
+/* Rows of a folder. Owned by its holder; all members NULL: not scanned. */
+struct cg_present {
+        char *folder;
+        /* for each row of cg_names(): those of its kinds (CG_NAME_*) that may be in the folder */
+        unsigned char *rows;
+};
+/* HOME and the account's home. */
+#define CG_PRESENT_HOMES 2
 
 /*
- * Returns an array with an element for each row of cg_names(), in *ret (the caller frees): true
- * where a row of the kinds @what may be in @folder, whatever its case. Where a folder cannot be
- * listed that goes for all rows in it. CG_E_NOMEM.
+ * Scans @folder for rows of the kinds @what, whatever their case. Where a folder cannot be listed,
+ * all rows in it count as present. CG_E_NOMEM.
  */
-int cg_names_present(const char *folder, unsigned int what, bool **ret, struct cg_err *err);
+int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_err *err);
+void cg_present_fini(struct cg_present *p);
+#define cg_auto_present CG_CLEANUP(cg_present_fini)
 
 #endif

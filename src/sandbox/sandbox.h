@@ -117,8 +117,12 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 /*
  * Hides usual places of credentials: below @home (NULL: none of these) and in the system's folders.
+ * @scanned: CG_PRESENT_HOMES homes whose names were listed before (present.h), so that they need
+ * not be listed again; NULL: none.
  */
-int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err);
+struct cg_present;
+int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, const struct cg_present *scanned,
+                                 struct cg_err *err);
 /*
  * Hides files of @workspace with credentials (.env, *.kdbx) that a search of a few milliseconds
  * finds.

@@ -70,7 +70,7 @@ static int set_option(struct launch *l, const char *name, char *value, struct cg
         if (!strcmp(name, "--hide"))
                 return cg_sandbox_add_hide(l->sb, value, err);
         if (!strcmp(name, "--default-hides"))
-                return cg_sandbox_add_default_hides(l->sb, *value ? value : NULL, err);
+                return cg_sandbox_add_default_hides(l->sb, *value ? value : NULL, NULL, err);
         if (!strcmp(name, "--cwd"))
                 return cg_sandbox_set_cwd(l->sb, value, err);
         if (!strcmp(name, "--ro"))

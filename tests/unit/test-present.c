@@ -31,7 +31,7 @@ DIR *__wrap_opendir(const char *path)
 
 struct home {
         char path[64];
-        bool *present;
+        struct cg_present present;
 };
 
 static int set_up(void **state)
@@ -49,7 +49,7 @@ static int tear_down(void **state)
         struct home *h = *state;
 
         assert_int_equal(cg_remove_tree(h->path, NULL), 0);
-        free(h->present);
+        cg_present_fini(&h->present);
         free(h);
         return 0;
 }
@@ -79,10 +79,8 @@ static void look(struct home *h, unsigned int what)
 {
         struct cg_err err;
 
-        free(h->present);
-        h->present = NULL;
         opened = 0;
-        assert_int_equal(cg_names_present(h->path, what, &h->present, &err), 0);
+        assert_int_equal(cg_present_scan(&h->present, h->path, what, &err), 0);
 }
 
 static bool has(const struct home *h, const char *row)
@@ -92,7 +90,7 @@ static bool has(const struct home *h, const char *row)
 
         for (size_t i = 0; i < n; i++) {
                 if (!strcmp(rows[i].path, row))
-                        return h->present[i];
+                        return h->present.rows[i] != 0;
         }
         fail_msg("the table has no row %s", row);
         return false;
@@ -104,7 +102,7 @@ static size_t count(const struct home *h)
 
         cg_names(&n);
         for (size_t i = 0; i < n; i++)
-                found += h->present[i];
+                found += h->present.rows[i] != 0;
         return found;
 }
 
@@ -123,6 +121,36 @@ static void test_rows_of_one_name_and_of_several(void **state)
         assert_false(has(h, ".config/git"));
         assert_false(has(h, ".zshrc"));
         assert_int_equal(count(h), 2);
+}
+
+/* One scan for two kinds finds what a scan for each finds. */
+static void test_two_kinds_in_one_scan(void **state)
+{
+        static const char *const files[] = { ".bashrc", ".NPMRC", ".config/fish/config.fish",
+                                             ".ssh/id_ed25519", ".local/share/keyrings/x" };
+        struct home *h = *state;
+        struct cg_present write = { 0 }, hide = { 0 };
+        struct cg_err err;
+        size_t n;
+
+        cg_names(&n);
+        folder(h, ".config");
+        folder(h, ".config/fish");
+        folder(h, ".ssh");
+        folder(h, ".local");
+        folder(h, ".local/share");
+        folder(h, ".local/share/keyrings");
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
+                file(h, files[i]);
+        assert_int_equal(cg_present_scan(&write, h->path, CG_NAME_WRITE, &err), 0);
+        assert_int_equal(cg_present_scan(&hide, h->path, CG_NAME_HIDE, &err), 0);
+        look(h, CG_NAME_WRITE | CG_NAME_HIDE);
+        assert_true(has(h, ".bashrc"));
+        assert_true(has(h, ".npmrc"));
+        for (size_t i = 0; i < n; i++)
+                assert_int_equal(h->present.rows[i], write.rows[i] | hide.rows[i]);
+        cg_present_fini(&write);
+        cg_present_fini(&hide);
 }
 
 static void test_only_rows_of_the_kind(void **state)
@@ -206,6 +234,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_rows_of_one_name_and_of_several, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_two_kinds_in_one_scan, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_only_rows_of_the_kind, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_patterns, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_names_in_another_case, set_up, tear_down),

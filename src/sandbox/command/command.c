@@ -143,7 +143,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
         if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
                 r = add_tmp(c, err);
         if (r == 0 && s->own.hide_credentials)
-                r = cg_sandbox_add_default_hides(c->sb, o->home, err);
+                r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err);
         if (r == 0 && c->proxy) {
                 r = cg_egress_policy(s, c->host_env, &c->policy, err);
                 if (r == 0)

@@ -87,9 +87,9 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         if (r == 0 && by_name && !rules.off)
                 r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
                                          s->filesystem.allow_git_config, err);
-        cg_rules_fini(&rules);
         if (r == 0 && (!s->own.has_hide_credentials || s->own.hide_credentials))
-                r = cg_sandbox_add_default_hides(plan, home, err);
+                r = cg_sandbox_add_default_hides(plan, home, rules.homes, err);
+        cg_rules_fini(&rules);
         return r;
 }
 
@@ -231,11 +231,11 @@ int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, cons
                 r = cg_sandbox_add_bind_ro(plan, real, real, err);
         if (r == 0)
                 r = cg_view_add(plan, &rules, err);
-        cg_rules_fini(&rules);
         if (r == 0 && by_name)
                 r = cg_sandbox_set_names(plan, NULL, 0, false, err);
         if (r == 0)
-                r = cg_sandbox_add_default_hides(plan, home, err);
+                r = cg_sandbox_add_default_hides(plan, home, rules.homes, err);
+        cg_rules_fini(&rules);
         return r == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : r;
 }
 

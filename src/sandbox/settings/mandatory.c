@@ -110,24 +110,26 @@ static int deny_if_link(struct cg_rules *rules, const char *folder, const char *
 }
 
 /*
- * Names in @folder that are links into a write root, as a home's often are into a folder of
- * settings: files there are obeyed by another name than their own.
+ * Names in the scanned folder @p that are links into a write root, as a home's often are into a
+ * folder of settings: files there are obeyed by another name than their own.
  */
-static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err *err)
+static int deny_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
 {
-        cg_auto_free bool *present = NULL;
         size_t n;
         const struct cg_name *rows = cg_names(&n);
-        int r = cg_names_present(folder, CG_NAME_WRITE, &present, err);
+        const char *folder = p->folder;
+        char path[PATH_MAX], name[PATH_MAX]; /* not in the loop: the compiler clears them there */
+        int r = 0;
 
         for (size_t i = 0; i < n && r == 0; i++) {
-                const char *row = rows[i].path, *slash = strrchr(row, '/'), *last = slash ? slash + 1 : row;
-                char path[PATH_MAX], name[PATH_MAX];
+                const char *row = rows[i].path, *slash, *last;
                 const struct dirent *d;
                 DIR *dir;
 
-                if (!present[i])
+                if (!(p->rows[i] & CG_NAME_WRITE))
                         continue;
+                slash = strrchr(row, '/');
+                last = slash ? slash + 1 : row;
                 if (!strchr(row, '*')) {
                         r = deny_if_link(rules, folder, row, err);
                         continue;
@@ -146,22 +148,33 @@ static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err 
         return r;
 }
 
-int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err)
+static int add_present(struct cg_rules *rules, const char *folder, unsigned int what, struct cg_present *p,
+                       bool git_config_too, struct cg_err *err)
 {
         int r = deny_names(rules, folder, false, err);
 
         if (r == 0)
-                r = deny_links(rules, folder, err);
+                r = cg_present_scan(p, folder, what, err);
+        if (r == 0)
+                r = deny_links(rules, p, err);
         return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err) : r;
+}
+
+int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err)
+{
+        cg_auto_present struct cg_present p = { 0 };
+
+        return add_present(rules, folder, CG_NAME_WRITE, &p, git_config_too, err);
 }
 
 int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err)
 {
+        const unsigned int both = CG_NAME_WRITE | CG_NAME_HIDE;
         char account[PATH_MAX];
-        int r = home ? cg_rules_add_present(rules, home, git_config_too, err) : 0;
+        int r = home ? add_present(rules, home, both, &rules->homes[0], git_config_too, err) : 0;
 
         if (r == 0 && cg_account_home(account) && (!home || strcmp(home, account) != 0))
-                r = cg_rules_add_present(rules, account, git_config_too, err);
+                r = add_present(rules, account, both, &rules->homes[1], git_config_too, err);
         return r;
 }
 

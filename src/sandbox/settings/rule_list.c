@@ -11,6 +11,8 @@ void cg_rules_fini(struct cg_rules *rules)
 {
         cg_rules_cut(rules, 0);
         free(rules->v);
+        for (size_t i = 0; i < CG_PRESENT_HOMES; i++)
+                cg_present_fini(&rules->homes[i]);
         *rules = (struct cg_rules){ 0 };
 }
 

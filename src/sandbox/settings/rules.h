@@ -5,6 +5,7 @@
 #ifndef CG_SANDBOX_SETTINGS_RULES_H
 #define CG_SANDBOX_SETTINGS_RULES_H
 
+#include "sandbox/present.h"
 #include "sandbox/settings/paths.h"
 #include "sandbox/settings/settings.h"
 
@@ -37,6 +38,8 @@ struct cg_rules {
         size_t skipped; /* allowWrite entries left out because of a symlink */
         bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
+        /* names of the table in the homes, for cg_sandbox_add_default_hides() */
+        struct cg_present homes[CG_PRESENT_HOMES];
 };
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
@@ -117,7 +120,7 @@ int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
 int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err);
 /*
  * cg_rules_add_present() for @home (may be NULL) and for the account's home, which ssh and login
- * shells use even if HOME differs.
+ * shells use even if HOME differs. Sets rules->homes.
  */
 int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err);
 
