@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "config.h"
 
@@ -73,7 +74,7 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
                        : cg_fail_errno(err, "environment %s", path);
 }
 
-/* The value of a line "KEY = VALUE" of pyvenv.cfg; false where there is none. */
+/* Copies the value of the line "KEY = VALUE" of pyvenv.cfg. False if there is none, or no room. */
 static bool config_value(const char *text, const char *key, char *ret, size_t size)
 {
         size_t len = strlen(key);
@@ -144,7 +145,7 @@ bool cg_kernel_env_fits(const char *dir, char version[64])
         return has(dir, "bin/python") && has(dir, "lib/python" CG_PYTHON_VERSION "/site-packages");
 }
 
-/* Content of the file in @dir; NULL when there is none. Caller frees. */
+/* Returns the content of the state file of @dir; NULL if it has none. */
 static char *read_state(const char *dir)
 {
         char path[PATH_MAX], *text = NULL;
@@ -187,26 +188,17 @@ int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err)
         return 0;
 }
 
-/*
- * ------------------------------------------------------------------ what it imports from elsewhere
- */
+/* ------------------------------------------------------------------ packages that lie elsewhere */
 
 struct inside {
         const char *dir;
         char packages[PATH_MAX]; /* the folder of installed packages */
-        char lib[PATH_MAX];      /* the base Python's library folder; "" unknown */
+        char lib[PATH_MAX];      /* the base Python's library folder; "" if unknown */
 };
-
-static bool within(const char *path, const char *dir)
-{
-        size_t len = strlen(dir);
-
-        return len && strncmp(path, dir, len) == 0 && (path[len] == '/' || !path[len]);
-}
 
 static bool is_outside(const struct inside *in, const char *real)
 {
-        return !within(real, in->dir) && !within(real, in->lib);
+        return !cg_path_within(real, in->dir) && !(in->lib[0] && cg_path_within(real, in->lib));
 }
 
 static int fail_outside(const struct inside *in, const char *name, const char *where, struct cg_err *err)
@@ -219,7 +211,8 @@ static int fail_outside(const struct inside *in, const char *name, const char *w
 }
 
 /*
- * A line of a .pth file: a folder for sys.path, unless it is code, which is the environment's own.
+ * Checks a line of a .pth file. It names a folder for sys.path, unless it is code: code belongs to
+ * the environment, and what it does cannot be predicted.
  */
 static int check_line(const struct inside *in, const char *name, const char *line, struct cg_err *err)
 {
@@ -252,10 +245,7 @@ static int check_entry(const struct inside *in, const struct dirent *d, struct c
         const char *name = d->d_name, *end = strrchr(name, '.');
         char path[2 * PATH_MAX], real[PATH_MAX];
 
-        /*
-         * Finders of editable installations, as build tools name them, which know folders
-         * elsewhere.
-         */
+        /* Build tools give such names to the finders of editable installations. */
         if (strstr(name, "editable") && end && strcmp(end, ".py") == 0)
                 return fail_outside(in, name, "a package's source folder", err);
         snprintf(path, sizeof(path), "%s/%s", in->packages, name);

@@ -1,7 +1,7 @@
 /*
- * Environments that kernels run in, other than the built-in one: where they are, and whether one
- * fits this build. Their code runs outside of the sandbox as well (the zygote imports IPython from
- * there), so no cell may write there: supervisor/kernel_env.c.
+ * Environments that kernels run in, other than the built-in one: where they are, and whether this
+ * build can use one. Their code runs outside of the sandbox as well (the zygote imports IPython
+ * from there), so no cell may write there: supervisor/protected.c.
  */
 #ifndef CG_BASE_KERNEL_ENV_H
 #define CG_BASE_KERNEL_ENV_H
@@ -10,66 +10,77 @@
 #include <stddef.h>
 #include "base/err.h"
 
+/* The lock file of `cellgate env` in an environment. */
+#define CG_ENV_LOCK ".cellgate-env.lock"
 /*
- * State file and lock file of `cellgate env` in an environment. The state file has one of these
- * lines; the last two are for an environment that `add` has changed and `create` has not made.
+ * Its state file. The file has one of these lines; the last two are for an environment that `add`
+ * has changed and `create` has not made.
  */
 #define CG_ENV_STATE            ".cellgate-env"
-#define CG_ENV_LOCK             ".cellgate-env.lock"
 #define CG_ENV_IS_READY         "ready\n"
 #define CG_ENV_IS_CHANGING      "changing\n"
 #define CG_ENV_FOREIGN_READY    "ready, foreign\n"
 #define CG_ENV_FOREIGN_CHANGING "changing, foreign\n"
 
 enum cg_env_state {
-        CG_ENV_UNTOUCHED, /* `cellgate env` has not made or changed it */
-        CG_ENV_READY,
-        CG_ENV_UNFINISHED, /* it is being changed, or whoever changed it was ended */
+        CG_ENV_UNTOUCHED,  /* `cellgate env` has neither made nor changed it */
+        CG_ENV_READY,      /* the last `cellgate env` has finished */
+        CG_ENV_UNFINISHED, /* a `cellgate env` changes it now, or was interrupted */
 };
 
 /*
- * The folder of named environments: $XDG_DATA_HOME/cellgate/envs, or below ~/.local/share. *ret:
- * caller frees. It need not exist.
+ * Finds the folder of named environments: $XDG_DATA_HOME/cellgate/envs, or the same below
+ * ~/.local/share. The folder need not exist. @ret: its path (returns).
  */
 int cg_kernel_envs_dir(char **ret, struct cg_err *err);
 
-/* A name of letters, digits, "-", "_" and ".", which does not begin with a dot or dash. */
+/*
+ * Returns true if @text can be the name of an environment: at most 64 letters, digits, "-", "_" and
+ * ".", with neither a dot nor a dash at the beginning.
+ */
 bool cg_kernel_env_is_name(const char *text);
 
 /*
- * The folder that @name means: one in cg_kernel_envs_dir(), or what it says itself where it has a
- * slash. *ret: absolute, without symlinks; caller frees. CG_E_NOTFOUND where it does not exist.
+ * Finds the folder of the environment @name: a folder in cg_kernel_envs_dir(), or @name itself if
+ * it contains a slash. @ret: its absolute path without symlinks (returns). CG_E_NOTFOUND if the
+ * folder does not exist, CG_E_INVAL if @name is neither a name nor a path. The folder may be
+ * anything: cg_kernel_env_check() examines it.
  */
 int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err);
 
 /*
- * An environment of the Python version that kernels embed, and finished. CG_E_INVAL says what is
- * wrong and what to do.
+ * Checks that kernels can use the environment @dir: it is of their Python version, it is finished,
+ * and all packages that it imports lie in it. CG_E_INVAL or CG_E_STATE with what is wrong and what
+ * to do.
  */
 int cg_kernel_env_check(const char *dir, struct cg_err *err);
 
 /*
- * An environment of that version, whether finished or not. @version (64 bytes): what it says of
- * itself, "" where it says nothing.
+ * Returns true if @dir is an environment of the Python version that kernels embed, finished or not.
+ * @version receives the version that its pyvenv.cfg states, or "" if it states none.
  */
 bool cg_kernel_env_fits(const char *dir, char version[64]);
 
+/* Reads the state file of the environment @dir. */
 enum cg_env_state cg_kernel_env_state(const char *dir);
 
 /*
- * `cellgate env create` has made it. Any other is the user's own: nothing may remove it, or replace
- * the versions that it has.
+ * Returns true if `cellgate env create` has made the environment @dir. All others belong to the
+ * user: `cellgate env` neither removes them nor replaces the versions of their packages.
  */
 bool cg_kernel_env_is_ours(const char *dir);
 
 /*
- * The folder of programs of the Python that the virtual environment @dir was made with, as its
- * pyvenv.cfg spells it. false: @dir is no virtual environment, or the file has no absolute path of
- * less than @size bytes.
+ * Copies to @ret the folder of programs of the Python that made the virtual environment @dir, as
+ * its pyvenv.cfg spells it. Returns false if @dir is no virtual environment, or if the file names
+ * no absolute path of less than @size bytes.
  */
 bool cg_pyvenv_home(const char *dir, char *ret, size_t size);
 
-/* The same folder. *ret: without symlinks; caller frees; NULL where it names none that exists. */
+/*
+ * Finds the same folder and resolves its symlinks. @ret: its path (returns), or NULL if pyvenv.cfg
+ * names no folder that exists. Fails if @dir is no virtual environment.
+ */
 int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err);
 
 #endif

@@ -20,7 +20,7 @@
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
-#include "supervisor/kernel_env.h"
+#include "supervisor/protected.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/session_limits.h"
 #include "supervisor/masks.h"
@@ -451,7 +451,7 @@ static void kernel_spawn(struct kernel *k)
 
         k->state = K_SPAWNING;
         json_decref(k->guards);
-        k->guards = cg_sup_guards(k->sup);
+        k->guards = cg_sup_protected_paths(k->sup);
         r = cg_sup_masks_make(k, &err);
         if (r == 0)
                 r = spec_fd(k, &spec, &err);

@@ -19,7 +19,7 @@
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
-#include "supervisor/kernel_env.h"
+#include "supervisor/protected.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/session_limits.h"
 #include "supervisor/members.h"
@@ -627,7 +627,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
         return cg_sup_egress_apply_settings(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
                        ? -1
-                       : cg_sup_kernel_env_check(ss, err);
+                       : cg_sup_protected_check(ss, err);
 }
 
 static struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,

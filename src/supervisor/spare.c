@@ -19,7 +19,7 @@
 #include "sandbox/settings/kernel_view.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
-#include "supervisor/kernel_env.h"
+#include "supervisor/protected.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
@@ -61,7 +61,7 @@ uint64_t cg_sup_spare_view(const struct session *ss)
 {
         const char *tier = cg_sup_tier(ss);
         const json_t *hides = json_object_get(ss->options, "hide"), *path;
-        cg_auto_json json_t *guards = cg_sup_guards(ss->sup), *masked = json_array();
+        cg_auto_json json_t *guards = cg_sup_protected_paths(ss->sup), *masked = json_array();
         const struct cg_settings *s = ss->settings;
         struct cg_sandbox *plan = NULL;
         /* Certainly the full tier, which needs no search for protected names. */

@@ -17,7 +17,7 @@
  *      egress, broker          the egress proxy; the tool server, approvals
  *      cells                   cells and requests: queues, time limits, interrupts, results
  *      server_*                files that MCP servers run
- *      kernel_env              the environment of kernels; paths that kernels cannot write
+ *      protected               paths that no kernel may write; what is refused because of them
  *      zygote                  the zygote's process and control socket
  *      kernel                  one kernel's process, from the request to the zygote to its end
  *      spare                   sessions that are started in advance

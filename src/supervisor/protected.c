@@ -1,9 +1,9 @@
 /*
- * cellgate-supervisor: the environment that the host has chosen for kernels. Its code runs in the
- * zygote, outside of any sandbox: a session whose cells could write there, or in its base Python,
- * is refused before the zygote is started with it.
+ * cellgate-supervisor: paths that no kernel may write. The code of the environment that the host
+ * has chosen runs in the zygote, outside of any sandbox: a session whose cells could write there,
+ * or in its base Python, is refused before the zygote is started with it.
  */
-#include "supervisor/kernel_env.h"
+#include "supervisor/protected.h"
 
 #include <glob.h>
 #include <limits.h>
@@ -69,15 +69,12 @@ static bool is_linked(const char *env)
         return linked;
 }
 
-json_t *cg_sup_guards(const struct sup *s)
+json_t *cg_sup_protected_paths(const struct sup *s)
 {
         cg_auto_json json_t *places = cg_own_places(cg_sup_home());
         json_t *list = cg_sup_server_guards(s);
         cg_auto_free char *base = NULL;
 
-        /*
-         * Places that do not exist yet, too: cellgate would trust what a cell puts there.
-         */
         json_array_extend(list, places);
         if (s->kernel_env)
                 json_array_append_new(list, json_string(s->kernel_env));
@@ -88,7 +85,7 @@ json_t *cg_sup_guards(const struct sup *s)
         return list;
 }
 
-int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
+int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
 {
         const char *env = ss->sup->kernel_env, *home = cg_sup_home();
         const struct cg_settings *s = ss->settings;
