@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
 from ._model import Model
+from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
 from ._tool import bind, options
 from ._values import UNSET
@@ -40,6 +41,7 @@ __all__ = [
     "UnavailableError",
     "bind",
     "options",
+    "package",
 ]
 
 # Under the names that users see them by: in tracebacks, and for a host that looks for RejectedError.

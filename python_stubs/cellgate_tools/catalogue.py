@@ -6,12 +6,12 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from importlib import import_module, invalidate_caches
 from typing import Any, NamedTuple
 
-from ._data import DATA, load_package
+from ._data import load_package
+from ._package import packages
 
-__all__ = ["Match", "Matches", "load", "packages", "search"]
+__all__ = ["Match", "Matches", "search"]
 
 _DETAILS = ("name", "signature", "full")
 
@@ -38,26 +38,6 @@ class Matches(list[Match]):
 
     def __repr__(self) -> str:
         return "\n".join(match.text for match in self) or "no tool found"
-
-
-def packages(path: Iterable[str]) -> list[str]:
-    """Names of the generated packages below the folders in path."""
-    found: set[str] = set()
-    for folder in path:
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        found.update(n for n in names if n.isidentifier() and os.path.isfile(os.path.join(folder, n, DATA)))
-    return sorted(found)
-
-
-def load(parent: str, path: Iterable[str], name: str) -> Any:
-    """The package of a server, for attribute access. AttributeError when there is none."""
-    if name in packages(path):
-        invalidate_caches()  # the package may be newer than the cached listing of its folder
-        return import_module(f"{parent}.{name}")
-    raise AttributeError(f"{parent} has no server {name!r}; servers: {', '.join(packages(path)) or 'none'}")
 
 
 def _words(text: str) -> list[str]:

@@ -20,7 +20,8 @@ static const struct cg_opt table[] = {
         { NAME, 0, NULL, "NAME", 0,
           "name of the server in tool calls; the folder's name is a Python name made of it" },
         { OUT, 0, "out", "DIR", 0,
-          "folder for the package; made if it is missing, but not the folders above it" },
+          "folder for the package, and a package itself, which Python code imports as mcptools; made if it is"
+          " missing, but not the folders above it" },
         { TOOLS, 0, "tools", "FILE", 0,
           "the tools: JSON, the answer to tools/list or its list of tools; - for standard input" },
         { COMMAND, 0, NULL, "-- COMMAND [ARG]...", 0,
@@ -42,8 +43,9 @@ static int help(void)
                 "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
                 "\n"
                 "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called\n"
-                "NAME. An older package of the same server is replaced at once; it stays as it is if anything\n"
-                "fails. (`cellgate run --mcp` does this by itself.)\n"
+                "NAME, and DIR/__init__.py, with which Python code searches the tools of all servers in DIR. An older\n"
+                "package of the same server is replaced at once; it stays as it is if anything fails.\n"
+                "(`cellgate run --mcp` does this by itself.)\n"
                 "\n",
                 "\n"
                 "Rejected tools are named on standard error, with the reason; the others get their modules all the\n"
@@ -162,7 +164,7 @@ static int print_report(const struct gen *g, const char *report_text)
 
 static int generate(const struct gen *g)
 {
-        struct cg_codegen_options o = { .server = g->name, .out_dir = g->out };
+        struct cg_codegen_options o = { .server = g->name, .out_dir = g->out, .root_package = true };
         char package[CG_CODEGEN_PACKAGE_SIZE];
         cg_auto_free char *tools = NULL, *report = NULL;
         struct cg_err err;

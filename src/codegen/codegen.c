@@ -354,21 +354,14 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
                                : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
         }
         put_catalogue_doc(g, list, n, &o);
-        cg_put(&o, "\nTOOLS = (");
+        cg_put(&o, "\nfrom cellgate_tools import package as _package\n\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
                 if (!list[i]->module.len)
                         continue;
                 cg_put_str(&o, list[i]->module);
                 cg_put(&o, ", ");
         }
-        cg_put(&o, ")\n\n\n"
-                   "def __getattr__(name):\n"
-                   "    if name in TOOLS:\n"
-                   "        from importlib import import_module\n"
-                   "        return import_module(\".\" + name, __name__)\n"
-                   "    raise AttributeError(f\"{__name__} has no tool {name!r}\")\n\n\n"
-                   "def __dir__():\n"
-                   "    return list(TOOLS)\n");
+        cg_put(&o, ")\n_package(__name__)\n");
         if (cg_source_check(&o, err) < 0)
                 return o.rc;
         return cg_package_add(p, "__init__.py", cg_source_str(&o), err);
@@ -381,20 +374,16 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "\n"
                 "`search(\"words\")` finds tools, `dir(mcptools)` lists the servers, `help(mcptools.SERVER)` is a server's catalogue.\n"
                 "\"\"\"\n"
-                "from cellgate_tools import Matches, catalogue\n"
+                "from cellgate_tools import Matches as _Matches, catalogue as _catalogue, package as _package\n"
                 "\n\n"
-                "def search(query: str = \"\", *, server: str | None = None, detail: str = \"signature\", limit: int = 10) -> Matches:\n"
+                "def search(query: str = \"\", *, server: str | None = None, detail: str = \"signature\", limit: int = 10) -> _Matches:\n"
                 "    \"\"\"Find tools by words in their names, descriptions and parameters, best first; no words: all of them.\n"
                 "\n"
                 "    detail: \"name\" (name and first sentence), \"signature\" (and parameters), \"full\" (the module's text).\n"
                 "    \"\"\"\n"
-                "    return catalogue.search(__path__, query, server=server, detail=detail, limit=limit)\n"
+                "    return _catalogue.search(__path__, query, server=server, detail=detail, limit=limit)\n"
                 "\n\n"
-                "def __getattr__(name):\n"
-                "    return catalogue.load(__name__, __path__, name)\n"
-                "\n\n"
-                "def __dir__():\n"
-                "    return [\"search\", *catalogue.packages(__path__)]\n";
+                "_package(__name__)\n";
         int r = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
 
         return r < 0 ? r : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);

@@ -74,8 +74,8 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
 /*
  * cg_codegen_package_name() - the Python name of a server's package
  * @server: name as registered, UTF-8
- * @buf:    gets the name, NUL-terminated: [a-z][a-z0-9_]*, no keyword, no name of the standard
- *          library, not "search"
+ * @buf:    gets the name, NUL-terminated: [a-z][a-z0-9_]*, no keyword, no function of the package
+ *          mcptools
  * @size:   of @buf; CG_CODEGEN_PACKAGE_SIZE is always enough
  * Return: 0; CG_E_INVAL for a name that is empty, too long, not UTF-8, "." or "..", or has a slash,
  *         a backslash or a control character. Different servers can have the same package name

@@ -30,42 +30,9 @@ static const char *const no_class[] = {
         "Any", "Literal", "Model", "Params", "Result", "Text", "ToolResult", "UNSET",
 };
 
-/*
- * Top-level modules of Python 3.11 to 3.13. A package folder may end up on sys.path; it must not
- * hide one of these.
- */
-static const char *const stdlib[] = {
-        // clang-format off
-        "abc", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore",
-        "atexit", "audioop", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "calendar", "cgi",
-        "cgitb", "chunk", "cmath", "cmd", "code", "codecs", "codeop", "collections", "colorsys",
-        "compileall", "concurrent", "configparser", "contextlib", "contextvars", "copy", "copyreg",
-        "cprofile", "crypt", "csv", "ctypes", "curses", "dataclasses", "datetime", "dbm", "decimal",
-        "difflib", "dis", "distutils", "doctest", "email", "encodings", "ensurepip", "enum", "errno",
-        "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools",
-        "gc", "genericpath", "getopt", "getpass", "gettext", "glob", "graphlib", "grp", "gzip", "hashlib",
-        "heapq", "hmac", "html", "http", "idlelib", "imaplib", "imghdr", "imp", "importlib", "inspect",
-        "io", "ipaddress", "itertools", "json", "keyword", "lib2to3", "linecache", "locale", "logging",
-        "lzma", "mailbox", "mailcap", "marshal", "math", "mimetypes", "mmap", "modulefinder", "msilib",
-        "msvcrt", "multiprocessing", "netrc", "nis", "nntplib", "nt", "ntpath", "nturl2path", "numbers",
-        "opcode", "operator", "optparse", "os", "ossaudiodev", "pathlib", "pdb", "pickle", "pickletools",
-        "pipes", "pkgutil", "platform", "plistlib", "poplib", "posix", "posixpath", "pprint", "profile",
-        "pstats", "pty", "pwd", "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat", "queue", "quopri",
-        "random", "re", "readline", "reprlib", "resource", "rlcompleter", "runpy", "sched", "secrets",
-        "select", "selectors", "shelve", "shlex", "shutil", "signal", "site", "smtpd", "smtplib", "sndhdr",
-        "socket", "socketserver", "spwd", "sqlite3", "sre_compile", "sre_constants", "sre_parse", "ssl",
-        "stat", "statistics", "string", "stringprep", "struct", "subprocess", "sunau", "symtable", "sys",
-        "sysconfig", "syslog", "tabnanny", "tarfile", "telnetlib", "tempfile", "termios", "textwrap",
-        "this", "threading", "time", "timeit", "tkinter", "token", "tokenize", "tomllib", "trace",
-        "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types", "typing", "unicodedata",
-        "unittest", "urllib", "uu", "uuid", "venv", "warnings", "wave", "weakref", "webbrowser", "winreg",
-        "winsound", "wsgiref", "xdrlib", "xml", "xmlrpc", "zipapp", "zipfile", "zipimport", "zlib",
-        "zoneinfo",
-        // clang-format on
-};
-
-/* Names that the root package and the kernel use. */
-static const char *const no_package[] = { "cellgate_kernel", "cellgate_tools", "mcptools", "search" };
+/* Attributes of a server's package, and of the package that holds the servers' packages. */
+static const char *const no_module[] = { "TOOLS" };
+static const char *const no_package[] = { "search", "servers", "signature", "tools" };
 
 static bool among(struct cg_slice s, const char *const *list, size_t n)
 {
@@ -106,12 +73,23 @@ static void put_hash(struct cg_source *o, struct cg_slice original, int digits)
         cg_puts(o, (struct cg_slice){ hex, (size_t)digits });
 }
 
-/*
- * The name by the rules, not yet unique. @prefix comes before a name that would start with a digit
- * or be empty.
- */
-static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, bool lower, const char *prefix)
+static bool taken(enum cg_name_kind kind, struct cg_slice s)
 {
+        if (cg_is_keyword(s))
+                return true;
+        return kind == CG_NAME_FIELD    ? among(s, no_field, CG_ARRAY_LEN(no_field))
+               : kind == CG_NAME_MODULE ? among(s, no_module, CG_ARRAY_LEN(no_module))
+                                        : among(s, no_package, CG_ARRAY_LEN(no_package));
+}
+
+/* The name by the rules, not yet unique. */
+static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, enum cg_name_kind kind)
+{
+        /* comes before a name that would start with a digit or be empty */
+        static const char *const prefixes[] = {
+                [CG_NAME_PACKAGE] = "s_", [CG_NAME_MODULE] = "t_", [CG_NAME_FIELD] = "p_"
+        };
+        const char *prefix = prefixes[kind];
         cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
         cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
         struct cg_slice s = original;
@@ -121,7 +99,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, b
                 uint32_t c = cg_next_char(&s);
                 char out = letter_or_digit(c) ? (char)c : '_';
 
-                if (lower && out >= 'A' && out <= 'Z')
+                if (kind == CG_NAME_PACKAGE && out >= 'A' && out <= 'Z')
                         out = (char)(out | 32);
                 cg_puts(&raw, (struct cg_slice){ &out, 1 });
         }
@@ -134,7 +112,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, b
                 size_t n = strspn(s.p, "_");
 
                 s = (struct cg_slice){ s.p + n, s.len - n };
-                while (lower && s.len && s.p[s.len - 1] == '_')
+                while (kind != CG_NAME_FIELD && s.len && s.p[s.len - 1] == '_')
                         s.len--;
         }
         if (!s.len) {
@@ -151,13 +129,28 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, b
         } else {
                 cg_puts(&o, s);
         }
-        if (cg_is_keyword(cg_source_str(&o)) ||
-            (!lower && among(cg_source_str(&o), no_field, CG_ARRAY_LEN(no_field))))
+        if (taken(kind, cg_source_str(&o)))
                 cg_put(&o, "_");
         return cg_source_copy(&o, a);
 }
 
 /* ------------------------------------------------------------------ making them unique */
+
+/* Files of modules may be copied to a file system that does not tell case apart. */
+static int fold_cmp(struct cg_slice x, struct cg_slice y)
+{
+        for (size_t i = 0; i < x.len && i < y.len; i++) {
+                char a = x.p[i], b = y.p[i];
+
+                if (a >= 'A' && a <= 'Z')
+                        a = (char)(a | 32);
+                if (b >= 'A' && b <= 'Z')
+                        b = (char)(b | 32);
+                if (a != b)
+                        return a < b ? -1 : 1;
+        }
+        return (x.len > y.len) - (x.len < y.len);
+}
 
 static int by_name(const void *x, const void *y)
 {
@@ -168,44 +161,56 @@ static int by_name(const void *x, const void *y)
         return c ? c : cg_slice_cmp(a->original, b->original);
 }
 
-/* Makes the names of one group of equal names longer; true when something changed. */
-static bool settle(struct cg_arena *a, bool module, struct cg_python_name **group, size_t n, bool reserved)
+static int by_folded_name(const void *x, const void *y)
 {
-        bool changed = false;
+        const struct cg_python_name *a = *(struct cg_python_name *const *)x,
+                                    *b = *(struct cg_python_name *const *)y;
+        int c = fold_cmp(a->name, b->name);
+
+        return c ? c : cg_slice_cmp(a->original, b->original);
+}
+
+/* Makes the names of one group of equal names longer; true when something changed. */
+static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name **group, size_t n,
+                   bool reserved)
+{
+        size_t owner = n;
 
         if (!group[0]->name.len || (n == 1 && !reserved))
                 return false;
+        /* Of "getUser" and "getuser" the last in the order of their bytes stays: lower case. */
+        for (size_t i = 0; i < n && !reserved; i++)
+                if (group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original))
+                        owner = i;
         for (size_t i = 0; i < n; i++) {
                 cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
-                bool owner = group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original);
 
-                if (owner && !reserved)
+                if (i == owner)
                         continue;
-                changed = true;
                 if (++group[i]->level > 2) {
                         group[i]->name = CG_SLICE("");
                         continue;
                 }
-                cg_puts(&o, base_name(a, group[i]->original, module, module ? "t_" : "p_"));
+                cg_puts(&o, base_name(a, group[i]->original, kind));
                 cg_put(&o, "_");
                 put_hash(&o, group[i]->original, group[i]->level == 1 ? 6 : 16);
                 group[i]->name = cg_source_copy(&o, a);
         }
-        return changed;
+        return n > 1 || reserved;
 }
 
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names, size_t n,
                      const struct cg_slice *reserved, size_t n_reserved)
 {
         cg_auto_free struct cg_python_name **order = calloc(n + 1, sizeof(struct cg_python_name *));
-        bool module = kind == CG_NAME_MODULE, changed = true;
+        bool folded = kind != CG_NAME_FIELD, changed = true;
 
         if (!order)
                 return false;
         for (size_t i = 0; i < n; i++) {
                 order[i] = &names[i];
                 names[i].level = 0;
-                names[i].name = base_name(a, names[i].original, module, module ? "t_" : "p_");
+                names[i].name = base_name(a, names[i].original, kind);
         }
         /*
          * Each round moves at least one name up; a name moves up three times at most. In practice
@@ -213,13 +218,14 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
          */
         while (changed && !a->failed) {
                 changed = false;
-                qsort(order, n, sizeof(struct cg_python_name *), by_name);
+                qsort(order, n, sizeof(struct cg_python_name *), folded ? by_folded_name : by_name);
                 for (size_t i = 0, end; i < n; i = end) {
                         struct cg_slice name = order[i]->name;
 
-                        for (end = i + 1; end < n && cg_slice_eq(order[end]->name, name);)
+                        for (end = i + 1; end < n && (folded ? fold_cmp(order[end]->name, name) == 0
+                                                             : cg_slice_eq(order[end]->name, name));)
                                 end++;
-                        changed |= settle(a, module, order + i, end - i,
+                        changed |= settle(a, kind, order + i, end - i,
                                           reserved && bsearch(&name, reserved, n_reserved, sizeof(name),
                                                               cg_slice_order));
                 }
@@ -264,7 +270,6 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         size_t len, step;
         struct cg_slice s;
         uint32_t c;
-        bool taken;
         int n;
 
         if (!server)
@@ -284,10 +289,9 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         if (cg_count_chars(cg_slice_of(server)) > CG_GEN_MAX_SERVER_NAME)
                 return cg_fail(err, CG_E_INVAL, "the server's name has more than %u characters",
                                CG_GEN_MAX_SERVER_NAME);
-        s = base_name(&a, cg_slice_of(server), true, "s_");
+        s = base_name(&a, cg_slice_of(server), CG_NAME_PACKAGE);
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");
-        taken = among(s, stdlib, CG_ARRAY_LEN(stdlib)) || among(s, no_package, CG_ARRAY_LEN(no_package));
-        n = snprintf(buf, size, "%.*s%s", (int)s.len, s.p, taken ? "_" : "");
+        n = snprintf(buf, size, "%.*s", (int)s.len, s.p);
         return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_INVAL, "no room for the package name") : 0;
 }

@@ -17,11 +17,12 @@ struct cg_python_name {
         int level;
 };
 
-enum cg_name_kind { CG_NAME_MODULE, CG_NAME_FIELD };
+enum cg_name_kind { CG_NAME_PACKAGE, CG_NAME_MODULE, CG_NAME_FIELD };
 
 /*
  * Gives every original a name of its own. Among originals that would get the same name, the one
- * that is that name keeps it and the others get a hash. @reserved: names (sorted) that are taken;
+ * that is that name keeps it and the others get a hash. Modules keep their case, but no two of
+ * them differ in nothing else. @reserved: names (sorted) that are taken;
  * may be NULL. False when out of memory.
  */
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names, size_t n,

@@ -25,6 +25,23 @@ def test_from_a_file(run_cellgate: Run, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "mcptools/my_files").iterdir()} >= {"__init__.py", "read.py", "write.py"}
 
 
+def test_the_root_package_is_written_too(run_cellgate: Run, tmp_path: Path) -> None:
+    """A second server joins it; a package of somebody else is left alone."""
+    for name in ("one", "two"):
+        r = run_cellgate("gen", name, "--out", "mcptools", "--tools", "-", input=json.dumps([tool("read")]))
+        assert r.returncode == 0
+    stubs = Path(__file__).resolve().parent.parent.parent / "python_stubs"
+    code = f"import sys; sys.path[:0] = [{str(stubs)!r}, '.']; import mcptools; print(dir(mcptools), mcptools.search())"
+    done = subprocess.run([sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert all(f"'{n}'" in done.stdout for n in ("one", "two", "search")), done
+    assert "one.read() -> Text" in done.stdout
+    (tmp_path / "mcptools/__init__.py").write_text("mine = 1\n")
+    r = run_cellgate("gen", "three", "--out", "mcptools", "--tools", "-", input=json.dumps([tool("read")]))
+    assert r.returncode == 2
+    assert "__init__.py" in r.stderr
+    assert (tmp_path / "mcptools/__init__.py").read_text() == "mine = 1\n"
+
+
 def test_from_standard_input(run_cellgate: Run, tmp_path: Path) -> None:
     r = run_cellgate("gen", "fs", "--out=o", "--tools=-", input=json.dumps([tool("read")]))
     assert (r.returncode, r.stdout) == (0, "o/fs: 1 tool\n")

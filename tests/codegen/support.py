@@ -63,18 +63,8 @@ _IMPORTS = {"__future__", "typing", "cellgate_tools"}
 _RUN = ast.dump(ast.parse("return _tool.run(params, fields)").body[0])
 _CALL = ast.dump(ast.parse("return _tool.call(params, fields)").body[0])
 _ARGS = ast.dump(ast.parse("def f(params: Params | None = None, /, **fields): pass").body[0].args)
-_INIT = {
-    "__getattr__": ast.dump(
-        ast.parse(
-            "def __getattr__(name):\n"
-            "    if name in TOOLS:\n"
-            "        from importlib import import_module\n"
-            "        return import_module('.' + name, __name__)\n"
-            "    raise AttributeError(f'{__name__} has no tool {name!r}')\n"
-        ).body[0]
-    ),
-    "__dir__": ast.dump(ast.parse("def __dir__():\n    return list(TOOLS)\n").body[0]),
-}
+_INIT_IMPORT = ast.dump(ast.parse("from cellgate_tools import package as _package").body[0])
+_INIT_LAST = ast.dump(ast.parse("_package(__name__)").body[0])
 
 
 def _is_string(node: ast.AST) -> bool:
@@ -133,11 +123,11 @@ def check_module(text: str, tool: str | None) -> ast.Module:
 
 def check_init(text: str) -> tuple[str, ...]:
     """The package's __init__.py has this form; returns TOOLS."""
-    doc, tools, *functions = ast.parse(text).body
+    doc, imports, tools, last = ast.parse(text).body
     assert _is_doc(doc)
     assert isinstance(tools, ast.Assign) and [t.id for t in tools.targets] == ["TOOLS"]
     assert isinstance(tools.value, ast.Tuple) and all(map(_is_string, tools.value.elts))
-    assert [ast.dump(f) for f in functions] == list(_INIT.values())
+    assert [ast.dump(imports), ast.dump(last)] == [_INIT_IMPORT, _INIT_LAST]
     return tuple(e.value for e in tools.value.elts)
 
 
@@ -146,6 +136,7 @@ def check_package(folder: Path, report: dict[str, Any], server: str) -> dict[str
     modules = {t["module"]: t["tool"] for t in report["tools"] if t["module"] is not None}
     files = {p.name for p in folder.iterdir() if p.name != "__pycache__"}
     assert files == {"__init__.py", "_tools.json", *(m + ".py" for m in modules)}
+    assert len({f.lower() for f in files}) == len(files), "a file system may not tell case apart"
     for path in folder.iterdir():
         if path.is_file():
             assert path.read_bytes().isascii(), path
@@ -193,7 +184,7 @@ print(len(package.TOOLS))
 def import_all(out: Path, package: str, timeout: float = 60) -> int:
     """Imports every module in a fresh interpreter in which a warning is an error; returns how many."""
     done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "-c", IMPORT_ALL, STUBS, out, package],
+        [sys.executable, "-I", "-W", "error", "-c", IMPORT_ALL, STUBS, out.parent, f"{out.name}.{package}"],
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codegen.support import DATA, GenerationFailed, check_package, generate, probe
+from codegen.support import DATA, STUBS, GenerationFailed, check_package, generate, probe
 
 TOOL = [{"name": "kept", "inputSchema": {"type": "object"}}]
 SYSTEM, INVALID, EXISTS, PARSE = -2, -3, -7, -12
@@ -219,17 +219,19 @@ def test_refused_server_names(build_dir: Path, tmp_path: Path, name: str) -> Non
         ("filesystem", "filesystem"),
         ("my-server", "my_server"),
         ("My.Server 2", "my_server_2"),
-        ("json", "json_"),
-        ("time", "time_"),
+        ("json", "json"),
+        ("time", "time"),
         ("class", "class_"),
         ("search", "search_"),
-        ("cellgate_tools", "cellgate_tools_"),
+        ("tools", "tools_"),
+        ("catalogue", "catalogue"),
+        ("cellgate_tools", "cellgate_tools"),
         ("2fa", "s_2fa"),
         ("__init__", "init"),
         ("_x", "x"),
         ("none", "none"),
-        ("os", "os_"),
-        ("cProfile", "cprofile_"),
+        ("os", "os"),
+        ("cProfile", "cprofile"),
     ],
 )
 def test_package_names(build_dir: Path, name: str, package: str) -> None:
@@ -243,10 +245,79 @@ def test_package_names_are_identifiers(build_dir: Path) -> None:
     assert probe(build_dir, "package", "\u63d0") != probe(build_dir, "package", "\u53d6")
 
 
-def test_no_package_hides_a_module_of_the_standard_library(build_dir: Path) -> None:
-    for name in sys.stdlib_module_names:
-        if not name.startswith("_"):
-            assert probe(build_dir, "package", name).strip() not in sys.stdlib_module_names
+def _imports(out: Path, code: str) -> str:
+    """What code prints in an interpreter that finds the package out and cellgate_tools."""
+    paths = (
+        f"import sys; sys.dont_write_bytecode = True; sys.path[:0] = {[str(STUBS), str(out.parent)]}\n"
+        "import cellgate_tools; sys.dont_write_bytecode = False\n"
+    )
+    argv = [sys.executable, "-I", "-W", "error", "-c", paths + code]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_servers_called_like_modules_of_python(build_dir: Path, tmp_path: Path) -> None:
+    """Each has its own name below mcptools, and Python's module keeps it."""
+    servers = [n for n in sorted(sys.stdlib_module_names) if not n.startswith("_")]
+    for name in servers:
+        made = probe(build_dir, "package", name).strip()
+        assert made == name.lower()
+    for name in ("time", "json", "catalogue", "types"):
+        generate(build_dir, name, tmp_path / "mcptools", TOOL, root=True)
+    code = """
+import time, json, types, mcptools
+from mcptools.time import kept as a
+from mcptools.json import kept as b
+assert a._tool.server == "time" and b._tool.server == "json" and time.time() and json.dumps(1)
+assert mcptools.types.kept._tool.server == "types" and types.ModuleType
+from mcptools import catalogue
+assert catalogue.kept._tool.server == "catalogue"
+"""
+    _imports(tmp_path / "mcptools", code)
+
+
+def test_names_keep_their_case(build_dir: Path, tmp_path: Path) -> None:
+    """Any case of a tool's or server's name leads to the one module; nothing is written when it is imported."""
+    names = ["linear_getIssueById", "listTeams", "TOOLS", "Class", "class", "package", "TOOLS_x"]
+    tools = [{"name": n, "inputSchema": {"type": "object"}} for n in names]
+    report = generate(build_dir, "Linear", tmp_path / "mcptools", tools, root=True)
+    check_package(tmp_path / "mcptools/linear", report, "Linear")
+    module = {t["tool"]: t["module"] for t in report["tools"]}
+    assert [module[n] for n in names[:2]] == names[:2]
+    before = _snapshot(tmp_path)
+    code = """
+import importlib, mcptools
+from mcptools.linear import linear_getissuebyid
+from mcptools.linear import linear_getIssueById
+import mcptools.linear.linear_GETissuebyid as third
+assert linear_getissuebyid is linear_getIssueById is third
+assert third.__name__ == third.__spec__.name == "mcptools.linear.linear_getIssueById"
+assert mcptools.linear.LISTTEAMS._tool.name == "listTeams" and mcptools.LINEAR is mcptools.linear
+from mcptools.linear import TOOLS_, Class, class_, package
+assert [t._tool.name for t in (TOOLS_, Class, class_, package)] == ["TOOLS", "Class", "class", "package"]
+assert dir(mcptools.linear) == sorted(mcptools.linear.TOOLS)
+assert importlib.reload(package) is package
+"""
+    _imports(tmp_path / "mcptools", code)
+    after = _snapshot(tmp_path)
+    assert {n for n in after if not n.startswith("mcptools/__pycache__/__init__")} == set(before)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("from mcptools.srv import kep", "mcptools.srv has no tool 'kep'; did you mean kept?"),
+        ("import mcptools.srv.nothing_like_it", "tools: kept"),
+        ("import mcptools.srb", "mcptools has no server 'srb'; did you mean srv?"),
+        ("import mcptools; mcptools.zzzz", "servers: srv"),
+        ("import mcptools.srv.kept.more", "is not a package"),
+    ],
+)
+def test_wrong_names_say_what_there_is(build_dir: Path, tmp_path: Path, code: str, said: str) -> None:
+    generate(build_dir, "srv", tmp_path / "mcptools", TOOL, root=True)
+    code = f"try:\n    {code}\nexcept (ModuleNotFoundError, AttributeError) as e:\n    print(e)\n"
+    assert said in _imports(tmp_path / "mcptools", code)
 
 
 def test_nothing_but_the_name_is_known(build_dir: Path, tmp_path: Path) -> None:

@@ -202,21 +202,23 @@ static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_
 
 static void test_names(void **state)
 {
-        static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",         "class",
-                                               "__init__", "..",   "x/../y", "\xe6\x8f\x90" };
+        static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",          "getUser",
+                                               "__init__", "..",   "x/../y", "\xe6\x8f\x90", "class" };
         static const char *const fields[] = { "from", "from_", "str", "_x", "x", "2d", "A-b", "A b", "" };
         struct cg_python_name names[CG_ARRAY_LEN(modules)];
         cg_auto_arena struct cg_arena a = { 0 };
+        size_t n = CG_ARRAY_LEN(modules);
 
-        assign(&a, CG_NAME_MODULE, names, modules, CG_ARRAY_LEN(modules));
-        assert_true(cg_slice_is(named(names, 9, "read"), "read"));
-        assert_int_equal(named(names, 9, "Read").len, 11);
-        assert_true(cg_slice_is(named(names, 9, "a-b"), "a_b"));
-        assert_true(cg_slice_is(named(names, 9, "2fa"), "t_2fa"));
-        assert_true(cg_slice_is(named(names, 9, "class"), "class_"));
-        assert_true(cg_slice_is(named(names, 9, "__init__"), "init"));
-        assert_true(cg_slice_is(named(names, 9, "x/../y"), "x____y"));
-        assert_int_equal(named(names, 9, "..").len, 8);
+        assign(&a, CG_NAME_MODULE, names, modules, n);
+        assert_true(cg_slice_is(named(names, n, "read"), "read"));
+        assert_int_equal(named(names, n, "Read").len, 11);
+        assert_true(cg_slice_is(named(names, n, "a-b"), "a_b"));
+        assert_true(cg_slice_is(named(names, n, "2fa"), "t_2fa"));
+        assert_true(cg_slice_is(named(names, n, "class"), "class_"));
+        assert_true(cg_slice_is(named(names, n, "getUser"), "getUser"));
+        assert_true(cg_slice_is(named(names, n, "__init__"), "init"));
+        assert_true(cg_slice_is(named(names, n, "x/../y"), "x____y"));
+        assert_int_equal(named(names, n, "..").len, 8);
         assign(&a, CG_NAME_FIELD, names, fields, CG_ARRAY_LEN(fields));
         assert_true(cg_slice_is(named(names, 9, "from_"), "from_"));
         assert_true(cg_slice_is(named(names, 9, "str"), "str_"));
@@ -296,7 +298,9 @@ static void test_package_name(void **state)
         assert_int_equal(cg_codegen_package_name("My-Server", buf, sizeof(buf), &err), 0);
         assert_string_equal(buf, "my_server");
         assert_int_equal(cg_codegen_package_name("json", buf, sizeof(buf), &err), 0);
-        assert_string_equal(buf, "json_");
+        assert_string_equal(buf, "json");
+        assert_int_equal(cg_codegen_package_name("tools", buf, sizeof(buf), &err), 0);
+        assert_string_equal(buf, "tools_");
         assert_int_equal(cg_codegen_package_name("abc", buf, 3, &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name("..", buf, sizeof(buf), &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name("\xff", buf, sizeof(buf), &err), CG_E_INVAL);
