@@ -19,50 +19,10 @@
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
-/* ---- patterns, by a matcher that works in another way than the walk, to compare the walk with */
-
 /*
- * The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character
- * like others.
+ * ---- patterns: a matcher that searches stars in another way than the walk, to compare both.
+ * Characters and sets are compared by the walk's own function, which the first test checks.
  */
-static const char *set_end(const char *p)
-{
-        const char *close = strchr(p + 1, ']');
-
-        if (!close || close == p + 1)
-                return NULL;
-        for (const char *q = p + 1; q + 2 < close; q++) {
-                if (q[1] == '-' && (unsigned char)q[0] > (unsigned char)q[2])
-                        return NULL; /* "[z-a]" is text */
-        }
-        return close;
-}
-
-static bool set_has(const char *p, const char *close, unsigned char c)
-{
-        for (p++; p < close; p++) {
-                if (p + 2 < close && p[1] == '-') {
-                        if (c >= (unsigned char)p[0] && c <= (unsigned char)p[2])
-                                return true;
-                        p += 2;
-                } else if (c == (unsigned char)*p) {
-                        return true;
-                }
-        }
-        return false;
-}
-
-/* One character of the pattern but a star against one of the path; the pattern's next, or NULL. */
-static const char *match_one(const char *p, char c)
-{
-        const char *close;
-
-        if (*p == '?')
-                return c != '/' ? p + 1 : NULL;
-        if (*p == '[' && (close = set_end(p)))
-                return c != '/' && set_has(p, close, (unsigned char)c) ? close + 1 : NULL;
-        return *p == c ? p + 1 : NULL;
-}
 
 /*
  * The usual matcher with two places to come back to: the last star within a name, and the last pair
@@ -91,7 +51,7 @@ static bool glob_match(const char *pattern, const char *path)
                 }
                 if (!*s && !*p)
                         return true;
-                if (*s && *p && (next = match_one(p, *s))) {
+                if (*s && *p && (next = cg_glob_match_one(p, *s))) {
                         p = next;
                         s++;
                         continue;

@@ -46,8 +46,7 @@ static bool set_has(const char *p, const char *close, unsigned char c)
         return false;
 }
 
-/* One character of the pattern but a star against one of the path; the pattern's next, or NULL. */
-static const char *match_one(const char *p, char c)
+const char *cg_glob_match_one(const char *p, char c)
 {
         const char *close;
 
@@ -139,7 +138,7 @@ static void step(const struct walk *w, struct places *to, size_t i, char c)
 {
         switch ((enum part)w->part[i]) {
         case PART_ONE:
-                if (match_one(w->pattern + i, c))
+                if (cg_glob_match_one(w->pattern + i, c))
                         add_place(w, to, w->next[i]);
                 break;
         case PART_STAR:

@@ -27,4 +27,10 @@
 typedef int (*cg_glob_fn)(void *data, const char *path, bool unlisted, struct cg_err *err);
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err);
 
+/*
+ * Compares @c with the first part of @pattern: a character, "?" or a set, but not "*". Returns the
+ * rest of the pattern; NULL: no match.
+ */
+const char *cg_glob_match_one(const char *pattern, char c);
+
 #endif
