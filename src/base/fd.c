@@ -29,6 +29,11 @@ int64_t cg_now_ms(void)
         return read_clock_ms(CLOCK_MONOTONIC);
 }
 
+void cg_pause_ms(int ms)
+{
+        nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L }, NULL);
+}
+
 struct cg_budget cg_budget_start(int64_t cpu_ms, int64_t clock_ms)
 {
         return (struct cg_budget){ read_clock_ms(CLOCK_THREAD_CPUTIME_ID) + cpu_ms, cg_now_ms() + clock_ms };

@@ -56,6 +56,8 @@ static inline bool cg_size_mul(size_t a, size_t b, size_t *ret)
 
 /* CLOCK_MONOTONIC in milliseconds. */
 int64_t cg_now_ms(void);
+/* Waits between two attempts of something that no event reports. A signal may end the wait. */
+void cg_pause_ms(int ms);
 
 /*
  * A limit for work of this thread that depends on files of others: processor time, so that a busy

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 #include "base/fd.h"
@@ -262,7 +261,7 @@ int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int6
 
         while ((r = bind_now(c, c->ports[channel], sock, address)) == EADDRINUSE) {
                 /* No event reports it when another process gives the address up. */
-                nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
+                cg_pause_ms(RETRY_MS);
                 if (cg_now_ms() >= end_ms)
                         return cg_fail(err, CG_E_EXISTS,
                                        "%s: %s is in use: another kernel has this connection file", c->path,

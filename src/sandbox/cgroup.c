@@ -9,7 +9,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -156,10 +155,8 @@ static void set_all(struct group *g, const struct cg_sandbox_limits *l)
  */
 static void remove_folder(int parent, const char *name)
 {
-        static const struct timespec moment = { .tv_nsec = 1000000 };
-
         for (int i = 0; i < REMOVE_TRIES && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
-                nanosleep(&moment, NULL);
+                cg_pause_ms(1);
 }
 
 static void group_fini(struct group *g)

@@ -21,7 +21,7 @@
 
 /* Retries, and the wait before each, if another process removes the placeholder meanwhile. */
 #define TRIES   100
-#define WAIT_NS 1000000
+#define WAIT_MS 1
 
 /*
  * Opens the folder of @path and sets *name to the last name. Another sandbox may write there at the
@@ -127,7 +127,7 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
                 if (!p->mount_point)
                         continue;
                 for (int n = 0; n < TRIES && (r = take(p, &list[i], err)) > 0; n++)
-                        nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
+                        cg_pause_ms(WAIT_MS);
                 if (r > 0)
                         r = cg_fail(err, CG_E_STATE,
                                     "sandbox: placeholder %s: it comes and goes, or another program holds a "

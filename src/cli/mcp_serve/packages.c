@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include "base/fd.h"
 #include "base/util.h"
 
@@ -69,7 +68,7 @@ static int lock_base(int base, const char *path, struct cg_err *err)
                         return cg_fail_errno(err, "cannot lock %s.lock", path);
                 if (cg_now_ms() > end)
                         return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
-                nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+                cg_pause_ms(10);
         }
         return cg_steal_fd(&fd);
 }
