@@ -171,8 +171,7 @@ static bool scan_string(struct scan *s)
                 if (!n)
                         return scan_fail(s, *s->p < 0x20 ? "control character in a string" : "not UTF-8");
                 if (s->encodable && is_surrogate(c))
-                        return scan_fail(s,
-                                         "half of a surrogate pair stands alone: such text has no encoding");
+                        return scan_fail(s, "unpaired surrogate: such text has no encoding");
                 s->p += n;
         }
         return scan_fail(s, "string is not closed");

@@ -205,8 +205,8 @@ static int fail_outside(const struct inside *in, const char *name, const char *w
 {
         return cg_fail(
                 err, CG_E_INVAL,
-                "environment %s: %s leads to %s, outside of it. What a kernel's environment imports runs outside of the sandbox as "
-                "well, so its packages must lie in it: install that one without -e; cells can import it from the workspace",
+                "environment %s: %s leads to %s, outside of it. Code that a kernel's environment imports runs outside of the sandbox as "
+                "well, so its packages must be in it: install that one without -e; cells can import it from the workspace",
                 in->dir, name, where);
 }
 

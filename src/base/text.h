@@ -21,8 +21,8 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 size_t cg_utf8_put(uint32_t c, char *out);
 
 /*
- * How many bytes at the start of @p are ASCII; and how many of these stand in a JSON string as they
- * are. Eight at a time: a kernel's output and pictures pass here by the megabyte.
+ * Number of bytes at the start of @p that are ASCII; and of those that JSON strings contain without
+ * an escape. Both check eight at a time, because output and pictures of kernels are megabytes.
  */
 size_t cg_ascii_run(const char *p, size_t len);
 size_t cg_json_run(const char *p, size_t len);

@@ -290,7 +290,7 @@ static int lock_start(const struct cg_client *c, int fd, struct cg_err *err)
                         return cg_fail(
                                 err, CG_E_TIMEDOUT,
                                 "another process has held %s.lock for %lld ms: it is starting a supervisor "
-                                "there, or hangs (`fuser` tells which it is)",
+                                "there, or hangs (`fuser` shows the process)",
                                 c->dir, (long long)c->timeout_ms);
                 poll(NULL, 0, 20);
         }

@@ -14,7 +14,7 @@
 #include "base/zconn.h"
 #include "cellgate.h"
 
-/* Requests have numbers above those of cells, so the number of a FAILED tells them apart. */
+/* Requests have numbers above those of cells, so the number of a FAILED distinguishes them. */
 #define CG_FIRST_REQUEST (UINT64_C(1) << 32)
 
 struct cg_event {

@@ -305,7 +305,7 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 
 /* ------------------------------------------------------------------ MCP servers */
 
-/* VAR, env:VAR, or VAR:-DEFAULT, which also stands for an empty variable. */
+/* VAR, env:VAR, or VAR:-DEFAULT. The default also replaces an empty variable. */
 static int expand_var(const char *p, const char *end, struct cg_buf *b, const char *where, struct cg_err *err)
 {
         const char *fallback = memmem(p, (size_t)(end - p), ":-", 2), *value;

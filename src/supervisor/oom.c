@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------ where the group is */
 
-/* Whether @word is one of the comma-separated words of @list (its first @len bytes). */
+/* True if @word is one of the comma-separated words of @list (its first @len bytes). */
 static bool has_word(const char *list, size_t len, const char *word)
 {
         size_t n = strlen(word);

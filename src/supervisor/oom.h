@@ -1,7 +1,7 @@
 /*
- * Whether a process was ended by the OOM killer, which sends SIGKILL like others: by the counter of
- * its control group (version 1 or 2), or else that of the whole machine. And how much memory there
- * is, and is used. Runs in cellgate-supervisor.
+ * Detects that the OOM killer ended a process, by the counter of its control group (version 1 or 2)
+ * or else of the whole machine: its SIGKILL does not differ from others. Also measures the memory
+ * that there is, and that is used. Runs in cellgate-supervisor.
  */
 #ifndef CG_SUPERVISOR_OOM_H
 #define CG_SUPERVISOR_OOM_H

@@ -42,13 +42,13 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
                 return 0;
         return cg_fail(
                 err, CG_E_INVAL,
-                "environment %s: cells could write %s, and what lies there runs outside of the sandbox as well. Use one that lies "
+                "environment %s: cells could write %s, and code in it runs outside of the sandbox as well. Use one "
                 "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
                 ss->sup->kernel_env, path);
 }
 
 /*
- * Whether an installer (uv, conda) made the environment of hard links to a cache: then the METADATA
+ * True if an installer (uv, conda) made the environment of hard links to a cache: then the METADATA
  * of each package is one. The other files are not examined, because this runs for every kernel.
  */
 static bool is_linked(const char *env)

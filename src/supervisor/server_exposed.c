@@ -130,7 +130,7 @@ static bool piece_is_exposed(const struct check *c, const char *piece, char foun
                cg_sup_file_is_exposed(c, found);
 }
 
-/* @root where it stands in @text in letters, whatever is around it: "cd /work && npm start". */
+/* Finds @root as a substring of @text: "cd /work && npm start". */
 static bool names_folder(const struct check *c, const char *root, const char *text, char found[PATH_MAX])
 {
         size_t n = strlen(root);

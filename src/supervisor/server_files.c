@@ -222,8 +222,8 @@ static int guard_node_folders(struct check *c)
 
 /*
  * A private folder. Package managers look for their settings in the folders above as well, up to
- * one with a project's file; where the runtime folder lies in /tmp, others of the machine could put
- * some there.
+ * one with a project's file; if the runtime folder is in /tmp, other users could put such settings
+ * there.
  */
 static int make_cwd(struct check *c)
 {
@@ -280,8 +280,7 @@ static int check_cwd_place(struct check *c)
                         "they start in");
         if (cg_sup_file_holds_write_root(c, c->cwd))
                 return cg_sup_server_refuse(c, "it would start in the folder (\"cwd\")", c->cwd,
-                                            "a folder that cells "
-                                            "write lies in it");
+                                            "it contains a folder that cells can write");
         return 0;
 }
 

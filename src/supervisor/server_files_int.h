@@ -72,24 +72,24 @@ struct check {
 
 /* ---- server_exposed.c */
 
-/* Whether cells of a view can write @real, which has no symlinks in it. */
+/* True if cells of a view can write @real, which has no symlinks in it. */
 bool cg_sup_file_is_open(const struct check *c, const char *real);
-/* Whether they could but for denials. */
+/* The same without regard to denials. */
 bool cg_sup_file_is_in_write_root(const struct check *c, const char *path);
 /*
- * Whether cells decide what @path (absolute) is. One that cannot be followed is judged by its
- * spelling.
+ * True if cells can change the file that @path (absolute) refers to. A path that cannot be resolved
+ * is judged by its spelling.
  */
 bool cg_sup_file_is_exposed(const struct check *c, const char *path);
 /*
- * Whether a write root lies in @folder: a program that starts there finds names that cells chose.
+ * True if a write root is in @folder: a program that starts there finds names that cells chose.
  */
 bool cg_sup_file_holds_write_root(const struct check *c, const char *folder);
 /* @spelled as the server would open it: ".." is left to the file system. CG_E_LIMIT: too long. */
 int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX]);
 /*
- * Whether some path in @text, with variables expanded as by a shell, is one that cells decide; it
- * is put into @found.
+ * True if @text, with variables expanded as by a shell, has a path that is exposed. *found is that
+ * path.
  */
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
 /* @text with variables expanded as by a shell. */
@@ -150,11 +150,11 @@ int cg_sup_server_search_named(struct check *c, const char *what, const char *te
 
 /* One entry of @list, which is like PATH; false at its end. */
 bool cg_sup_path_next(const char **list, char entry[PATH_MAX]);
-/* Whether @text names an installer that links files from a cache into environments. */
+/* True if @text names an installer that links files from a cache into environments. */
 bool cg_sup_server_names_linker(const char *text);
 /* How a program treats its arguments. */
 struct launcher;
-/* Whether any argument of programs of this kind may be code. */
+/* True if any argument of programs of this kind may be code. */
 bool cg_sup_server_runs_code(const struct launcher *l);
 /*
  * Finds the program that @command is, puts it into @found ("": none), and protects it with its
@@ -179,16 +179,17 @@ void cg_sup_server_check_fini(struct check *c);
 /* ---- server_sandbox.c */
 
 /*
- * Whether the server's own sandbox allows more than the cells of the first view may do; @why: what.
+ * True if the server's own sandbox allows more than cells of the first view may do. @why: the
+ * difference.
  */
 bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t size);
 
 /* ---- server_rules.c */
 
 bool cg_sup_path_is_present(const char *path);
-/* Whether @list, words with a space between them, has @word. */
+/* True if @list, words with a space between them, has @word. */
 bool cg_sup_list_has_word(const char *list, const char *word);
-/* Whether a file may be code by its mode or extension; @settings: or may name code. */
+/* True if a file may be code by its mode or extension; @settings: or may name code. */
 bool cg_sup_path_is_code(const char *path, bool settings);
 bool cg_sup_path_is_file(const char *path);
 /* Removes the last component. */

@@ -68,7 +68,7 @@ json_t *cg_sup_server_guards(const struct sup *s)
 }
 
 /*
- * Whether denials in write roots hold in the session's kernel: the landlock tier has them with
+ * True if denials in write roots hold in the session's kernel: the landlock tier has them with
  * ":freeze" only.
  */
 static bool holds_denials(const struct session *ss)
@@ -235,7 +235,7 @@ static const char *find_open(const struct cg_rules *before, const struct cg_rule
 }
 
 /*
- * Whether some guard can concern the session at all: without settings, cells write in the workspace
+ * True if some guard can concern the session at all: without settings, cells write in the workspace
  * only.
  */
 static bool is_near(const struct examined *x, const json_t *all)

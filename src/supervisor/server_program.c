@@ -172,8 +172,8 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
 
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         /*
-         * A script is protected with what lies beside it; where the program looks further up, that
-         * is not enough.
+         * A script is protected with the files beside it. That is not enough if the program also
+         * searches the folders above.
          */
         if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) &&
             (word[0] == '/' || (!c->own_cwd && !c->defer)) && cg_sup_file_absolute(c, word, path) == 0 &&

@@ -70,8 +70,8 @@ static bool says_nothing(const json_t *v)
 }
 
 /*
- * Whether the members of @o but @except, which NULL ends, are as the cells'; with @restricted also
- * whether @o has all members of @cells that restrict. If not, *which is a key.
+ * True if the members of @o, except @except (ends with NULL), are as the cells', and with
+ * @restricted also if @o has all members of @cells that restrict. If not, *which is a key.
  */
 static bool same_but(const json_t *o, const json_t *cells, bool restricted, const char *const *except,
                      const char **which)
@@ -200,13 +200,13 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
         if (!json_is_false(hide) &&
             !json_is_true(json_object_get(json_object_get(own, "cellgate"), "hideCredentials"))) {
                 snprintf(why, size,
-                         "it may read credentials, unless \"cellgate\": {\"hideCredentials\": "
-                         "true} stands there");
+                         "it may read credentials, unless it has \"cellgate\": {\"hideCredentials\": "
+                         "true}");
                 return true;
         }
         json_object_foreach(json_object_get(c->def, "env"), name, v) if (!cg_proc_env_passes(name))
         {
-                snprintf(why, size, "it has the variable %.100s, which cells have not", name);
+                snprintf(why, size, "it has the variable %.100s, which cells do not have", name);
                 return true;
         }
         return network_is_wider(json_object_get(own, "network"), json_object_get(kernel, "network"), why,

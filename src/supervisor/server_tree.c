@@ -24,7 +24,7 @@
 /* Entries of a folder of programs. */
 #define BESIDE_MAX 20000
 
-/* Whether cells, which have the supervisor's user, could write the file under another name. */
+/* True if cells, which have the supervisor's user, could write the file under another name. */
 static bool is_changeable(const struct stat *st)
 {
         return geteuid() == 0 || st->st_uid == geteuid() || (st->st_mode & (S_IWGRP | S_IWOTH));
@@ -50,7 +50,7 @@ struct walk {
 
 #define LENIENT "lenient:"
 
-/* Whether @path is in a folder that was searched as a whole; @lenient: by TREE_LENIENT, too. */
+/* True if @path is in a folder that was searched as a whole; @lenient: by TREE_LENIENT, too. */
 static bool was_searched(const struct check *c, const char *path, bool lenient)
 {
         const json_t *v;
@@ -238,8 +238,8 @@ static int compare_names(const void *a, const void *b)
 }
 
 /*
- * Whether all names of the file @path are in its folder, which cells cannot write: then it needs no
- * guard. So it is with the Python of some distributions.
+ * True if all names of the file @path are in its folder, which cells cannot write: then it needs no
+ * guard. An example is the Python of some distributions.
  */
 static bool has_names_beside_only(const struct check *c, const char *path, const struct stat *file)
 {

@@ -52,10 +52,10 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
                        struct cg_err *err);
 
-/* Whether a name can be part of a rule that a person copies into a shell. */
+/* True if a name can be part of a rule that a person copies into a shell. */
 bool cg_approve_is_plain(const char *name);
 
-/* Exported for its test: whether @pattern matches exactly @len bytes of @text. */
+/* Exported for its test. True if @pattern matches exactly @len bytes of @text. */
 bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
 
 #endif

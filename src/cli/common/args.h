@@ -15,8 +15,8 @@ struct cg_call {
 
 /*
  * Appends a description: server, tool and arguments as indented JSON. Every line begins with two
- * blanks and is broken before @width columns, so that no text of the call can stand where a line of
- * ours would begin. Unless @whole, long strings and many lines are cut; each cut is marked and *cut
+ * blanks and is broken before @width columns, so that no text of the call can begin where a line of
+ * cellgate begins. Unless @whole, long strings and many lines are cut; each cut is marked and *cut
  * is set.
  */
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,

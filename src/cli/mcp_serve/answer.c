@@ -15,7 +15,7 @@
 #include "base/util.h"
 #include "cli/common/pretty.h"
 
-/* Whatever a call asks for: this is 16 MB of UTF-8, and no agent reads as much. */
+/* Ceiling of a call's limit: 16 MB of UTF-8, more than any agent reads. */
 #define MAX_CHARS 4000000u
 /* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
 #define TAIL_SLACK ((size_t)64 << 10)

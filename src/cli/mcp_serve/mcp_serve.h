@@ -153,7 +153,7 @@ struct cg_job *cg_serve_next_job(struct cg_serve *sv);
 void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
 /* Frees all jobs. */
 void cg_serve_drop_jobs(struct cg_serve *sv);
-/* Whether the job was cancelled or the server is being stopped. */
+/* True if the job was cancelled or the server is being stopped. */
 bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 
 /* ---- ask.c */

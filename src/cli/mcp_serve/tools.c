@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: its tools as the agent sees them, and their arguments. What stands here is
- * ipybox's interface.
+ * `cellgate mcp serve`: the definitions of its tools for the agent, and their arguments. The
+ * interface is that of ipybox.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 

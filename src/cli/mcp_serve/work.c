@@ -246,11 +246,11 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
         /*
-         * Whether the client can ask its user is known only later; where it cannot, each question
-         * is refused with that reason.
+         * The client reports only later that it can ask its user. If it cannot, each question is
+         * refused with that reason.
          */
         so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
-        if (so.ask_egress) /* our own limit comes first, and says so */
+        if (so.ask_egress) /* ask.c has a shorter limit, and reports it */
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
                                                                               : MAX_ASK_MS;
 

@@ -231,7 +231,7 @@ static int withdraw(struct cg_run *run, const char *why, struct cg_err *err)
         return release(run, err);
 }
 
-/* Whether @closed, APPROVAL_CLOSED or INPUT_CLOSED, cancels the question @e. */
+/* True if @closed, APPROVAL_CLOSED or INPUT_CLOSED, cancels the question @e. */
 static bool is_closed_by(const struct cg_event *e, const struct cg_event *closed)
 {
         enum cg_event_type type = e ? cg_event_type(e) : CG_EVENT_STREAM;

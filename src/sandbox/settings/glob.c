@@ -130,7 +130,7 @@ static void add_place(const struct walk *w, struct places *to, size_t i)
                 to->bits[i / 64] |= UINT64_C(1) << (i % 64);
                 if (w->part[i] != PART_STAR && w->part[i] != PART_ANY && w->part[i] != PART_DIRS)
                         return;
-                i = w->next[i]; /* they may stand for nothing */
+                i = w->next[i]; /* they may match nothing */
         }
 }
 

@@ -132,7 +132,7 @@ static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *e
                 if (++n > HOME_MAX) {
                         r = cg_fail(
                                 err, CG_E_LIMIT,
-                                "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
+                                "sandbox: the workspace is the home folder %s, and more than %d files and folders are "
                                 "in it: choose a folder of its own",
                                 home, HOME_MAX);
                         break;

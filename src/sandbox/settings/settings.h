@@ -115,7 +115,7 @@ struct cg_settings_own {
         struct cg_strs env;
         struct cg_sandbox_limits limits;
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
-        /* tells of files that cannot be had, for every process: slower */
+        /* report denied files, for every process: slower */
         bool watch_files;
         /* hides ~/.ssh and the like; where it is not given: kernels do, commands do not */
         bool has_hide_credentials, hide_credentials;

@@ -183,7 +183,7 @@ static enum cg_verdict raw(struct cg_try *t, const struct cg_attempt *a)
         size_t n = expand(t, a->arg, data, sizeof(data));
 
         for (size_t i = 0; i < n; i++) {
-                if (data[i] == '\a') /* stands for NUL, which a string cannot contain */
+                if (data[i] == '\a') /* replaces NUL, which a string cannot contain */
                         data[i] = '\0';
         }
         return ask(t, data, n, &answer) < 0 ? gone(t, a) : judge(t, &answer);
