@@ -247,7 +247,7 @@ class Measurement:
 
 
 def targets(m: Measurement) -> report.Targets:
-    """What cellgate promises: name, value, promise, kept?"""
+    """Targets of cellgate: name, value, target, reached?"""
 
     def ratio(row: str, other: str = "ipykernel") -> float:
         ours, theirs = m.median(row, "cellgate"), m.median(row, other)

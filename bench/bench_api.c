@@ -69,7 +69,7 @@ static int new_session(struct bench *b, struct cg_session **ret, struct cg_err *
         return cg_session_new(b->client, &opts, ret, err);
 }
 
-/* What a cell produced, as far as a measurement needs it. */
+/* A cell's result, as far as a measurement needs it. */
 struct outcome {
         size_t bytes; /* of its output */
         char *text;   /* its standard output, where keep_text was asked */

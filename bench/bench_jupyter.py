@@ -71,7 +71,7 @@ ROWS = {
     "memory each": ("MB", "memory of each further kernel"),
 }
 
-# What the interrupt brings has come to the cell, which looks at the clock: also in a sandbox it is this machine's.
+# The time at which a cell receives an interrupt. A sandbox has the same clock as the machine.
 # Not `while True` directly in `try`: Python 3.11 finds no handler for what comes at its jump back.
 REACHED = """
 try:
@@ -91,7 +91,7 @@ BUSY = {"control idle": "", "control loop": "while True: pass", "control native"
 
 
 class Peer:
-    """How kernels of one kind are started. Everything of theirs is told by a folder in its environment."""
+    """How kernels of one kind are started. Their processes are recognised by a folder in the environment."""
 
     def __init__(self, name: str, argv: list[str], by_message: bool, transport: str) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class Peer:
         return last
 
     def end_all(self) -> None:
-        """cellgate's supervisor waits for further notebooks: it is told not to."""
+        """Make cellgate's supervisor end at once instead of waiting for further notebooks."""
         deadline = time.monotonic() + 15
         asked: set[int] = set()
         while (alive := self.processes()) and time.monotonic() < deadline:
@@ -387,7 +387,7 @@ SECTIONS = ("starts", "restarts", "cells", "flood", "interrupts", "control", "me
 
 
 def targets(m: Measurement) -> report.Targets:
-    """What cellgate promises, of what was measured: name, value, promise, kept?"""
+    """Targets of cellgate for the measured values: name, value, target, reached?"""
     found = report.Targets()
 
     def times(row: str, promise: float) -> None:
@@ -455,7 +455,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def installed(program: Path) -> list[str]:
-    """What Jupyter starts: argv of the kernelspec."""
+    """Return argv of the kernelspec, which Jupyter executes."""
     with tempfile.TemporaryDirectory(prefix="bench-kernelspec-") as folder:
         subprocess.run([program, "jupyter", "install", "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
         spec = json.loads((Path(folder) / "share/jupyter/kernels/cellgate/kernel.json").read_text())

@@ -129,7 +129,7 @@ class Measurement:
 
 
 def targets(m: Measurement) -> report.Targets:
-    """What cellgate promises, of what was measured: name, value, promise, kept?"""
+    """Targets of cellgate for the measured values: name, value, target, reached?"""
     found = report.Targets()
     found.most("`true`, times bwrap's time", m.ratio("start", OURS, BWRAP), 1.2)
     found.least("`true`, times faster than srt", m.ratio("start", SRT, OURS), 50)

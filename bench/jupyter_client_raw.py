@@ -156,7 +156,7 @@ class Kernel:
         return self.reply(request, limit_s=limit_s), outputs
 
     def value(self, expression: str) -> str:
-        """What a cell of this shows as its result."""
+        """Run a cell of `expression` and return its result as text."""
         _, outputs = self.run(expression)
         for m in outputs:
             if m.type == "execute_result":
@@ -186,7 +186,7 @@ class Kernel:
         return time.perf_counter() - start
 
     def ready(self) -> Kernel:
-        """Started, and heard on iopub: what comes now is not lost."""
+        """Start the kernel, and wait until iopub is connected: later messages are not lost."""
         self.first_result()
         deadline = time.perf_counter() + 30
         while time.perf_counter() < deadline:

@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines and reports have in common."""
+"""Command lines and reports of the benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 class Targets(list[tuple[str, float, str, bool]]):
-    """What cellgate promises, of what was measured: name, value, promise, kept?"""
+    """Targets of cellgate for the measured values: name, value, target, reached?"""
 
     def most(self, what: str, value: float | None, promise: float) -> None:
         if value is not None:
@@ -59,7 +59,7 @@ def numbers(values: list[float]) -> dict[str, object]:
 
 
 def rows(table: dict[str, tuple[str, str]], samples: dict[str, dict[str, list[float]]]) -> dict[str, object]:
-    """Of each row of the table (unit, what it is) the peers' figures."""
+    """Return the peers' figures for each row of the table (unit, description)."""
     return {
         row: {"unit": unit, "what": what, "peers": {n: numbers(v) for n, v in samples[row].items() if v}}
         for row, (unit, what) in table.items()

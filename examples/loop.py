@@ -2,7 +2,7 @@
 
     loop.py MCP.json CODE...
 
-runs each CODE as a cell of one session and prints what an agent's model would be told: output, value or
+runs each CODE as a cell of one session and prints the text for an agent's model: output, value or
 error. The model would send the next cell then; an error does not end the session. Calls of tools whose name
 starts with "read_" or "list_" are accepted, all others are refused. A cell that runs for more than ten seconds
 is interrupted.

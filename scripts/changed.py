@@ -28,7 +28,7 @@ ALWAYS = (
     "mcp_serve/test_asking.py",
     "sandbox/test_filesystem.py",
 )
-# What the table does not have.
+# Tests of folders that are not in the table.
 MORE = {"scripts": ("setup",), "share": ("setup",), "examples": ("examples",), ".ci": ("setup",)}
 
 
@@ -82,7 +82,7 @@ def concerned(name: str) -> set[str]:
 
 
 def tests(changed: Iterable[Path]) -> Sequence[str]:
-    """What pytest runs for these files, relative to tests/: each file or folder once."""
+    """Return pytest's arguments for these files, relative to tests/: each file or folder once."""
     chosen = {name.rstrip("/") for name in ALWAYS}
     for file in changed:
         chosen |= {name.rstrip("/") for name in concerned(str(file.relative_to(REPO)))}

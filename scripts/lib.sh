@@ -104,7 +104,7 @@ without_root() {
         exit 1
 }
 
-# become_root PACKAGE...: set SUDO to what has to stand before a command of root's. Asks for a password only at a terminal.
+# become_root PACKAGE...: set SUDO to the words before a command that needs root. Asks for a password only at a terminal.
 become_root() {
         SUDO=()
         [ "$(id -u)" -ne 0 ] || return 0
@@ -160,7 +160,7 @@ curl_package() {
         if installed libcurl4-openssl-dev; then echo libcurl4-openssl-dev; else echo libcurl4-gnutls-dev; fi
 }
 
-# What need_packages may have installed, or another source: new enough for the MCP servers?
+# check_node: fail if node is too old for the MCP servers.
 check_node() {
         local major
         major=$(node --version | sed 's/^v\([0-9]*\).*/\1/')

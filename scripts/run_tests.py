@@ -47,7 +47,7 @@ build_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 interrupted = threading.Event()
 
 SANITIZER_ENV = {
-    # allocator_may_return_null: libzmq tries to allocate what a hostile peer announces, and copes when it cannot.
+    # allocator_may_return_null: libzmq tries to allocate what a hostile peer announces, and handles the failure.
     "ASAN_OPTIONS": "allocator_may_return_null=1:abort_on_error=0:handle_abort=1"
     ":detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -58,7 +58,7 @@ SANITIZER_ENV = {
 
 @dataclass
 class Tally:
-    """What became of the tests of one step, by name."""
+    """Results of the tests of one step, by name."""
 
     passed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
@@ -160,7 +160,7 @@ def shorten(text: str, lines: int = 40) -> str:
 
 
 def where_it_hung(log: Path) -> str:
-    """What Python's faulthandler wrote into a log, less the lines of libraries; "" where it wrote nothing."""
+    """Return the stacks that Python's faulthandler wrote into a log, without lines of libraries; "": none."""
     lines = log.read_text(errors="replace").splitlines()
     starts = ("Timeout (0:", "Fatal Python error: ")  # after the dots of a line of progress
     first = next((i for i, line in enumerate(lines) if any(s in line for s in starts)), len(lines))
@@ -338,7 +338,7 @@ def left_running(prefix: Path) -> list[str]:
         time.sleep(0.05)
 
 
-NOT_ROOT = "needs root: the processes of cellgate hide what /proc tells of them from other processes of their user"
+NOT_ROOT = "needs root: the processes of cellgate hide their /proc files from other processes of their user"
 
 
 def sessions(name: str, work: Callable[[], list[str]]) -> Tally:
@@ -520,7 +520,7 @@ def c_sources() -> list[Path]:
 
 
 def tidy_key(command: Mapping[str, str], checker: bytes) -> str:
-    """What clang-tidy's answer for a translation unit depends on, as a hash: its text with all that it includes."""
+    """Return a hash of all input of clang-tidy for a translation unit: its text with all that it includes."""
     words = shlex.split(command["command"])
     for option in ("-o", "-MF", "-MQ"):
         if option in words:
@@ -708,7 +708,7 @@ def run_step(name: str, opt: argparse.Namespace) -> Tally:
 
 def main() -> int:
     opt = parse_args()
-    # What runs has a process group of its own: it must be ended when we are.
+    # Commands run in process groups of their own, so they must be ended explicitly.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_terminate)
     # Started in the background by a shell, we would ignore ^C, and so would every program under test.

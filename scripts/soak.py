@@ -1,7 +1,8 @@
 """Long tests: sessions opened and closed by the thousand, with what they leave behind counted; and fuzzing for minutes.
 
 Run by scripts/soak with Debian's Python. scripts/test uses check_sessions() for its short form. The host that opens the
-sessions is bench/bench_api.c: it takes one command a line, so between two sessions all stands still and can be counted.
+sessions is bench/bench_api.c: it takes one command a line, so the state between two
+sessions does not change and can be counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NOT_UNDER_VALGRIND = "*/cellgate-kernel,*/echo_server"
 
 @dataclass
 class Count:
-    """What cellgate's processes hold at one moment."""
+    """Resources of cellgate's processes at one moment."""
 
     processes: Counter[str]
     fds: Counter[str]
@@ -130,7 +131,7 @@ def count(root: int, folder: Path) -> Count:
 
 
 def settled(root: int, folder: Path) -> Count:
-    """What is there once what ends has ended: nothing was less in half a second; 10 s at the longest."""
+    """Return the count when it has not become smaller for half a second, or after 10 s."""
     deadline = time.monotonic() + 10
     least, since = count(root, folder), time.monotonic()
     while time.monotonic() < min(deadline, since + 0.5):
@@ -203,7 +204,7 @@ def check_sessions(
 ) -> list[str]:
     """Opens and closes n sessions, every tenth with an MCP server and a call. Returns what they left, one line each.
 
-    What is there at the end is compared with what was there after `warm_up` more before them, or a fifth of them.
+    The state at the end is compared with the state after `warm_up` additional sessions before them (default: n / 5).
     """
     wrong = []
     with tempfile.TemporaryDirectory(prefix=f"cellgate-soak-{name}-") as temporary:
@@ -292,7 +293,7 @@ WATCHED = ("bench_api", "cellgate-supervisor", "cellgate-toolserver")
 
 
 def read_valgrind(folder: Path) -> list[str]:
-    """What is wrong by valgrind's reports, a file for each process. One that was killed has not told its errors."""
+    """Return the errors in valgrind's reports, a file for each process. That of a killed process is incomplete."""
     wrong = []
     ended: Counter[str] = Counter()
     for file in sorted(folder.iterdir()):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 EXCEPTIONS = REPO / "scripts/suites-exceptions.txt"
-# What the suites need beside themselves. The kernel's own IPython is the one of share/kernel-requirements.
+# Packages that the suites need. The kernel's own IPython is the one of share/kernel-requirements.
 PACKAGES = (
     "ipython==9.18.1",
     "ipywidgets==8.1.9",
@@ -185,7 +185,7 @@ def again_alone(work: Path, suite: Suite, failed: list[str]) -> dict[str, str]:
 
 
 def check(work: Path, suite: Suite, exceptions: dict[tuple[str, str], str]) -> list[str]:
-    """What is wrong with one suite."""
+    """Return the errors of one suite."""
     started = time.monotonic()
     theirs = run_suite(work, suite, "ipykernel")
     ours = run_suite(work, suite, "cellgate")

@@ -1,4 +1,4 @@
-"""What all pytest tests share: where the installed programs are.
+"""Fixtures of all pytest tests: the paths of the installed programs.
 
 scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test-env/bin/pytest --rootdir=.. FILES
   CG_PREFIX       installed tree with bin/cellgate          CG_BUILD   meson build folder it came from
@@ -32,7 +32,7 @@ _raise_descriptor_limit()
 
 
 def _take_signals() -> None:
-    """What nohup, or a shell that started us in the background, has had ignored, every program under test would ignore too."""
+    """Reset signals that nohup or a shell's background job ignores: programs under test would inherit that."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -123,7 +123,7 @@ def run_cellgate(cellgate: Path, tmp_path: Path, slowness: float) -> Callable[..
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Of a web server on this machine's loopback, which says "hello from outside"."""
+    """The port of a web server on this machine's loopback, which answers "hello from outside"."""
     with web_server() as port:
         yield port
 

@@ -1,7 +1,7 @@
 """The commands of a Markdown page and what it shows of their output; and a shell at a terminal that runs them.
 
 Code blocks without a language hold commands. In a block with lines that begin with "$ " these are the commands, and what follows
-each is its output, where a line "..." stands for any lines and a question's line ends with the answer. In other blocks every line is a
+each is its output, where a line "..." matches any lines and a question's line ends with the answer. In other blocks every line is a
 command, which must succeed. A comment above a block says what is not run where:
 
     <!-- test: on a machine of its own, REASON -->    not in the tests: only where a whole system may be changed
@@ -147,13 +147,13 @@ class Shell:
 
 
 def loosely(line: str) -> str:
-    """What differs from run to run and from machine to machine."""
+    """Replace the parts of a line that differ between runs and machines."""
     line = DIGITS.sub(r"\1", line.rstrip())
     return re.sub(r"\d+", "#", line) if re.match(r"\d+ attempts: ", line) else line
 
 
 def differs(wanted: list[str], shown: list[str]) -> str | None:
-    """What of the page's output was not shown; None: nothing."""
+    """Return the part of the page's output that was not shown, or None."""
     # Progress is shown where a machine is slow.
     have = [loosely(line) for line in shown if line.strip() and not line.startswith("[cellgate] waiting for ")]
     anywhere = False

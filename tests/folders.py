@@ -9,7 +9,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def names_below(folder: Path) -> set[str]:
-    """Of all that lies below, relative to the folder. What goes away meanwhile may be there or not; it is no error."""
+    """Return all names below the folder, relative to it. Files may be removed meanwhile without an error."""
     return {
         os.path.relpath(os.path.join(where, name), folder)
         for where, folders, files in os.walk(folder)

@@ -27,7 +27,7 @@ def gate(folder: Path, name: str = "go") -> Callable[[], None]:
 
 
 def children(pid: int) -> list[int]:
-    """Of all threads; none where the process has gone."""
+    """Children of all threads; none if the process has ended."""
     try:
         return [
             int(p)
@@ -39,7 +39,7 @@ def children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """What its stat says after the name: state, parent...; nothing where the process has gone."""
+    """Fields of /proc/PID/stat after the name: state, parent...; none if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -47,7 +47,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """True if the process runs; false for a zombie."""
     return _stat(pid)[:1] not in ([], ["Z"], ["X"])
 
 
@@ -57,12 +57,12 @@ def parent(pid: int) -> int:
 
 
 def zombie(pid: int) -> bool:
-    """Whether it has ended and nobody has waited for it."""
+    """True if the process has ended and its parent has not waited for it."""
     return _stat(pid)[:1] == ["Z"]
 
 
 def name_of(pid: int) -> str:
-    """What the process calls itself; nothing where it has gone."""
+    """The name of the process; "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

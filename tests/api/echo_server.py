@@ -24,7 +24,7 @@ TOOLS = [
     {"name": "die", "description": "Exits in mid-call.", "inputSchema": {"type": "object", "properties": {}}},
     {
         "name": "env",
-        "description": "Tells a variable.",
+        "description": "Returns a variable.",
         "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
     },
     {

@@ -245,7 +245,7 @@ def _toolservers(whom: str = "guard") -> list[int]:
 
 @pytest.mark.parametrize("whom", ["guard", "inner"])
 def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, workspace: Path, whom: str) -> None:
-    """What its MCP servers had started ends as well, even daemons in sessions of their own."""
+    """Processes that its MCP servers have started end as well, even daemons in sessions of their own."""
     marker = f"{os.getpid()}{os.urandom(4).hex()}"
     starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
     script = tmp_path / "server.py"

@@ -1,4 +1,4 @@
-"""What a kernel's sandbox refuses: events for the host, sentences for the cell; nothing where nothing was refused."""
+"""Denials of a kernel's sandbox: events for the host, sentences for the cell; neither without a denial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session's end lets its kernel do: what was registered with atexit, for a second, and nothing more."""
+"""The end of a session: the kernel may run functions registered with atexit for one second."""
 
 from __future__ import annotations
 

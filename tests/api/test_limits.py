@@ -69,7 +69,7 @@ def memory_of_the_machine() -> int:
 
 @pytest.mark.no_sanitizer  # its shadow memory is over any limit
 def test_memory_has_a_limit_by_default(client: Client, workspace: Path) -> None:
-    """At most half of what there is: for each process, for all together where there is a group, and for what lies in /tmp."""
+    """At most half of the memory: for each process, for all together if there is a group, and for files in /tmp."""
     with client.session(workspace=workspace) as s:
         limit = s.info["limits"]["memory"]
         assert 0 < limit["value"] << 20 <= memory_of_the_machine() / 2
@@ -90,7 +90,7 @@ def test_memory_has_a_limit_by_default(client: Client, workspace: Path) -> None:
         assert sum(inside[1]) <= limit["value"] << 20 or limit["by"] != "rlimit"
         # Where nothing counts all processes together, they are the first that the machine's kernel ends.
         assert inside[2] >= 500 or limit["by"] != "rlimit"
-        # What takes address space and no memory is not bounded: numpy, pyarrow and Java reserve it.
+        # Address space without memory is not limited: numpy, pyarrow and Java reserve it.
         reserve = f"import mmap; m = mmap.mmap(-1, {memory_of_the_machine() * 2}, mmap.MAP_PRIVATE | 0x4000, 0)"
         assert s.run(reserve).status == "ok"
 
@@ -121,10 +121,10 @@ def test_memory(client: Client, workspace: Path) -> None:
         assert d["rule"] == "memory_bytes" and d["how"] == "raise memory_bytes"
         assert s.run("1 + 1").value == "2"
         needs_group(s, "memory")
-        # Of another process in the sandbox: the kernel lives.
+        # Memory of another process in the sandbox: the kernel continues.
         o = s.run(f"import subprocess; subprocess.run(['python3', '-c', '''{FILL.format(400)}''']).returncode")
         assert o.value == "-9" and [d["limit"] for d in denied(o)] == ["memory"]
-        # And of the kernel.
+        # Memory of the kernel.
         o = s.run(FILL.format(400))
         assert o.status == "kernel_died"
         assert o.result.text.startswith(f"the kernel ended: memory limit of 300 MiB reached ({by(s, 'memory')}); raise ")
@@ -209,7 +209,7 @@ def test_limits_are_no_more_negative_than_they_are_texts(client: Client, workspa
 
 
 def _processes() -> dict[str, int]:
-    """Of the newest supervisor that we have started, and of its only kernel."""
+    """Process ids of the newest supervisor that this test has started, and of its only kernel."""
     supervisor = named(children(os.getpid()), "cellgate-superv")
     (zygote,) = (p for p in children(supervisor) if b"--zygote" in words(p))
     return {"supervisor": supervisor, "zygote": zygote, "init": named(children(zygote), "cg-init")}

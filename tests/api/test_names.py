@@ -110,12 +110,12 @@ HEAD = 'ref: refs/heads/main\\n'
 
 
 def test_no_repository_comes_together(client: Client, workspace: Path) -> None:
-    """Of what a cell has put into a folder, and a HEAD: by no way that HEAD may come, and nowhere in another repository either."""
+    """A cell cannot add a HEAD to a folder that has the other parts of a repository, by any system call."""
     denied = "'Permission denied'"
     with client.session(workspace=workspace) as s:
         s.run(PUT + PIECES)
         assert s.run("pieces('bare')").value == "True"
-        # Whoever has a socket gives it a name without init.
+        # Processes can bind a socket to a name without init.
         s.run("import socket; a, b = socket.socketpair(); a.bind('bare/HEAD'); put('bare/head', HEAD)")
         assert "denied" in s.run("run('mv', 'bare/head', 'bare/HEAD')").value
         for folder in ("r/.git/refs/x", "r/.git/objects/x", "r/.git/logs/x"):

@@ -1,4 +1,4 @@
-"""What a kernel leaves behind can take long to remove: nobody waits for that."""
+"""Files of a kernel can take long to remove: no other request waits for the removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Gate:
-    """Whoever opens the folder stands there until the gate is opened: a removal that takes as long as the test wants."""
+    """Blocks every open of a folder until the gate is opened: the test controls how long a removal takes."""
 
     def __init__(self) -> None:
         self.fd = LIBC.fanotify_init(FAN_CLOEXEC_CLASS_CONTENT, os.O_RDONLY)

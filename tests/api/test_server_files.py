@@ -66,7 +66,7 @@ def test_a_cwd_that_cells_write_is_refused(client: Client, workspace: Path, tmp_
     with client.session(workspace=workspace) as s:
         for cwd in (workspace, workspace / "sub", workspace / "absent", link, outside / ".." / workspace.name):
             assert "cwd" in refuse(s, definition(cwd=str(cwd)))
-        assert "cwd" in refuse(s, definition(cwd=str(tmp_path)))  # the workspace lies in it
+        assert "cwd" in refuse(s, definition(cwd=str(tmp_path)))  # it contains the workspace
         assert "absolute" in refuse(s, definition(cwd="sub"))
         s.add_servers({"s": definition(cwd=str(outside))})
 
@@ -246,7 +246,7 @@ def test_node_packages(prefix: Path, workspace: Path) -> None:
 
 
 def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> None:
-    """What a link in the program's folder leads to is loaded under the link's name."""
+    """The target of a link in the program's folder is loaded by the link's name."""
     script = scripts(workspace / "tools")
     (workspace / "shared" / "lib").mkdir(parents=True)
     (workspace / "tools" / "lib").symlink_to("../shared/lib")
@@ -508,7 +508,7 @@ def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Clien
 
 
 def test_cellgates_own_files(client: Client, prefix: Path, tmp_path: Path) -> None:
-    """The workspace lies above the installation."""
+    """The workspace is a folder above the installation."""
     with client.session(workspace=prefix.parent) as s:
         at = prefix.relative_to(prefix.parent)
         for path in (
@@ -543,7 +543,7 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
 
 
 def test_an_error_about_them_costs_no_state(client: Client, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host is told why a write failed; the reason is one that a kernel may say."""
+    """The host gets the reason of a failed write; it is one of the reasons that a kernel may send."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (tmp_path / "data/cellgate/envs").mkdir(parents=True)
     (tmp_path / "lib").mkdir()
@@ -586,7 +586,7 @@ def test_the_kernels_environment(client: Client) -> None:
 
 @pytest.mark.parametrize(("tier", "holds"), [("landlock", False), ("landlock:accept", False), ("landlock:freeze", True)])
 def test_the_landlock_tier(client: Client, workspace: Path, tier: str, holds: bool) -> None:
-    """What it cannot hold is refused; the session goes on."""
+    """Rules that the tier cannot enforce are refused; the session continues."""
     script = scripts(workspace / "tools")
     try:
         session = client.session(workspace=workspace, tier=tier)

@@ -130,7 +130,7 @@ def test_node_packages_that_share_a_store(client: Client, workspace: Path, tmp_p
 def test_launchers_that_link_from_a_cache(
     home_client: Client, workspace: Path, tmp_path: Path, by: str
 ) -> None:
-    """What uvx will run is not known before it runs: all that has names outside is denied."""
+    """The files that uvx will run are not known in advance: all files with names outside are denied."""
     cache = tmp_path / "home" / ".cache" / "uv" / "archive-v0" / "x"
     cache.mkdir(parents=True)
     for f in environment(workspace / ".venv"):
@@ -451,7 +451,7 @@ def test_a_large_folder_of_data_does_not_end_the_search(
 
 
 def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """What the wrapper does not load is loaded by the Python that it starts."""
+    """The wrapper does not load it, but the Python that the wrapper starts does."""
     wrapper = tmp_path / "srv" / "wrapper"
     venv = wrapper.parent / ".venv"
     environment(venv)

@@ -229,7 +229,7 @@ def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Pa
         assert session.run("look('rest/file')").value == "'rest'"
         assert session.run("look('secret/file')").value is None
     deadline = time.monotonic() + 20
-    while (workspace / "out/fixed").exists():  # what stood there goes with the kernel
+    while (workspace / "out/fixed").exists():  # it is removed with the kernel
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (workspace / "out/new").read_text() == "x"
@@ -383,7 +383,7 @@ def test_network_survives_a_reset(client: Client, workspace: Path, port: int) ->
 
 
 def test_attached_client_cannot_decide(client: Client) -> None:
-    """cg_egress_decide() of a request this client was never told of."""
+    """cg_egress_decide() of a request that this client has not received."""
     with client.session() as s, pytest.raises(CellgateError) as e:
         s.decide_egress(1, ALLOW_ONCE)
     assert e.value.code == E_NOTFOUND
@@ -424,8 +424,8 @@ open('done', 'w').close()
         s.execute(flood)
         eventually(lambda: (workspace / "done").exists(), 50)
         events = s.until("result") + s.until("result")
-        told = sum(e.type in ("denied", "egress_request") for e in events)
-        assert 0 < told < 3000
+        reported = sum(e.type in ("denied", "egress_request") for e in events)
+        assert 0 < reported < 3000
         s.run("go(1)")
         assert s.run("1").value == "1"
 
@@ -458,7 +458,7 @@ def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: in
     with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
         session.run(FETCH)
         assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
-        assert not (workspace / "never").exists()  # it cannot be made, and nothing stands there for that
+        assert not (workspace / "never").exists()  # it cannot be made, and there is no placeholder
         supervisor = processes("cellgate-supervisor", os.getpid())[-1]
         everything = [
             p for n in ("cellgate-supervisor", "cellgate-egress", "cellgate-kernel") for p in processes(n, supervisor)
@@ -506,7 +506,7 @@ def send(url):
 def test_masked_credentials_of_a_kernel(
     client: Client, workspace: Path, echo: tuple[int, list[dict[str, str]]]
 ) -> None:
-    """The kernel has what stands for them; the server gets them. A new kernel reads a file's new content."""
+    """The kernel has the masked values; the server gets the real ones. A new kernel reads a file's new content."""
     port, seen = echo
     (workspace / "token").write_text("TOPSECRET-file-1\n")
     options = {"workspace": workspace, "settings": mask(), "env": ["TOKEN=TOPSECRET-variable", "OTHER=seen"]}
@@ -527,7 +527,7 @@ def test_masked_credentials_of_a_kernel(
 def test_a_masked_file_that_was_saved_anew_is_masked_in_the_next_session(
     client: Client, workspace: Path, echo: tuple[int, list[dict[str, str]]]
 ) -> None:
-    """Also where a kernel stood ready since before: a file of another number would be seen as it is."""
+    """Also with a spare kernel that started before: a file with another inode number would not be masked."""
     port, seen = echo
     (workspace / "token").write_text("TOPSECRET-1\n")
     options = {"workspace": workspace, "settings": mask(), "env": ["TOKEN=TOPSECRET-variable"]}
@@ -556,7 +556,7 @@ def test_what_cannot_be_masked_as_asked(client: Client, workspace: Path) -> None
 
 
 def dial(port: int) -> bytes:
-    """What this machine's port says, once something listens behind it."""
+    """Wait for a listener at this machine's port and return its answer."""
     deadline = time.monotonic() + 30
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as s:
@@ -584,7 +584,7 @@ def serve(port):
 
 
 def test_a_kernel_uses_the_unix_sockets_that_are_listed(client: Client, workspace: Path, outside: Path) -> None:
-    """Also one that lies where a kernel sees nothing of the host's."""
+    """Also one in a folder in which a kernel cannot see the host's files."""
     with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as hidden:
         paths = [str(outside / "listed"), str(Path(hidden) / "listed"), str(outside / "other")]
         servers = []

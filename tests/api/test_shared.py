@@ -142,7 +142,7 @@ def test_a_start_that_hangs_holds_up_nobody_for_ever(address: str) -> None:
 
 
 def test_a_supervisor_that_says_half_a_word_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """Whatever holds the descriptor open: the end of its answer has a limit as well as its beginning."""
+    """The rest of its answer has a time limit too, although a process holds the descriptor open."""
     program = tmp_path / "supervisor"
     program.write_text("#!/bin/sh\nprintf '{\"ready\"' >&3\nexec sleep 1000\n")
     program.chmod(0o755)

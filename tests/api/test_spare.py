@@ -91,7 +91,7 @@ def kill(pid: int, sig: int) -> None:
 
 
 def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
-    """Its kernel stands still at any moment of its start, and is killed when the session has been asked for."""
+    """Its kernel is stopped at any moment of its start, and is killed after the session was requested."""
     opened = 0
     with Client() as c, c.session(workspace=tmp_path):
         for i in range(24):

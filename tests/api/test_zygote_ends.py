@@ -76,7 +76,7 @@ def gone(s: Session, sup: Supervisor, zygote: int) -> Reset:
         os.kill(zygote, signal.SIGKILL)
         eventually(lambda: not alive(zygote))
         reset = Reset(s)
-        time.sleep(0.1)  # the request lies there by then, or comes a little later
+        time.sleep(0.1)  # the request has arrived by then, or arrives a little later
     finally:
         os.kill(sup.pid, signal.SIGCONT)
     return reset

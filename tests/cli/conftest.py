@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a scripted MCP server, a person at a pseudo-terminal, and a program that drives."""
+"""Fixtures of the command line's tests: a scripted MCP server, a person at a pseudo-terminal, and a program as the host."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_log_level_2_names_accepted_calls(run_cellgate: Run, server) -> None:
 
 
 def test_standard_input_decides_nothing(run_cellgate: Run, server) -> None:
-    """Without terminal and without --json nobody can say yes, whatever stands on standard input."""
+    """Without a terminal and without --json nobody can approve, whatever the content of standard input."""
     r = run_cellgate("run", "--mcp", server.mcp, "-c", READ, input="y\n" * 100)
     assert r.returncode == 4
     assert server.ran() == []

@@ -33,7 +33,7 @@ def write_wheel(folder: Path, stem: str, tag: str, files: dict[str, bytes]) -> N
         z.writestr(f"{stem}.dist-info/RECORD", f"{record}{stem}.dist-info/RECORD,,\n")
 
 
-# Of matplotlib what matters here: its module of fonts looks for a list, and writes one where it finds none.
+# A replacement of matplotlib: its module of fonts reads a list of fonts, or writes one if there is none.
 FONTS = """
 import os, pathlib, sys
 sys.modules["matplotlib.font_manager"] = sys.modules[__name__]
@@ -250,7 +250,7 @@ SPY = "import os, pathlib\npathlib.Path({!r}).write_text('ran')\n"
 
 
 def spied(env: Path, mark: Path) -> None:
-    """Whatever runs this environment's Python leaves a mark."""
+    """Make every start of this environment's Python write the file `mark`."""
     packages = env / f"lib/python{VERSION}/site-packages"
     (packages / "spy.pth").write_text(f"import pathlib; pathlib.Path({str(mark)!r}).write_text('ran')\n")
 

@@ -325,7 +325,7 @@ def test_host_that_does_not_read(host) -> None:
 
 
 def signalled(h: Any, sig: signal.Signals) -> list[dict[str, Any]]:
-    """What came before the last event, which is the same whatever else happens, and ends the run with its status."""
+    """Send the signal and return the events before the last one. The last event and the exit status are always the same."""
     h.process.send_signal(sig)
     *events, last = h.rest()
     assert h.process.wait(h.deadline) == 128 + sig

@@ -287,7 +287,7 @@ def test_images_replace_nothing(run_cellgate: Run, tmp_path: Path) -> None:
 
 
 def test_kernel_cannot_choose_where_images_go(run_cellgate: Run, tmp_path: Path) -> None:
-    """images/ lies in the workspace: a cell makes it a link to a folder that only the host may write."""
+    """images/ is in the workspace: a cell makes it a link to a folder that only the host may write."""
     secret = tmp_path / "secret"
     secret.mkdir()
     space = tmp_path / "space"
@@ -416,7 +416,7 @@ def test_tracebacks_name_the_file_and_its_lines(run_cellgate: Run, tmp_path: Pat
     assert "File syntax.py:6\n    y = (\n" in r.stderr
     (tmp_path / "group.py").write_text("\n\nraise ExceptionGroup('g', [ValueError('v')])\n")
     assert 'File "group.py", line 3' in run_cellgate("run", "group.py").stderr
-    # Code that stands in no file has the cell's number, also beside one that does.
+    # Code without a file has the cell's number, also beside code with a file.
     r = run_cellgate("run", "-c", "def g(h): h()", "-c", "g(lambda: 1/0)", "notes.py")
     assert "Cell In[2], line 1" in r.stderr and "notes.py" not in r.stderr
 

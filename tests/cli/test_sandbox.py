@@ -471,7 +471,7 @@ def test_a_refusal_comes_before_the_end_of_its_cell(host, file, tmp_path: Path) 
     try:
         (tmp_path / "go").touch()
         wait("done")
-        time.sleep(0.5)  # nothing tells that the result is on its way
+        time.sleep(0.5)  # no event shows that the result was sent
     finally:
         os.kill(supervisor, signal.SIGCONT)
     assert [e["type"] for e in h.rest() if e["type"] in ("denied", "result")] == ["denied", "result"]
@@ -485,7 +485,7 @@ def test_refusals_of_files_and_calls_are_told_once(run_cellgate: Run) -> None:
     r = run_cellgate("run", "-c", code)
     assert r.returncode == 1
     assert r.stderr.count("only the workspace may be written") == 1  # below the traceback
-    assert r.stderr.count("socket(AF_UNIX, SOCK_STREAM)") == 1  # nothing else tells of that
+    assert r.stderr.count("socket(AF_UNIX, SOCK_STREAM)") == 1  # there is no other report of it
     assert "to allow it: add it to filesystem.allowWrite" in r.stderr
     r = run_cellgate("run", "-c", "import os; os.mkdir('x'); os.rmdir('x')")
     assert (r.returncode, r.stderr) == (0, "")

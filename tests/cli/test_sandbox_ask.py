@@ -63,7 +63,7 @@ class Caller:
         self.send(type="answer", id=question["id"], decision=decision, **more)
 
     def end(self) -> str:
-        """What the command has written, after its end."""
+        """Wait for the command's end and return its output."""
         out, self.err = self.process.communicate(timeout=self.deadline)
         assert self.process.returncode == 0, self.err
         return str(out)
@@ -206,7 +206,7 @@ def test_several_questions_at_once(caller: Callable[..., Caller], port: int) -> 
 
 
 def test_settings_go_through_the_same_descriptor(caller: Callable[..., Caller], port: int) -> None:
-    """What they allow is not asked about any more; a line that is neither settings nor an answer is reported."""
+    """Hosts that the new settings allow need no question; a line that is neither settings nor an answer is reported."""
     url = f"http://127.0.0.1:{port}/"
     c = caller(url, url)
     q = c.question()

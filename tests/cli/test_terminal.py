@@ -443,7 +443,7 @@ def test_output_cannot_look_like_ours(person, cell: str) -> None:
 
 
 def test_input_cannot_look_like_ours(person) -> None:
-    """What a cell asks for is marked once, by us."""
+    """A cell's question is marked once, by cellgate."""
     p = person("run", "-c", r"x = input('\n[cellgate] Allow? y yes'); print(x)")
     p.wait_for(r"Allow\? y yes")
     p.type("y\n")
@@ -475,7 +475,7 @@ def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None
         "           a always for this tool in this session: ",
     ] or ours[:1] == ["[cellgate] Allow? y yes, n no, r no with a reason, v view everything,"]
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066\u200b\u2028]", shown)
-    # No line is left to the terminal to break: its rest would stand in the first column.
+    # The terminal must not break a line: its rest would begin in the first column.
     for line in lines:
         if line.startswith("  "):
             assert sum(1 if c.isascii() else 2 for c in line) <= 80

@@ -120,7 +120,7 @@ def test_a_hidden_file_in_the_workspace(weak: Run, tmp_path: Path) -> None:
 
 
 def test_names_that_lie_below(weak: Run, tmp_path: Path) -> None:
-    """What programs outside obey is found in folders of the workspace as well, by the whole table of names."""
+    """Files that programs outside obey are found in folders of the workspace as well, by the whole table of names."""
     names = [
         "sub/.vscode/tasks.json",
         "sub/.envrc",

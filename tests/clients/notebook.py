@@ -1,4 +1,4 @@
-"""The notebook that every client runs, and what must stand in it afterwards.
+"""The notebook that every client runs, and its expected outputs.
 
 A cell says which packages of the kernel's environment it needs; where they are not, it is left out. Run as a program it
 writes the notebook:  python notebook.py FILE KERNEL [--packages pandas,matplotlib,...] [--no-tool]
@@ -257,7 +257,7 @@ def build(kernel: str, packages: Iterable[str] = (), ours: bool = True, stdin: b
 def problems(
     executed: dict[str, Any], packages: Iterable[str] = (), ours: bool = True, stdin: bool = False
 ) -> list[str]:
-    """What is not as it should be in an executed notebook, one text for each cell; an empty list is what is wanted."""
+    """Return the differences from the expected outputs of an executed notebook, one text for each cell."""
     wrong = []
     by_id = {c["id"]: c for c in executed["cells"] if c["cell_type"] == "code"}
     for number, cell in enumerate(cells(packages, ours, stdin), 1):

@@ -22,7 +22,7 @@ function limited(promise, what, seconds = 60) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-// What a cell shows, as the notebook format has it.
+// Outputs of a cell in the notebook format.
 class Outputs {
   constructor() {
     this.list = [];

@@ -1,4 +1,4 @@
-"""What the tests with Jupyter clients share: a kernelspec of the programs under test, in folders of its own.
+"""Support for tests with Jupyter clients: a kernelspec of the programs under test, in folders of its own.
 
 CG_CLIENTS_PEER=PYTHON puts the ipykernel of that interpreter in cellgate's place. It is how these tests are tried out: what
 ipykernel passes and cellgate does not is a difference to explain.
@@ -196,7 +196,7 @@ class Kernel:
                 return dict(message["content"])
 
     def outputs(self, request: str, limit_s: float = 30) -> list[dict[str, Any]]:
-        """What a request has on iopub, up to its idle."""
+        """Return the request's messages on iopub, up to its idle."""
         found = []
         while True:
             message = self.client.get_iopub_msg(timeout=limit_s * self.slowness)

@@ -54,7 +54,7 @@ class Debugger:
         return found[0]
 
     def start(self) -> None:
-        """What JupyterLab does when its button is pressed."""
+        """Do the same as JupyterLab's debugger button."""
         info = self.body("debugInfo")
         assert (info["isStarted"], info["hashMethod"], info["stoppedThreads"]) == (False, "Murmur2", [])
         self.body(

@@ -1,4 +1,4 @@
-"""Whatever becomes of a kernel, its client gets one reply with the reason, then idle, and a fresh kernel behind the same sockets."""
+"""After any end of a kernel, its client gets one reply with the reason, then idle, and a new kernel at the same sockets."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def sleepers() -> list[int]:
 
 
 def all_there(count: int, limit_s: float) -> bool:
-    """Whether so many are to be seen: Popen() returns a moment before a child shows its new command line."""
+    """True if there are `count` children, after a wait: Popen() may return before a child has its new command line."""
     deadline = time.monotonic() + limit_s
     while len(sleepers()) != count and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -154,7 +154,7 @@ def test_out_of_memory_is_an_exception(kernel: Kernel) -> None:
 
 
 def test_out_of_memory_in_native_code(kernel: Kernel) -> None:
-    """What cannot cope with a failed allocation ends the process."""
+    """Native code that does not handle a failed allocation ends the process."""
     code = (
         "import ctypes, resource\nresource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))\n"
         "libc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\nlibc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]\n"

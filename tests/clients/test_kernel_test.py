@@ -22,7 +22,7 @@ def in_jupyter(jupyter: Jupyter, spec: str) -> Iterator[None]:
 
 
 class Settings:
-    """What the tests ask, where the answers are the kernel's own."""
+    """Parameters of the tests that depend on the kernel."""
 
     kernel_name = "cellgate-test"
     language_name = "python"

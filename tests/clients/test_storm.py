@@ -47,7 +47,7 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
     ("execute_request", {}),
     ("execute_request", {"code": ["not a string"]}),
 )
-# Of these the protocol wants busy and idle, and no reply.
+# For these requests the protocol requires busy and idle, and no reply.
 SILENT: tuple[tuple[str, Message], ...] = (
     ("comm_open", {"comm_id": "x", "target_name": "unknown", "data": {}}),
     ("comm_msg", {"comm_id": "nobody", "data": {}}),

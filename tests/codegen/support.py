@@ -1,4 +1,4 @@
-"""What the generator's tests share: running the generator, judging its files, and a host that answers calls."""
+"""Support for the generator's tests: running the generator, checking its files, and a host that answers calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPO = Path(__file__).resolve().parent.parent.parent
 STUBS = REPO / "python_stubs"
 DATA = Path(__file__).resolve().parent / "data"
 PWNED = Path("/tmp/PWNED")
-"""What the payloads in hostile definitions would make."""
+"""The file that payloads in hostile definitions would make."""
 
 SHARED = os.environ.get("CG_SHARED")
 """Folder with more cases (cases/tools, cases/json-schema-suite, tools/expand_hostile.py), where there is one."""
@@ -195,7 +195,7 @@ def import_all(out: Path, package: str, timeout: float = 60) -> int:
 
 
 class Host:
-    """Stands for the kernel's module _cellgate: notes what is sent and gives prepared answers."""
+    """Replaces the kernel's module _cellgate: records sent messages and returns prepared answers."""
 
     def __init__(self) -> None:
         self.module = ModuleType("_cellgate")

@@ -82,7 +82,7 @@ def test_shared_cases(build_dir: Path, tmp_path: Path, expanded: Path, case: dic
     "name", ["triple", "ends-backslash", "templates", "escapes", "astral", "indent", "ends-quotes"]
 )
 def test_help_shows_the_description(package: Callable[..., Any], name: str) -> None:
-    """What is neither a control nor a hidden character is in the docstring as it was."""
+    """The docstring has all characters except control characters and hidden ones."""
     case = next(c for c in CASES if c.name == f"text-{name}")
     said = json.loads(case.text)["tools"][0]["description"]
     assert inspect.getdoc(package(case.text).t.run) == inspect.cleandoc(said)

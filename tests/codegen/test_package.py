@@ -49,7 +49,7 @@ def test_failure_leaves_the_old_package(build_dir: Path, tmp_path: Path, text: b
 
 
 def test_full_disk_leaves_the_old_package(build_dir: Path, tmp_path: Path) -> None:
-    """The limit on file sizes stands for a disk that is full in the middle of writing."""
+    """The limit on file sizes simulates a disk that becomes full during a write."""
     generate(build_dir, "srv", tmp_path, TOOL)
     before = _snapshot(tmp_path)
     code = (
@@ -116,7 +116,7 @@ def test_two_at_a_time(build_dir: Path, tmp_path: Path) -> None:
         t.start()
     for t in threads:
         t.join(60)
-    # Both may find no package at first; then one is told that the other was faster.
+    # Both may find no package at first; then one gets the error that the other was faster.
     assert all("cannot put" in str(e) for e in errors), errors
     names = {p.stem[0] for p in (tmp_path / "srv").glob("[ab]*.py")}
     assert len(names) == 1 and len(list((tmp_path / "srv").glob("[ab]*.py"))) == 30

@@ -131,7 +131,7 @@ def test_the_length_of_a_pattern_counts() -> None:
     ],
 )
 def test_unchecked_patterns_refuse_nothing(schema: dict[str, Any]) -> None:
-    """Whether they match is unknown, so no keyword around them may count on it."""
+    """It is unknown if these patterns match, so keywords around them must not depend on the result."""
     from cellgate_tools._schema import Schema
 
     assert Schema(schema).errors("b") == []

@@ -1,4 +1,4 @@
-"""What run() and call() make of a tool's answer, and finding tools with search()."""
+"""Results of run() and call() for a tool's answer, and search() for tools."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_odd_answers_do_not_break(tool: Tool, host: Host, answer: Any) -> None:
 
 
 def test_tolerant_reading(tool: Tool, host: Host) -> None:
-    """What jansson would refuse passes: big integers, lone surrogates, NUL, a BOM, duplicate keys."""
+    """Results may have values that jansson would refuse: big integers, lone surrogates, NUL, a BOM, duplicate keys."""
     t = tool(OBJECT, {"type": "object"})
     digits = b"9" * 5000
     host.answer = (
@@ -219,7 +219,7 @@ def test_kinds_of_results(tool: Tool, host: Host, out: Any, structured: Any, ret
 
 
 def test_wrapped_objects(tool: Tool, host: Host) -> None:
-    """Lists, mappings and unions of objects get their classes, wherever they stand."""
+    """Lists, mappings and unions of objects get their classes in every place of a schema."""
     item = {"type": "object", "title": "Item", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     shape = {
         "type": "object",

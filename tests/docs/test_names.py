@@ -20,7 +20,7 @@ def test_the_tables_are_the_same(repo: Path) -> None:
     page = (repo / "docs/names.md").read_text()
     code = {(name, by, WORDS[what.replace(" ", "")]) for name, by, what in ROW.findall(table)}
     assert len(code) > 200
-    assert len(code) == len(ROW.findall(table)), "a row stands there twice"
+    assert len(code) == len(ROW.findall(table)), "the table has a row twice"
     documented = {
         (name, by, what) for names, by, what in DOC_ROW.findall(page) for name in re.findall(r"`([^`]+)`", names)
     }

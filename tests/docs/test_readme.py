@@ -19,7 +19,7 @@ def blocks(repo: Path) -> list[Block]:
 
 @pytest.fixture
 def tree(repo: Path, prefix: Path, npm_dir: Path, tmp_path: Path) -> Path:
-    """What is there after scripts/quickstart in a fresh clone."""
+    """A tree like a fresh clone after scripts/quickstart."""
     tree = tmp_path / "cellgate"
     tree.mkdir()
     for path in repo.iterdir():

@@ -34,7 +34,7 @@ def test_every_claim_names_what_shows_it(page: str) -> None:
     rows = claims(page)
     assert len(rows) >= 40
     assert [claim for claim, shown in rows if not TEST.search(shown) and not ATTEMPTS.search(shown)] == []
-    # Nothing but names of tests and attempts stands there: a misspelt one would be passed over.
+    # The column has only names of tests and attempts: a misspelt name would not be checked.
     for _, shown in rows:
         assert re.sub(r"[,\s]", "", ATTEMPTS.sub("", TEST.sub("", shown))) == "", shown
 

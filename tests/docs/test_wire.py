@@ -18,7 +18,7 @@ def size(number: int) -> str:
 
 
 def documented(spec: Spec) -> tuple[int, str, str, str]:
-    """What the page's row of a message must say: number, sender, limit of the body, raw frames."""
+    """Return the page's expected row of a message: number, sender, limit of the body, raw frames."""
     body = size(spec.body_max) if spec.body_max else ""
     count = "any" if spec.raws is None else str(spec.raws)
     return spec.number, spec.sender, body, "" if spec.raws == 0 else f"{count}, {size(spec.raw_max)}"

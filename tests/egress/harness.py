@@ -93,7 +93,7 @@ class Egress:
         return self.wait("decision")
 
     def open(self, policy: Json, sandbox: int = 1, secrets: list[tuple[int, bytes, bytes]] | None = None) -> "Box":
-        """`secrets`: (place in the policy's "inject", what stands for it, the real value)."""
+        """`secrets`: (place in the policy's "inject", the masked value, the real value)."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         listener.setblocking(False)
         port = listener.getsockname()[1]
@@ -282,7 +282,7 @@ def basic(user: str, password: str) -> str:
 
 
 def until(condition: Any, timeout: float, what: str) -> None:
-    """Waits for an event that nothing tells of."""
+    """Poll for a state that no event reports."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, what

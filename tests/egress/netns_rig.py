@@ -117,7 +117,7 @@ def main() -> None:
     results: Json = {"port": port}
 
     def ask(key: str, policy: Json, host: str) -> None:
-        """What a plain HTTP client is told, and what the event says."""
+        """Record the answer to a plain HTTP client, and the event."""
         sandbox = len(results) + 1
         box = egress.open(policy, sandbox)
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Masked credentials: what stands for them inside is replaced on the way to the hosts that may have them, and nowhere else."""
+"""Masked credentials: masked values are replaced in requests to the hosts that may have them, and nowhere else."""
 
 import contextlib
 import gzip
@@ -30,7 +30,7 @@ def box(egress: Egress) -> Box:
 
 
 def request(box: Box, peer: Peer, head: bytes, body: bytes = b"", host: str = "127.0.0.1") -> tuple[bytes, bytes]:
-    """What arrives at the server, and what the client gets."""
+    """Return the request that the server receives, and the client's answer."""
     target = f"http://{host}:{peer.port}/".encode()
     with box.connect() as s:
         s.sendall(head.replace(b"URL", target, 1))
@@ -207,7 +207,7 @@ def test_another_policy(egress: Egress, peer: Peer) -> None:
 
 
 def test_each_sandbox_has_its_own(egress: Egress, peer: Peer) -> None:
-    """What stands for a secret of one is nothing in another's mouth."""
+    """A masked value of one sandbox is not replaced in requests of another."""
     egress.open(SAME, 1, [(0, *LONG)])
     box = egress.open(SAME, 2, [(0, *OTHER)])
     got, _ = request(box, peer, b"GET URL HTTP/1.1\r\nHost: x\r\nA: %s\r\nB: %s\r\n\r\n" % (LONG[0], OTHER[0]))
@@ -218,9 +218,9 @@ def test_nothing_of_it_is_told(box: Box, egress: Egress, peer: Peer) -> None:
     head = b"GET URL HTTP/1.1\r\nHost: x\r\nX: %s %s\r\n\r\n" % (LONG[0], SHORT[0])
     _, answer = request(box, peer, head)
     egress.decision()
-    told = repr(egress.events).encode() + answer
-    assert LONG[1] not in told
-    assert SHORT[1] not in told
+    shown = repr(egress.events).encode() + answer
+    assert LONG[1] not in shown
+    assert SHORT[1] not in shown
 
 
 def test_only_one_process_knows_them(box: Box, egress: Egress, peer: Peer, sanitized: bool) -> None:
@@ -247,7 +247,7 @@ def test_only_one_process_knows_them(box: Box, egress: Egress, peer: Peer, sanit
     "secrets",
     [
         [(0, b"no_such_prefix_0123456789", b"x")],
-        [(0, b"fake_value_1", b"longer than what stands for it")],
+        [(0, b"fake_value_1", b"longer than its masked value")],
         [(256, b"fake_value_1234", b"x")],
         [(0, b"fake_value_" + b"x" * 9000, b"x")],
     ],

@@ -1,4 +1,4 @@
-"""The host reads nothing for a while: what it is to hear waits, the sandbox waits with it, and nothing is lost."""
+"""The host does not read for a while: its messages and the sandbox wait, and no message is lost."""
 
 from __future__ import annotations
 

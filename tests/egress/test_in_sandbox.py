@@ -91,7 +91,7 @@ def test_no_connection_no_process(start: Run, slowness: float) -> None:
 
 
 def test_ssh_through_the_proxy(start: Run, peer: Peer, slowness: float) -> None:
-    """git's ssh gets to its server, by a command that needs no other program; or is told why not."""
+    """git's ssh connects to its server, by a command that needs no other program, or gets the reason."""
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh")
     if os.getuid() not in {u.pw_uid for u in pwd.getpwall()}:

@@ -1,4 +1,4 @@
-"""What is allowed and what is not, what is said about it, and what the host is asked."""
+"""Allowed and denied destinations, their reports, and questions to the host."""
 
 import socket
 

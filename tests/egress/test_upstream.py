@@ -106,7 +106,7 @@ def test_mitm_proxy(egress: Egress, tmp_path: Path) -> None:
 
 
 def test_external_http_proxy(egress: Egress, parent: Server) -> None:
-    """What it lets through is its own affair; SOCKS stays ours."""
+    """The external proxy filters HTTP; cellgate's proxy still filters SOCKS."""
     box = egress.open({"allowedDomains": [], "httpProxyPort": parent.port})
     assert box.curl("http://whatever.example.org/x").stdout == "PARENT http://whatever.example.org/x -\n"
     s, code = box.socks(b"whatever.example.org", 80)

@@ -55,7 +55,7 @@ def test_minimal(build_dir: Path, workspace: Path) -> None:
 
 
 def test_minimal_builds_outside_the_repository(prefix: Path, repo: Path, workspace: Path) -> None:
-    """With what pkg-config says about the installed library, as the file's first line tells."""
+    """Built with pkg-config's flags of the installed library, as the file's first line shows."""
     config = next(prefix.glob("lib/**/pkgconfig"))
     flags = run(["pkg-config", "--cflags", "--libs", "cellgate"], workspace, PKG_CONFIG_PATH=str(config))
     assert flags.returncode == 0, flags.stderr

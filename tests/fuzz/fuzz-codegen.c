@@ -1,8 +1,8 @@
 /*
  * Fuzz target: a tool list through the code generator, up to but without writing files.
  *
- * What comes out must be ASCII without control characters other than line ends, whatever went in;
- * that is the outer wall against text that turns into code (tests/codegen parses it with Python).
+ * For any input the output must be ASCII without control characters other than line ends;
+ * that is the last defence against text that becomes code (tests/codegen parses it with Python).
  */
 #include <stdio.h>
 #include <string.h>

@@ -27,7 +27,7 @@ static void check_text(const struct cg_host *h)
         must(h->is_addr || (h->text[n - 1] != '.' && !strchr(h->text, ':')));
 }
 
-/* What is denied by the canonical name or address is denied in the spelling that was asked for. */
+/* If the canonical name or address is denied, the requested spelling is denied, too. */
 static void check_covered(const struct cg_host *h)
 {
         struct cg_domains d = { .n = 0 };
@@ -67,7 +67,7 @@ static void entry_and_host(const char *entry, const char *s)
         bool known = cg_host_parse(s, strlen(s), &h, NULL) == 0;
 
         if (cg_domains_add(&allow, entry, false, NULL) == 0) {
-                /* What may allow may deny, and denies at least as much. */
+                /* The deny list accepts every allow entry, and matches at least as much. */
                 must(cg_domains_add(&deny, entry, true, NULL) == 0);
                 if (known && cg_domains_find(&allow, &h, 443))
                         must(cg_domains_find(&deny, &h, 443) != NULL);

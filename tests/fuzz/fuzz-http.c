@@ -1,5 +1,5 @@
 /*
- * Whatever a sandbox or a server sends as HTTP/1.x. Beside memory safety it checks that a request
+ * HTTP/1.x from a sandbox or a server. Beside memory safety it checks that a request
  * which goes on is understood again as the same request, that no field of ours or of this hop only
  * is left in it, and that chunks mean the same however they are cut.
  */

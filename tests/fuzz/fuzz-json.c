@@ -29,8 +29,8 @@ static void check_against_jansson(const char *text, size_t size)
 }
 
 /*
- * What must not be left, beside controls: from the code charts, and not from the table that text.c
- * goes by.
+ * Characters beside controls that must not remain: from the code charts, not from the table that
+ * text.c uses.
  */
 static bool is_left_out(uint32_t c, bool judged)
 {

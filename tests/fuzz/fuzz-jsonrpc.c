@@ -1,5 +1,5 @@
 /*
- * Whatever an MCP server or a kernel sends: lines, messages, tool lists, arguments. Beside memory
+ * Bytes from an MCP server or a kernel: lines, messages, tool lists, arguments. Beside memory
  * safety it checks that parts lie inside their text and are JSON themselves, and that cutting the
  * input differently changes nothing.
  */

@@ -1,5 +1,5 @@
 /*
- * Whatever reaches a Jupyter socket: the input is cut into frames (a byte of length before each),
+ * Messages to a Jupyter socket: the input is cut into frames (a byte of length before each),
  * read with no key, so that nothing is held back by a signature. What was believed must lie in the
  * frames and be objects.
  */

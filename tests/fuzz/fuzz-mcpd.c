@@ -47,7 +47,7 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         if (in->kind == CG_MCPD_CALL) {
                 must(in->name == tool_names[0] || in->name == tool_names[1]);
                 must(in->arguments.p[0] == '{');
-                if (in->arguments.len != 2) /* "{}" stands for those that are missing */
+                if (in->arguments.len != 2) /* "{}" replaces missing arguments */
                         check_part(*line, in->arguments);
                 if (in->progress_token.p)
                         check_part(*line, in->progress_token);

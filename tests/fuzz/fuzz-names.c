@@ -23,7 +23,7 @@ static void check_plain(const char *text, size_t len)
                                              "#",         ";",         "!",          "pager",
                                              "editor",    "helper",    "command",    "filter" };
         /*
-         * What a value or a name in quotes may say is of no matter here: only keys are looked for,
+         * Values and quoted names are ignored: only keys are searched for,
          * at their place.
          */
         for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {

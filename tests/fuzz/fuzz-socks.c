@@ -1,5 +1,5 @@
 /*
- * Whatever a sandbox sends as SOCKS 5: messages are found whole or not at all, and name one host in
+ * SOCKS 5 from a sandbox: messages are parsed whole or not at all, and name one host in
  * its canonical spelling.
  */
 #include <stdint.h>
@@ -34,7 +34,7 @@ static void request(const uint8_t *p, size_t len)
         }
         must(r.port != 0 && cg_host_parse(r.host.text, strlen(r.host.text), &h, NULL) == 0 &&
              strcmp(h.text, r.host.text) == 0);
-        /* What follows changes nothing. */
+        /* Bytes after the message change nothing. */
         must(cg_socks_request(p, used, &same, &again, NULL) == 0 && same == used &&
              strcmp(again.host.text, r.host.text) == 0);
         must(used == 1 || cg_socks_request(p, used - 1, &same, &again, NULL) == CG_SOCKS_MORE);

@@ -1,7 +1,7 @@
 /*
  * base/zlink.c with the bytes of a hostile peer, over a real socket. Beside memory safety: what is
- * handed out keeps the table's rules, nothing comes behind the end, the end is always told, once,
- * and neither how the bytes are cut nor pauses change any of it.
+ * handed out keeps the table's rules, the end is reported exactly once and last, and neither pauses
+ * nor the division of the bytes change the results.
  *
  * Input: one byte of choices (1: the tool wire instead of the kernel's; 2: the handshake comes
  * before the input), then what the peer sends.
@@ -135,7 +135,7 @@ static struct seen talk(const uint8_t *data, size_t size, unsigned choices, size
                         cg_zlink_catch_up(&z, 1);
         }
         shutdown(peer, SHUT_WR);
-        while (!s.ends) { /* an end that is not told is a time-out */
+        while (!s.ends) { /* an end that is not reported is a time-out */
                 uv_run(&loop, UV_RUN_ONCE);
                 cg_zlink_pause(&z, false);
         }

@@ -1,4 +1,4 @@
-"""What the tests of the Jupyter front share: kernels started as Jupyter starts them, and a client that shows every message."""
+"""Fixtures of the Jupyter front's tests: kernels started as by Jupyter, and a client that returns every message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Message = dict[str, Any]
 
 
 def find_supervisors(folder: Path) -> list[int]:
-    """Processes of supervisors whose folder lies in this one."""
+    """Processes of supervisors whose folder is in this one."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -64,7 +64,7 @@ def runtime_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def empty_runtime_dir() -> Iterator[Path]:
-    """Of this test alone."""
+    """A runtime folder for this test alone."""
     with _runtime_dir() as folder:
         yield folder
 
@@ -77,7 +77,7 @@ def supervisors(runtime_dir: Path) -> Callable[[], list[int]]:
 
 @dataclass
 class Run:
-    """What one request caused: its reply and what was published about it, from busy to idle."""
+    """The reply to one request and its messages on iopub, from busy to idle."""
 
     reply: Message
     published: list[Message] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Run:
         return self.reply["content"]
 
     def types(self) -> list[str]:
-        """status is told by its state."""
+        """The state of a status message."""
         return [m["content"]["execution_state"] if m["msg_type"] == "status" else m["msg_type"] for m in self.published]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Client:
         raise AssertionError(f"no reply within {timeout} s")
 
     def published(self, request: str, timeout: float = 20) -> list[Message]:
-        """What is published about this request, up to its idle."""
+        """Return the messages on iopub about this request, up to its idle."""
         found = []
         while message := self.receive("iopub", timeout):
             if message["parent_header"].get("msg_id") != request:

@@ -53,7 +53,7 @@ def attach(
 
 
 def own(sessions: Any, kernel: Any) -> dict[str, Any]:
-    """The session of this kernel, told by its workspace."""
+    """The session of this kernel, found by its workspace."""
     kernel.clients[0].run("pass")  # it is open
     (found,) = [s for s in sessions() if s["workspace"] == str(kernel.file.parent / "work")]
     return dict(found)

@@ -1,4 +1,4 @@
-"""A kernel that ends by itself: its client is told why, and goes on with a fresh one."""
+"""A kernel that ends by itself: its client gets the reason and a new kernel."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_comm_request_of_a_dying_kernel_ends(client: Any) -> None:
 
 
 def test_supervisor_that_is_killed(kernel: Any, client: Any, supervisors: Callable[[], list[int]]) -> None:
-    """Nothing can go on then; the clients are told, and the process ends with an error."""
+    """The session cannot continue; the clients get the reason, and the process ends with an error."""
     running = client.start("import time; time.sleep(100)")
     while client.receive("iopub")["msg_type"] != "execute_input":
         pass
@@ -184,7 +184,7 @@ def test_supervisor_that_is_killed(kernel: Any, client: Any, supervisors: Callab
     assert "supervisor" in kernel.stderr()
 
 
-# What needs memory: one large piece, many small ones, a string, a thread, an import, output, a display.
+# Ways to use memory: one large piece, many small ones, a string, a thread, an import, output, a display.
 HUNGER = [
     "x = bytearray(1 << 30)",
     "x = []\nwhile True: x.append(b'x' * (1 << 20))",
@@ -212,7 +212,7 @@ def test_a_memory_limit_is_a_memory_error(start: Callable[..., Any], tmp_path: P
 
 
 def test_a_kernel_that_cannot_be_started_says_why(start: Callable[..., Any], tmp_path: Path) -> None:
-    """A program that ended would tell nobody: it stays, and every cell has the reason."""
+    """If the program ended, no client would get the reason: it continues, and every cell fails with the reason."""
     settings = tmp_path / "settings.json"
     rules: dict[str, Any] = {"network": {"allowedDomains": [], "deniedDomains": []}}
     rules["filesystem"] = {"denyRead": [], "allowWrite": [], "denyWrite": []}

@@ -36,7 +36,7 @@ def test_default(data_dir: Path, run_cellgate: Any, cellgate: Path) -> None:
     assert (r.returncode, r.stderr) == (0, "")
     assert r.stdout == f"Installed kernelspec cellgate in {data_dir}/kernels/cellgate\n"
     spec = spec_in(data_dir)
-    program = Path(spec["argv"][0])  # the installed one, wherever it lies below the prefix
+    program = Path(spec["argv"][0])  # the installed one, at any path below the prefix
     assert program.is_absolute() and program.is_file() and cellgate.parent.parent in program.parents
     assert spec["argv"][1:] == ["jupyter", "run", "-f", "{connection_file}"]
     assert spec["display_name"] == "Python (cellgate)"

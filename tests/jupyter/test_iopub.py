@@ -95,7 +95,7 @@ def test_subscription_to_some_topics_only(kernel: Any, client: Any) -> None:
 
 
 def first_output(kernel: Any) -> str:
-    """What a client sees of the first cell that it sends before it subscribes."""
+    """Return the output of a first cell that a client sends before it subscribes to iopub."""
     client = kernel.client(join=False)
     client.sockets.pop("iopub").close(0)
     client.reply(client.send("shell", "kernel_info_request"))  # it is open

@@ -1,4 +1,4 @@
-"""What reaches the sockets and is not believed: never answered, never harmful."""
+"""Messages on the sockets that are not authenticated or not valid: not answered, and without effect."""
 
 from __future__ import annotations
 

@@ -54,13 +54,13 @@ def test_allowed_host(opened: Any, port: int) -> None:
 
 def test_denied_host_is_explained(opened: Any, tmp_path: Path) -> None:
     client = opened()
-    gate = "import os, time\nwhile not os.path.exists('told'): time.sleep(0.01)"
+    gate = "import os, time\nwhile not os.path.exists('answered'): time.sleep(0.01)"
     request = client.start("fetch('http://evil.example/')\n" + gate, allow_stdin=True)
     while (m := client.receive("iopub"))["msg_type"] != "stream":
         pass
     assert (m["content"]["name"], m["parent_header"]["msg_id"]) == ("stderr", request)
     assert m["content"]["text"].startswith("[cellgate] ") and "evil.example" in m["content"]["text"]
-    (tmp_path / "work/told").touch()
+    (tmp_path / "work/answered").touch()
     client.finish(request)
     client.nothing("stdin", 0.1)
 

@@ -79,7 +79,7 @@ def test_interrupted_question(client: Any) -> None:
 
 
 def test_answer_without_a_name_after_an_interrupt(client: Any) -> None:
-    """Who was interrupted has thrown the first question away, and answers the second."""
+    """The interrupted client drops the first question, and answers the second."""
     request = client.start("input('? ')", allow_stdin=True)
     client.receive("stdin")
     client.ask("interrupt_request", channel="control")

@@ -98,7 +98,7 @@ result"""
 
 
 def comm_id_of(client: Any) -> str:
-    """Of the comm that the cell has made."""
+    """Return the id of the comm that the cell has made."""
     while (m := client.receive("iopub"))["msg_type"] != "comm_open":
         pass
     return m["content"]["comm_id"]

@@ -80,7 +80,7 @@ def test_a_thread_that_ends_is_waited_for(kernel: Kernel) -> None:
 def test_temporary_files_are_the_kernels_own(
     prefix: Path, tmp_path: Path, modules: list[str], front: str, sandbox: bool
 ) -> None:
-    """Not where the zygote's would be, and nobody writes there before the sandbox stands."""
+    """Not in the zygote's folder, and no code writes there before the sandbox is complete."""
     (theirs := tmp_path / "theirs").mkdir()
     (work := tmp_path / "work").mkdir()
     (mine := tmp_path / "mine").mkdir()

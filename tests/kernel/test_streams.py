@@ -99,7 +99,7 @@ def test_stream_interface(kernel: Kernel) -> None:
 )
 def test_bytes_that_are_not_utf8(kernel: Kernel, data: bytes, text: str) -> None:
     r = kernel.run(f"import os\nos.write(1, {data!r});")
-    # How many replacement characters a broken sequence becomes is not promised; what stands around it is.
+    # How many replacement characters a broken sequence becomes is not promised; the text around it is.
     assert re.sub("\ufffd+", "\ufffd", r.out) == re.sub("\ufffd+", "\ufffd", text)
 
 

@@ -13,7 +13,7 @@ def widgets(packages_kernel: Kernel) -> Kernel:
 
 
 def states(messages: list[Message]) -> list[dict[str, Any]]:
-    """What comm messages say about the widgets' state."""
+    """Return the widgets' states in comm messages."""
     return [m.json["content"]["data"].get("state", {}) for m in messages if m.type == "COMM"]
 
 

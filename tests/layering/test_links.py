@@ -1,4 +1,4 @@
-"""Who links what and what the library shows: part of the design (docs/architecture.md), read from installed files."""
+"""Linked libraries and exported symbols, as designed (docs/architecture.md), read from the installed files."""
 
 import re
 import subprocess

@@ -121,7 +121,7 @@ class ToolServer:
         self.status: int | None = None
         self.broker = Peer(sock, BROKER_WIRE, slowness)
         assert self.broker.expect(BROKER.TOOLD_READY).body == {}
-        # What was started stays behind as the guard of the process that does the work.
+        # The first process remains as the guard of the process that does the work.
         (self.inner,) = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
 
     # -- as the supervisor

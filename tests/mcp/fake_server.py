@@ -1,7 +1,7 @@
 """An MCP server over stdio with every bad habit, for the tests of the client. Standard library only.
 
 argv[1] is a JSON object of habits; every line read is appended raw to habits["log"]. The tools it lists are those of
-TOOLS; what each does stands in `call`.
+TOOLS; `call` implements them.
 """
 
 import json

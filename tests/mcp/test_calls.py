@@ -19,7 +19,7 @@ def k(ts, fake, tmp_path):
 
 @pytest.fixture
 def lines(tmp_path):
-    """What the server has read, raw."""
+    """Return the raw lines that the server has read."""
     return lambda: (tmp_path / "lines").read_bytes().splitlines()
 
 
@@ -288,7 +288,7 @@ def test_stdin_closed_by_the_server(ts, k):
     ],
 )
 def test_a_broken_answer_fails_the_call_at_once(ts, k, tool, why):
-    """It has no time limit: nobody would ever hear of it."""
+    """It has no time limit: no one would get the result."""
     status, text = ts.run(k, 1, "fake", tool)
     assert status == "failed" and why in text
     assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
@@ -309,7 +309,7 @@ def test_timeout(ts, k, tool, lines, waiting):
     status, text = ts.run(k, 1, "fake", tool, timeout_ms=400)
     assert status == "failed" and b"400 ms" in text and tool.encode() in text
     assert time.monotonic() - begun >= 0.4
-    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be told")
+    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be notified")
     call, cancelled = (json.loads(x) for x in lines()[-2:])
     assert cancelled["params"]["requestId"] == call["id"] and "id" not in cancelled
     assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
@@ -454,7 +454,7 @@ def test_cancel_while_it_runs(ts, k, lines, waiting):
     waiting(lambda: b"tools/call" in lines()[-1], 5, "the call")
     k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1) == ("failed", b"cancelled")
-    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be told")
+    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be notified")
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"
 
 

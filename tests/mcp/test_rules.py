@@ -52,8 +52,8 @@ def test_broken_message_ends_the_connection(ts, k, what):
     k.call(1, "fake", "echo")
     ask = ts.asked()
     k.sock.send_multipart(BROKEN[what])
-    told = ts.broker.expect(BROKER.KERNEL_VIOLATION)
-    assert told.session == 1 and told.id == 1 and told.body["what"]
+    violation = ts.broker.expect(BROKER.KERNEL_VIOLATION)
+    assert violation.session == 1 and violation.id == 1 and violation.body["what"]
     assert ask.body["kernel"] == 1
     closed = ts.broker.expect(BROKER.ASK_CLOSED)
     assert closed.id == ask.id and "rules" in closed.body["why"]
@@ -100,14 +100,14 @@ def test_too_many_bytes_of_arguments(ts, k):
 
 
 def detach(ts):
-    """Whatever was asked before."""
+    """Detach, and ignore answers to earlier requests."""
     ts.broker.send(BROKER.DETACH, body={"keep_servers": True}, session=1)
     while ts.broker.receive().type != BROKER.DETACHED:
         pass
 
 
 def test_random_messages(start, fake):
-    """Whatever comes, the process goes on for the others."""
+    """After any message of one kernel, the process continues for the others."""
     ts = start()
     ts.add({"fake": fake()})
     good = [header(), body(), b'{"a":1}']
@@ -213,4 +213,4 @@ def test_a_supervisor_that_breaks_the_rules(start):
     ts = start()
     ts.broker.sock.send_multipart([b"nonsense"])
     assert ts.wait() == 1
-    ts.status = 0  # told apart: the fixture expects an orderly end elsewhere
+    ts.status = 0  # the fixture expects an orderly end in other tests

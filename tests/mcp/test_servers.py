@@ -145,7 +145,7 @@ def test_one_that_fails_costs_no_other(ts, fake):
     assert ts.run(k, 2, "old", "echo")[0] == "ok"  # as it was
     k.call(3, "b", "echo")
     assert k.result(3)[0] == "failed"
-    # Who imports its tools learns why there are none.
+    # An import of its tools fails with the reason.
     for package, says in (("b", "no configuration"), ("c", "command"), ("d", "why")):
         with pytest.raises(ImportError, match=says):
             exec((ts.out / "mcptools" / package / "__init__.py").read_text(), {})
@@ -299,7 +299,7 @@ def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
 
 
 def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
-    """It is told to have ended when nothing writes to its folder any more."""
+    """Its end is reported when no process writes to its folder any more."""
     body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
     ts.broker.send(BROKER.SERVERS, 6, body, session=2)
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")

@@ -31,7 +31,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
-    """What the fake server writes when its tool `leave_mark` runs."""
+    """The file that the fake server writes when its tool `leave_mark` runs."""
     return tmp_path / "mark"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of `cellgate mcp serve` share beside fixtures."""
+"""Helpers of the tests of `cellgate mcp serve`, beside the fixtures."""
 
 import contextlib
 import json
@@ -107,7 +107,7 @@ class Raw:
         self.process.stdin.close()
 
     def end(self) -> None:
-        """Whatever the test did, nothing is left; a server that does not end at the end of its input is a failure."""
+        """End all processes of the test. A server that does not end at the end of its input is a failure."""
         with contextlib.suppress(OSError):
             self.close_input()
         try:

@@ -193,7 +193,7 @@ def test_progress_comes_with_the_token_and_ends_before_the_answer(serve: Serve) 
     for values in seen.values():
         assert len(values) >= 2 and values == sorted(set(values))
     assert {w for token, w in words if token == "tok"} == {"running"}
-    assert [w for token, w in words if token == 17][:2] == ["waiting", "waiting"]  # on a slow machine it may be told to run, too
+    assert [w for token, w in words if token == 17][:2] == ["waiting", "waiting"]  # on a slow machine it may be reported as running, too
 
 
 def test_too_many_calls_are_refused_at_once(serve: Serve, workspace: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
     ids = [server.call("execute_ipython_cell", code=code.format(n=n), max_output_chars=4_000_000) for n in numbers]
     done = workspace / "done"
     eventually(lambda: done.exists() and done.read_text() == "27", 60)
-    time.sleep(3)  # in which the rest would be done: no event tells that it is not
+    time.sleep(3)  # the rest would be done in this time: no event shows that it is not
     assert done.read_text() < str(numbers[-1] - 2)
     server.start_reading()
     assert server.result(first)["protocolVersion"] == "2025-11-25"

@@ -1,4 +1,4 @@
-"""`cellgate mcp serve --sandbox` and `--allow-host`: what the agent may reach, whom it is asked about, and what it is told."""
+"""`cellgate mcp serve --sandbox` and `--allow-host`: hosts that the agent may reach, questions, and reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_allowed_and_denied_hosts_and_files(serve: Serve, port: int, file, works
         "[cellgate: the sandbox refused a connection to other.example:80 (http): host is not on the allow list. To allow it:"
         ' add "other.example:80" to network.allowedDomains]'
     )
-    # Told again for the next call, but not what was not refused in it.
+    # Reported again for the next call, but only denials of that call.
     text = text_of(server.result(server.call("execute_ipython_cell", code="print(fetch('http://evil.example/'))")))
     assert text.count("[cellgate: ") == 1
     assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
@@ -177,7 +177,7 @@ def test_a_cancelled_call_takes_its_question_back(serve: Serve, port: int, file)
     withdrawn = server.receive()
     assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": accept("approve")})
-    # The refusal may be told with the next call.
+    # The refusal may be reported with the next call.
     assert text_of(server.result(server.call("execute_ipython_cell", code="1"))).split("\n")[0] in (
         "1",
         "[output since the last call:]",

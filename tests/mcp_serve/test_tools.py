@@ -287,7 +287,7 @@ def test_a_dead_kernel_is_told_and_replaced(sdk: Sdk, run: Callable, code: str) 
             text = await fails(session, code)
             assert text.count("the kernel ended") == 1 and "variables and imports are lost" in text
             text = await fails(session, "x")
-            assert "NameError" in text and "kernel" not in text  # told once
+            assert "NameError" in text and "kernel" not in text  # reported once
             assert await ok(session, "1") == "1"
 
     run(main())

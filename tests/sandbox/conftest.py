@@ -70,13 +70,13 @@ class Box:
         return self.run("/bin/sh", "-c", script, opts=opts)
 
     def probe(self, *args: str | Path | int, opts: Sequence[str | Path] = (), fds: Sequence[int] = ()) -> str:
-        """What the probe prints inside."""
+        """Return the probe's output inside."""
         p = self.run(PROBE, *map(str, args), opts=opts, fds=fds)
         assert p.returncode == 0, f"probe {args}: status {p.returncode}, {p.stdout!r} {p.stderr!r}"
         return p.stdout.strip()
 
     def outside(self, *args: str | Path | int) -> str:
-        """What it prints on the host."""
+        """Return the probe's output on the host."""
         argv = [*self.as_user, str(self.base / "bin/sandbox-probe"), *map(str, args)]
         p = subprocess.run(argv, capture_output=True, text=True, timeout=self.timeout, cwd=self.base)
         assert p.returncode == 0, f"probe {args} outside: status {p.returncode}, {p.stderr!r}"

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def limits(box: Box, *opts: str, command: str = "true") -> "tuple[dict[str, str], subprocess.CompletedProcess[str]]":
-    """What holds each limit, and how the command went."""
+    """Return the mechanism of each limit, and the finished command."""
     p = box.sh(command, opts=["--say-limits", *opts])
     return dict(line.split(": ", 1) for line in p.stderr.splitlines() if ": " in line), p
 
@@ -184,7 +184,7 @@ def test_the_group_goes_with_its_sandbox(box: Box) -> None:
 
 
 def test_a_group_without_its_maker_goes_with_the_next_start(box: Box) -> None:
-    """Nobody tells: its lock has ended with its maker."""
+    """No process reports it: its lock has ended with its maker."""
     opts = ["--memory", str(100 * MIB)]
     needs_group(box, "memory", *opts)
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
@@ -205,7 +205,7 @@ def test_a_group_without_its_maker_goes_with_the_next_start(box: Box) -> None:
 
 
 def memory_limits() -> set[str]:
-    """Of all sandboxes' groups on this machine."""
+    """Return the memory limits of all sandboxes' groups on this machine."""
     found = set()
     for n in names_below(CGROUPS):
         path = CGROUPS / n
@@ -217,7 +217,7 @@ def memory_limits() -> set[str]:
 
 def test_too_little_memory_to_start_is_said(box: Box) -> None:
     needs_group(box, "memory", "--memory", str(100 * MIB))
-    size = 4096 * (1 + os.getpid() % 24)  # by which its group is told from others'
+    size = 4096 * (1 + os.getpid() % 24)  # which distinguishes its group from others
     p = box.sh("true", opts=["--memory", str(size)])
     assert p.returncode == 125
     assert f"memory limit of {size / MIB:.3g} MiB reached (cgroup v" in p.stderr

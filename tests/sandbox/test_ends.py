@@ -1,4 +1,4 @@
-"""How a sandbox ends, and that nothing is left of it. A pipe tells when all is gone: all inside holds its end."""
+"""How a sandbox ends, and that nothing is left of it. A pipe reports the end of all processes: each process inside has its other end."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What the sandbox sees and may write. Each deny stands beside the same thing allowed."""
+"""Files that the sandbox can read and write. Each deny is tested beside the same access allowed."""
 
 import os
 import socket

@@ -165,7 +165,7 @@ def test_init_is_out_of_reach(box: Box) -> None:
 
 
 def test_init_ignores_signals_without_landlock(box: Box) -> None:
-    """What the scope of signals keeps back, pid 1 ignores anyway, for want of handlers: shown from outside."""
+    """Without Landlock's scope of signals, pid 1 ignores them too, because it has no handlers."""
     with Launched(box, "/run/probe", "pause") as p:
         status = Path(f"/proc/{p.init}/status").read_text()
         assert re.search(r"^SigCgt:\t0+$", status, re.M)

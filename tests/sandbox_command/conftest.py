@@ -111,7 +111,7 @@ class Box:
         )
 
     def names(self) -> set[str]:
-        """All that lies in the project."""
+        """All files and folders in the project."""
         return names_below(self.work)
 
 

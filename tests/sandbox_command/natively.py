@@ -135,7 +135,7 @@ def others() -> Iterator[tuple[object, ...]]:
 
 
 def no_room() -> Iterator[tuple[object, ...]]:
-    """Of descriptors: nothing is made or cut then."""
+    """Calls without a free descriptor: they neither make nor cut a file."""
     for path, flags in itertools.product(
         ("f", "new", "to_none"), (os.O_CREAT, os.O_CREAT | os.O_TRUNC, os.O_CREAT | os.O_APPEND)
     ):

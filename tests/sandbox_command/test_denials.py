@@ -1,4 +1,4 @@
-"""What a command was denied: told at its end, logged as it happens, and nothing where nothing was denied."""
+"""Denials of a command: reported at its end, logged immediately, and no report without a denial."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ import pytest
 from .conftest import Box
 
 UNSHARE = "unshare -U true 2>/dev/null; true"
-TOLD = "cellgate sandbox: the sandbox refused "
+REPORT = "cellgate sandbox: the sandbox refused "
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def test_told_at_the_end_and_logged(box: Box) -> None:
     p, log = logged(box, "echo out; " + UNSHARE + "; exit 3")
     assert (p.returncode, p.stdout) == (3, "out\n")
     assert p.stderr == (
-        TOLD
+        REPORT
         + "unshare(CLONE_NEWUSER) (unshare): namespaces of their own would give programs rights that the sandbox takes away."
         " To allow it: set allowNestedUserNamespaces\n"
     )
@@ -68,9 +68,9 @@ def test_allowed_by_what_it_says(box: Box) -> None:
 
 def test_once_each_with_their_number(box: Box) -> None:
     p = box.sh("for i in 1 2 3; do unshare -U true; done 2>/dev/null; unshare -n true 2>/dev/null; true")
-    told = p.stderr.splitlines()
-    assert len(told) == 2
-    assert told[0].endswith("(3 times)")
+    reports = p.stderr.splitlines()
+    assert len(reports) == 2
+    assert reports[0].endswith("(3 times)")
 
 
 SETID = """
@@ -95,11 +95,11 @@ def test_files_with_the_rights_of_their_owner(box: Box, options: tuple[str, ...]
     assert oct((box.work / "f").stat().st_mode) == "0o101750"
     assert oct((box.work / "d").stat().st_mode) == "0o42750"
     assert not (box.work / "new").exists()
-    told = p.stderr.splitlines()
-    assert {line.removeprefix(TOLD).split(" (")[0] for line in told} == {
+    reports = p.stderr.splitlines()
+    assert {line.removeprefix(REPORT).split(" (")[0] for line in reports} == {
         f"writing {box.work}/f", "openat(S_ISUID)", "mknodat(S_ISGID)",
     }
-    assert "gives other users of this machine the rights of whoever runs the sandbox" in told[0]
+    assert "gives other users of this machine the rights of whoever runs the sandbox" in reports[0]
 
 
 def test_files_with_capabilities(box: Box) -> None:
@@ -162,7 +162,7 @@ def test_connections_have_the_same_shape(box: Box) -> None:
     (o,) = log
     assert (o["operation"], o["host"], o["port"], o["source"]) == ("network-outbound", "a.example", 80, "proxy")
     assert p.stderr == (
-        TOLD + "a connection to a.example:80 (http): host is not on the allow list. To allow it:"
+        REPORT + "a connection to a.example:80 (http): host is not on the allow list. To allow it:"
         ' add "a.example:80" to network.allowedDomains\n'
     )
 
@@ -206,7 +206,7 @@ def test_refused_calls_fail_as_they_should(box: Box) -> None:
 
 
 def test_a_listener_inside_is_refused(box: Box) -> None:
-    """Whoever could listen could let calls through: there is one listener only, and none of its descriptors is inside."""
+    """A second listener could allow calls: there is only one listener, and no descriptor of it is inside."""
     code = (
         "import ctypes, os\n"
         "c = ctypes.CDLL(None, use_errno=True)\n"
@@ -295,9 +295,9 @@ def test_watching_decides_nothing(box: Box) -> None:
 
 
 def test_files_are_told_at_the_end_when_asked_for(box: Box) -> None:
-    assert TOLD not in box.sh("touch /usr/x").stderr
+    assert REPORT not in box.sh("touch /usr/x").stderr
     p = box.run("--watch-files", "-c", "touch /usr/x 2>/dev/null", settings=box.settings())
     assert p.stderr == (
-        TOLD + "writing /usr/x (touch): only what filesystem.allowWrite names may be written."
+        REPORT + "writing /usr/x (touch): only what filesystem.allowWrite names may be written."
         " To allow it: add it to filesystem.allowWrite\n"
     )

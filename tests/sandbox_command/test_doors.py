@@ -18,7 +18,7 @@ PYTHON = "/usr/bin/python3"
 
 
 class Greeter:
-    """A server of the host's at a unix socket or a TCP port, that says its name and what it is told."""
+    """A server of the host at a unix socket or a TCP port, which answers with its name and what it received."""
 
     def __init__(self, listener: socket.socket, name: bytes) -> None:
         self.listener = listener
@@ -187,7 +187,7 @@ print("all")
 
 
 def test_a_socket_of_the_host_in_a_folder_that_may_be_written(box: Box, greet: Callable[..., Greeter]) -> None:
-    """It lies where the program may write, and is not its own all the same; another name of it is no better."""
+    """It is in a folder that the program may write, and is not its own; another name of it is refused as well."""
     other = greet(box.work / "s")
     script = "import os\ntry: os.link('s', 'hard')\nexcept OSError: pass\n" + CONNECT
     p = box.run(PYTHON, "-c", script, "s", "hard", "./../work/s", settings=listed("/nowhere"))
@@ -197,7 +197,7 @@ def test_a_socket_of_the_host_in_a_folder_that_may_be_written(box: Box, greet: C
 
 
 def test_an_address_that_changes_while_it_is_looked_at(box: Box, greet: Callable[..., Greeter]) -> None:
-    """A thread writes another path into the address, another renames what lies there: never the one that is not listed."""
+    """One thread writes another path into the address, another renames the socket: an unlisted one is never connected."""
     greet(box.out / "aaaa", b"allowed")
     secret = greet(box.out / "bbbb", b"SECRET")
     script = f"""
@@ -374,7 +374,7 @@ def free_port() -> int:
 
 
 def dial(port: int, timeout: float, data: bytes = b"") -> bytes:
-    """What comes back from this machine's port once something listens behind it."""
+    """Wait for a listener at this machine's port and return its answer."""
     deadline = time.monotonic() + timeout
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout) as s:

@@ -1,4 +1,4 @@
-"""File system rules. Each deny stands beside what is allowed."""
+"""File system rules. Each deny is tested beside an allowed access."""
 
 import json
 import os
@@ -337,7 +337,7 @@ def test_git_works_inside_and_outside_meanwhile(box: Box) -> None:
     running = box.popen("-c", "echo up; read x; git log --format=%s", settings=Box.settings())
     assert running.stdin and running.stdout
     assert running.stdout.readline() == "up\n"
-    assert not (box.work / ".git/commondir").exists()  # it cannot be made, and nothing stands there for that
+    assert not (box.work / ".git/commondir").exists()  # it cannot be made, and there is no placeholder
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "outside"], check=True, cwd=box.work, env=box.env)
     subprocess.run([*git, "fsck"], check=True, cwd=box.work, env=box.env, capture_output=True)
     out, _ = running.communicate("\n", timeout=box.timeout)

@@ -1,4 +1,4 @@
-"""What docs/security.md says is not protected: when one of these fails, the page is wrong, to the better."""
+"""Known limits of docs/security.md: if one of these fails, the sandbox protects more than the page says."""
 
 import os
 
@@ -16,7 +16,7 @@ def test_a_hidden_file_that_is_replaced_outside(box: Box) -> None:
         os.rename(box.work / "new", box.work / "secret.txt")
         out, _ = p.communicate("go\n", timeout=box.timeout)
     assert out == "second\n"
-    # Whoever starts later does not see it.
+    # Processes that start later cannot read it.
     assert box.sh("cat secret.txt", {"denyRead": ["secret.txt"]}).stdout == ""
 
 

@@ -490,7 +490,7 @@ def test_killed(weak: Box, victim: str) -> None:
     proc.wait(timeout=weak.timeout)
     assert proc.returncode == (-9 if victim == "keeper" else 137)
     wait_until("nothing is left running", lambda: not strays(mark) and not any(alive(p) for p in found.values()), weak.timeout)
-    wait_until("nothing lies about", lambda: not tmp.exists(), weak.timeout)
+    wait_until("the folder was removed", lambda: not tmp.exists(), weak.timeout)
     proc.communicate(timeout=weak.timeout)
 
 

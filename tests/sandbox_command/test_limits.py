@@ -61,8 +61,8 @@ def test_memory(box: Box) -> None:
     assert logged(box) == []
     p = limited(box, "head -c 150M /dev/zero > /dev/shm/a; exit 7", memoryMb=100)
     assert f"memory limit of 100 MiB reached ({by}): " in p.stderr and "raise cellgate.limits.memoryMb" in p.stderr
-    (told,) = logged(box)
-    assert (told["limit"], told["value"], told["unit"], told["layer"]) == ("memory", 100, "MiB", by)
+    (denial,) = logged(box)
+    assert (denial["limit"], denial["value"], denial["unit"], denial["layer"]) == ("memory", 100, "MiB", by)
 
 
 def test_memory_of_one_process(box: Box) -> None:

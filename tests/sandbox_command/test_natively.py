@@ -1,4 +1,4 @@
-"""What init does for a process has the results that the kernel gives: a program notices no difference."""
+"""Calls that init makes for a process have the same results as the kernel's: a program notices no difference."""
 
 import os
 import platform

@@ -113,7 +113,7 @@ def test_what_their_settings_name_stays(box: Box) -> None:
         "[include]\n\tpath = ../later.cfg\n",
     )
     repository(box, "mirrors/store", "--bare", text="[remote \"o\"]\n\tuploadpack = bin/up.sh\n")
-    # A submodule's work tree, whose repository lies elsewhere.
+    # A submodule's work tree, whose repository is elsewhere.
     repository(box, "super/modules/sub", "--bare", text="[core]\n\thooksPath = my/hooks\n")
     box.file("lib/sub/.git", "gitdir: ../../super/modules/sub\n")
     denied = [

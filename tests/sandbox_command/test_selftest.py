@@ -33,7 +33,7 @@ def has_capability(bit: int) -> bool:
 
 
 def left_over(box: Box) -> list[str]:
-    """What others run at the same time goes when they end; what this one has left stays."""
+    """Return the remaining files of this test. Files of tests that run at the same time disappear when they end."""
     shared = set(Path("/dev/shm").glob("cellgate-selftest-*"))
     with contextlib.suppress(AssertionError):
         eventually(lambda: not there(shared))
@@ -59,7 +59,7 @@ def test_everything_holds(box: Box) -> None:
 
 
 def test_the_landlock_tier(box: Box) -> None:
-    """What it says that it holds, it holds; what it cannot is skipped by name, not passed."""
+    """Rules that the tier reports as enforced are enforced; others are skipped by name, not passed."""
     argv = [*box.as_user, str(box.program), "doctor", "--json"]
     p = subprocess.run(argv, capture_output=True, text=True, timeout=box.timeout, env=box.env, cwd=box.work)
     if json.loads(p.stdout).get("landlock_abi", 0) < 6:
@@ -68,7 +68,7 @@ def test_the_landlock_tier(box: Box) -> None:
     assert [(a["name"], a.get("note")) for a in lines if a["outcome"] in ("hole", "fails")] == []
     assert status == 0
     skips = [a for a in lines if a["outcome"] == "skip"]
-    # What has no layer in this tier is left to others' denials: names that are made later are such.
+    # Some rules have no layer in this tier, such as names that are made later.
     assert len([a for a in skips if "no layer" not in a["note"]]) < 60
     assert all(a["note"] for a in skips)
     assert total["held"] > 350
@@ -89,7 +89,7 @@ def test_every_attempt_notices_a_hole(box: Box) -> None:
     assert unnoticed == []
     assert status == 1
     assert len(denials) > (300 if root else 240)
-    # What must be possible is possible there too: otherwise the attempts themselves are broken.
+    # Operations that must be possible succeed as well: otherwise the attempts themselves are broken.
     assert [a["name"] for a in lines if a["outcome"] == "fails"] == []
     assert left_over(box) == []
 
@@ -100,7 +100,7 @@ def test_names_are_unique_and_listed(box: Box) -> None:
     listed = [json.loads(line) for line in p.stdout.splitlines()]
     names = [a["name"] for a in listed]
     assert len(names) == len(set(names)) >= 400
-    # Denials have the layer that holds them; what is allowed stands beside them.
+    # Denials have the layer that enforces them; allowed operations are listed beside them.
     assert [a["name"] for a in listed if a["kind"] == "deny" and not a["layer"]] == []
     assert len([a for a in listed if a["kind"] == "allow"]) >= 20
     assert not [a["name"] for a in listed if not a["what"]]

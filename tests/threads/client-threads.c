@@ -19,7 +19,7 @@
 
 static const char tool_cell[] = "from mcptools.echo import echo\n"
                                 "print(echo.run(text='t'))";
-/* Whatever moment the interrupt comes at, it is caught or ends the cell. */
+/* An interrupt at any moment is caught or ends the cell. */
 static const char endless_cell[] = "print('spinning', flush=True)\n"
                                    "while True: pass";
 

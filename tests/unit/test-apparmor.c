@@ -14,7 +14,7 @@
 
 #include "sandbox/apparmor.h"
 
-/* What the file holds afterwards stands in @after. Returns what cg_apparmor_leave() does. */
+/* @after: the file's content afterwards. Returns the result of cg_apparmor_leave(). */
 static int leave(const char *label, char after[64])
 {
         char path[] = "/tmp/cg-apparmor-XXXXXX";

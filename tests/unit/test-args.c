@@ -75,7 +75,7 @@ static void test_strings(void **state)
         assert_int_equal(cg_json_string(v, &b, NULL), CG_E_PARSE);
 }
 
-/* What is one line of ASCII cannot be taken for two lines by any reader. */
+/* No reader can read one line of ASCII as two lines. */
 static void test_ascii(void **state)
 {
         cg_auto_buf struct cg_buf b = { .max = 1000 };

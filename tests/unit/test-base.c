@@ -125,7 +125,7 @@ static void test_json_check(void **state)
                         fail_msg("accepted: %s", bad[i]);
 }
 
-/* Text that has an encoding: the halves of a surrogate pair stand together. */
+/* Text that has an encoding: both halves of each surrogate pair are there. */
 static void test_json_encodable(void **state)
 {
         static const char *const good[] = {
@@ -505,8 +505,8 @@ static void test_remove_tree_does_not_follow_links(void **state)
 }
 
 /*
- * What a hostile program leaves behind: folders deeper than any path is long, without rights, with
- * names like ours.
+ * Files of a hostile program: folders deeper than the longest path, without permissions, with
+ * names like cellgate's.
  */
 static void test_remove_tree_at_any_depth(void **state)
 {
@@ -553,7 +553,7 @@ static void *make_files(void *arg)
         return NULL;
 }
 
-/* Whoever goes on making what is removed keeps nobody for ever. */
+/* The removal ends although another process adds files. */
 static void test_remove_tree_has_an_end(void **state)
 {
         char dir[200];

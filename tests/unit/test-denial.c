@@ -174,7 +174,7 @@ static void calls(void **state)
         assert_non_null(strstr(b.data, "(x\\x0a[cellgate] y)"));
 }
 
-/* What a terminal would obey is shown, not sent. */
+/* Control sequences of terminals are shown escaped. */
 static void sentences_are_safe(void **state)
 {
         cg_auto_json json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:s}", "operation", "file-write", "path",

@@ -1,6 +1,6 @@
 /*
- * The decider of cellgate-egress, spoken to by a relay that lies: it gets what the policy allows
- * and no more.
+ * The decider of cellgate-egress, with a relay that sends false messages: the relay gets what the
+ * policy allows and no more.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -283,7 +283,7 @@ static void test_broken_rules(void **state)
         ends_with(&m, sizeof(m) - 1);
 }
 
-/* What the injector is told, with its descriptors; false when it is told nothing. */
+/* Receives a message to the injector with its descriptors; false if there is none. */
 static bool injector_receive(const struct rig *r, struct cg_egress_msg *m, size_t n_wanted)
 {
         int fds[4];
@@ -317,7 +317,7 @@ static void test_credentials(void **state)
         assert_int_equal(ask(&r, &q).result, CG_EGRESS_DENIED);
         assert_false(injector_receive(&r, &m, 2));
         q = question(&r, "127.1", r.port, CG_EGRESS_HTTP);
-        /* What the relay claims counts for nothing. */
+        /* The relay's own claim is ignored. */
         memset(q.creds, 0xff, sizeof(q.creds));
         m = ask(&r, &q);
         assert_int_equal(m.result, CG_EGRESS_CONNECTED);

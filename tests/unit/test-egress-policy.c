@@ -1,6 +1,6 @@
 /*
- * What a policy allows by name, by address and by route; what is no policy. Each allow beside its
- * deny.
+ * Destinations that a policy allows by name, by address and by route; invalid policies. Each allow
+ * has its deny.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,7 +96,7 @@ static void test_by_name(void **state)
         assert_int_equal(decide(p, "c.d", 21, &d), CG_VERDICT_ALLOW);
         assert_int_equal(decide(p, "c.d", 22, &d), CG_VERDICT_DENY);
         assert_string_equal(d.why, "no ssh");
-        /* What an address carries is denied with it. */
+        /* An address that contains a denied one is denied. */
         assert_int_equal(decide(p, "[64:ff9b::7f00:1]", 80, &d), CG_VERDICT_DENY);
         assert_string_equal(d.rule, "127.0.0.1");
         cg_policy_free(p);

@@ -167,7 +167,7 @@ static void address_in_use(void **state)
         assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 50, &err), CG_E_EXISTS);
         assert_non_null(strstr(err.msg, "in use"));
         zmq_close(first);
-        /* Whoever had it is just closing. */
+        /* ZeroMQ is still closing the first socket. */
         assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 5000, &err), 0);
         cg_jconn_fini(&c);
         zmq_close(second);

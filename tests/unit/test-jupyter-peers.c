@@ -96,8 +96,8 @@ static void run_until(struct place *p, int messages)
 }
 
 /*
- * What comes after the loop has looked for messages, while something takes long, is there when it
- * looks at the connections.
+ * A message that arrives after the loop's check for messages, during a long callback, is received
+ * when the loop checks the connections.
  */
 static void busy(uv_check_t *c)
 {

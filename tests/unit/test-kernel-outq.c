@@ -225,7 +225,7 @@ static void test_content_that_is_taken(void **state)
         assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);
         assert_null(raw.data);
         assert_ptr_equal(q.head->data, m.raw);
-        /* What it holds is something else: it stays, and the content is copied. */
+        /* The buffer has another content: it remains unchanged, and the content is copied. */
         cg_buf_adds(&raw, "other", NULL);
         m.raw = "[]";
         assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);

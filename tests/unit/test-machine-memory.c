@@ -44,7 +44,7 @@ uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
         return 1;
 }
 
-/* Of the first most, and nothing from when it begins to end. */
+/* Kernels use less memory in order of their number; an ending kernel uses none. */
 uint64_t cg_oom_use(pid_t pid)
 {
         return killed[pid - 1] ? 0 : (uint64_t)(KERNELS + 1 - pid);
@@ -114,7 +114,7 @@ static int stop(void **state)
         return uv_loop_close(&sup.loop);
 }
 
-/* What it had is still being freed: the next largest is not to blame. */
+/* The next largest is not killed while memory of the first is still being freed. */
 static void test_one_at_a_time(void **state)
 {
         (void)state;

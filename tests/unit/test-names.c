@@ -82,7 +82,7 @@ static void test_folded(void **state)
         assert_int_equal(cg_git_part(ROOT "/r/.git/hook\u017f/x", strlen(ROOT)), CG_GIT_DENIED);
 }
 
-/* What the root itself is called does not count, but for names that begin there. */
+/* The root's own name is not compared, except for names that begin with it. */
 static void test_root(void **state)
 {
         assert_null(cg_names_find("/home/u/.vscode/x", strlen("/home/u/.vscode"), CG_NAME_WRITE));
@@ -274,7 +274,7 @@ static void test_words(void **state)
         assert_string_equal(cg_names_of("/r/.git/config"), ".git/config");
         assert_string_equal(cg_names_of("/r/.git/hooks/x"), ".git/hooks");
         assert_string_equal(cg_names_of("/r/.git"), ".git");
-        /* What is named there gives back what was refused. */
+        /* Each returned name matches the path that was refused. */
         assert_true(cg_names_match(".git/hooks", "/r/.git/hooks/x", 2));
         assert_true(cg_names_match(".git", "/r/.git/config", 2));
         assert_true(cg_names_match("*", "/r/anything/x", 2));

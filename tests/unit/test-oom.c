@@ -176,7 +176,7 @@ static void test_use(void **state)
         assert_int_equal(cg_oom_use(0), 0);
 }
 
-/* Of a file in memory that no process has mapped, opened by two. */
+/* Memory of a memfd that no process has mapped and two have open. */
 static void test_use_of_memfds(void **state)
 {
         int ready[2], end[2];

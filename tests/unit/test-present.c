@@ -203,7 +203,7 @@ static void test_folders_behind_links(void **state)
         assert_int_equal(count(h), 2);
 }
 
-/* What cannot be listed (a loop of links here) may have any row in it. */
+/* A folder that cannot be listed (here: a loop of links) may contain any row. */
 static void test_a_folder_that_cannot_be_listed(void **state)
 {
         struct home *h = *state;

@@ -369,7 +369,7 @@ static void set_id_modes(void **state)
 #endif
         };
         static const struct call allowed[] = {
-                /* A mode that the kernel does not read, whatever lies there. */
+                /* The kernel does not read the mode, whatever the register contains. */
                 { "openat of what is there", SYS_openat, { -1, -1, O_RDWR, 06755 } },
                 { "openat of a folder", SYS_openat, { -1, -1, O_DIRECTORY, 06755 } },
                 { "openat", SYS_openat, { -1, -1, O_CREAT | O_RDWR, 01777 } },

@@ -1,6 +1,6 @@
 /*
- * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and
- * what came out is compared byte for byte.
+ * Output to a terminal: standard output and error are a pseudo-terminal during a call, and
+ * the output is compared byte for byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void test_controls_are_shown(void **state)
         assert_string_equal(close_world(&w), "a\\x1b[2J\\x0d\\x08\\x07\\u202e\tb\n");
 }
 
-/* However a kernel cuts it into pieces and over streams, the mark never stands on the terminal. */
+/* However a kernel divides it into pieces and streams, the mark is never on the terminal. */
 static void test_mark_cannot_be_spelled(void **state)
 {
         struct world w;
@@ -106,7 +106,7 @@ static void test_our_lines_stand_alone(void **state)
         assert_string_equal(close_world(&w), "no newline\n[cellgate] a b \\x1b[1A\nx\n[cellgate] c\n");
 }
 
-/* A terminal breaks a long line, and its rest stands in the first column. */
+/* A terminal breaks a long line, and its rest begins in the first column. */
 static void test_mark_cannot_be_spelled_in_notes(void **state)
 {
         struct world w;

@@ -632,8 +632,8 @@ static void test_byte_by_byte(void **state)
 }
 
 /*
- * What was sent before a close arrives, also when the link was paused and when our own bytes were
- * never read.
+ * Messages sent before a close arrive, also if the link was paused and if the bytes of this side
+ * were never read.
  */
 static void test_end_behind_messages(void **state)
 {

@@ -1,6 +1,6 @@
 """A scripted MCP server over stdio, standard library only: server.py TOOLS.json JOURNAL
 
-TOOLS.json is a list of tool names. Every call is added to JOURNAL as one line of JSON, so that a test can tell which
+TOOLS.json is a list of tool names. Every call is added to JOURNAL as one line of JSON, so that a test can check which
 calls ran; it is answered with the text "NAME done". The first argument "broken" makes the server complain and exit.
 """
 
