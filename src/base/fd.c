@@ -329,7 +329,7 @@ int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struc
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "cannot open %s", path);
         if (!S_ISREG(st.st_mode))
-                return cg_fail(err, CG_E_INVAL, "%s is no regular file", path);
+                return cg_fail(err, CG_E_INVAL, "%s is not a regular file", path);
         return cg_read_fd(fd, path, max, ret, len, err);
 }
 
@@ -545,7 +545,7 @@ int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *e
         if (rmdir(path) < 0 && errno != ENOENT && t.late)
                 return cg_fail(
                         err, CG_E_TIMEDOUT,
-                        "cannot remove %s in %lld s: it holds too much, or somebody still makes files in it",
+                        "cannot remove %s in %lld s: it has too many files, or another process still makes files in it",
                         path, (long long)timeout_ms / 1000);
         if (rmdir(path) < 0 && errno != ENOENT)
                 return cg_fail_errno(err, "cannot remove %s", path);

@@ -56,7 +56,7 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
         if (!cg_kernel_env_is_name(name))
                 return cg_fail(
                         err, CG_E_INVAL,
-                        "\"%s\" is no name of an environment: give one of at most %u letters, digits, \"-\", \"_\" and \".\", or a "
+                        "\"%s\" is not a name of an environment: use at most %u letters, digits, \"-\", \"_\" and \".\", or a "
                         "folder with a slash in it",
                         name, MAX_NAME);
         if (cg_kernel_envs_dir(&dir, err) < 0)

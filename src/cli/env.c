@@ -290,7 +290,7 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                 if (!cg_kernel_env_is_name(name))
                         return cg_fail(
                                 err, CG_E_INVAL,
-                                "\"%s\" is no name: take at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
+                                "\"%s\" is not a name: use at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
                                 "it",
                                 name);
                 if (cg_kernel_envs_dir(&dir, err) < 0 || cg_make_dirs(dir, 0700, err) < 0)
@@ -382,7 +382,7 @@ static int add(const char *name, const char *const *packages, size_t n, struct c
         if (r < 0)
                 return r;
         if (!cg_kernel_env_fits(dir, version))
-                return cg_fail(err, CG_E_INVAL, "%s is no environment of Python %s%s%s", dir,
+                return cg_fail(err, CG_E_INVAL, "%s is not an environment of Python %s%s%s", dir,
                                CG_PYTHON_VERSION, version[0] ? ", but of " : "", version);
         locked = lock(dir, err);
         if (locked < 0)
@@ -489,7 +489,7 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", argv[1],
                                        argv[2 + commands[i].most]);
                 if (n > 0 && argv[2][0] == '-')
-                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help says more",
+                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help lists the options",
                                        argv[2]);
                 if (n - 1 > (int)MAX_PACKAGES)
                         return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
@@ -497,7 +497,7 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                         if (argv[k][0] == '-' || !argv[k][0])
                                 return cg_fail(
                                         err, CG_E_INVAL,
-                                        "\"%s\" is no package: options of pip are set in its own settings"
+                                        "\"%s\" is not a package: options of pip are set in its own settings"
                                         " (pip.conf, PIP_INDEX_URL, ...)",
                                         argv[k]);
                 switch (i) {
@@ -511,7 +511,8 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                         return remove_one(argv[2], err);
                 }
         }
-        return cg_fail(err, CG_E_INVAL, "there is no command \"env %s\": create, add, list, remove", argv[1]);
+        return cg_fail(err, CG_E_INVAL, "there is no command \"env %s\": use create, add, list or remove",
+                       argv[1]);
 }
 
 int cg_cli_env(int argc, char **argv)

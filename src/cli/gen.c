@@ -44,7 +44,7 @@ static int help(void)
                 "\n"
                 "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called\n"
                 "NAME, and DIR/__init__.py, with which Python code searches the tools of all servers in DIR. An older\n"
-                "package of the same server is replaced at once; it stays as it is if anything fails.\n"
+                "package of the same server is replaced at once; it remains unchanged if anything fails.\n"
                 "(`cellgate run --mcp` does this by itself.)\n"
                 "\n",
                 "\n"

@@ -19,7 +19,7 @@ static const struct cg_cli_command commands[] = {
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
         { "doctor", cg_cli_doctor,
-          "check what sandboxes need on this machine, and how to get what is missing" },
+          "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest,
           "try to get out of a sandbox on this machine, in several hundred ways" },
         { "sandbox", cg_cli_sandbox,

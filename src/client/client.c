@@ -234,7 +234,7 @@ static int remove_leftovers(const char *dir, struct cg_err *err)
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || is_supervisors(e->d_name))
                         continue;
                 cg_fail(err, CG_E_INVAL,
-                        "%s holds %.100s, which is no supervisor's: use an address that does not exist yet",
+                        "%s holds %.100s, which is not of a supervisor: use an address that does not exist yet",
                         dir, e->d_name);
                 closedir(d);
                 return CG_E_INVAL;

@@ -133,7 +133,7 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
         if (!q && m->type == CG_HOST_FAILED && m->session && m->id < CG_FIRST_REQUEST)
                 give_event(c, m->session,
                            cg_event_text_new(CG_EVENT_SESSION_CLOSED,
-                                             "the session had ended when the cell came"));
+                                             "the session ended before the cell was queued"));
         /* The thread that asked for the session has timed out: end the session. */
         if (!q && m->type == CG_HOST_SESSION_OPENED) {
                 struct cg_out end = { .type = CG_HOST_SESSION_END,

@@ -553,7 +553,7 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
                 known = known || strcmp(types[i], type) == 0;
         if (!known)
-                return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request that a kernel answers", type);
+                return cg_fail(err, CG_E_INVAL, "\"%.40s\" is not a request that a kernel answers", type);
         if (o.n_buffers > CG_MAX_FRAMES - 3)
                 return cg_fail(err, CG_E_LIMIT, "at most %d buffers are possible", CG_MAX_FRAMES - 3);
         for (size_t i = 0; i < o.n_buffers; i++) {
@@ -640,7 +640,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         json_t *body;
 
         if ((size_t)decision >= CG_ARRAY_LEN(answers))
-                return cg_fail(err, CG_E_INVAL, "%d is no decision about a connection", (int)decision);
+                return cg_fail(err, CG_E_INVAL, "%d is not a decision about a connection", (int)decision);
         body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:s}", "answer", answers[decision]);

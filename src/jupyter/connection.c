@@ -58,7 +58,7 @@ static int read_members(struct cg_jconn *c, struct cg_err *err)
                 if (cg_json_int(c->file, keys[i], 0, &port, err) < 0)
                         return CG_E_PARSE;
                 if (port < 0 || port > 65535)
-                        return cg_fail(err, CG_E_PARSE, "%s %lld is no port", keys[i], (long long)port);
+                        return cg_fail(err, CG_E_PARSE, "%s %lld is not a port", keys[i], (long long)port);
                 c->ports[i] = (int)port;
         }
         if (cg_json_str(c->file, "key", "", &c->key, err) < 0 ||

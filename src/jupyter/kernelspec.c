@@ -74,7 +74,7 @@ static int write_file(int dir, const char *name, const char *data, size_t len, s
 static int foreign(struct cg_err *err)
 {
         return cg_fail(err, CG_E_EXISTS,
-                       "another kernel's files are there: choose another --name, or remove them first");
+                       "it has files of another kernel: choose another --name, or remove them first");
 }
 
 /*
@@ -153,8 +153,7 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
         if (!*spec->name || *spec->name == '.' || *spec->name == '-' ||
             spec->name[strspn(spec->name, allowed)])
                 return cg_fail(err, CG_E_INVAL,
-                               "\"%s\" is no name for a kernel: letters, digits and ._- are possible",
-                               spec->name);
+                               "\"%s\" is not a name for a kernel: use letters, digits and ._-", spec->name);
         argv = json_array();
         for (size_t i = 0; argv && spec->argv[i]; i++)
                 r |= json_array_append_new(argv, json_string(spec->argv[i]));

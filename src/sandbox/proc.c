@@ -82,7 +82,7 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
 
                 fs = mount_read_only(old);
                 if (fs < 0)
-                        return cg_fail_errno(err, "sandbox: the /proc that is there");
+                        return cg_fail_errno(err, "sandbox: the existing /proc");
                 return cover_all(cover, fs, proc_masks, CG_ARRAY_LEN(proc_masks), err);
         }
         if (fs < 0 && errno == EPERM)

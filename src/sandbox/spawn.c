@@ -82,11 +82,11 @@ static const char *clone_hint(int e)
                         return CG_APPARMOR_HINT;
                 return " (user namespaces are forbidden here: see sysctl kernel.unprivileged_userns_clone, "
                        "or the container's seccomp profile; `cellgate doctor` says which, "
-                       "and whether the weaker tier \"landlock\" can be had)";
+                       "and if the weaker tier \"landlock\" is available)";
         case ENOSPC:
         case EUSERS:
                 return " (too many namespaces: see the sysctls user.max_*_namespaces; where they are 0 on purpose, `cellgate doctor` says "
-                       "whether the weaker tier \"landlock\" can be had)";
+                       "if the weaker tier \"landlock\" is available)";
         case EAGAIN:
                 return " (too many processes: see ulimit -u)";
         case EINVAL:

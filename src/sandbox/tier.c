@@ -92,7 +92,7 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
         if (choice->tier == CG_TIER_LANDLOCK)
                 return cg_fail(err, CG_E_UNSUPPORTED, "%s", landlock.msg);
         return cg_fail(err, CG_E_UNSUPPORTED,
-                       "no tier of the sandbox can be had here. full: %s. landlock: %s", full.msg,
+                       "no tier of the sandbox is available here. full: %s. landlock: %s", full.msg,
                        landlock.msg);
 }
 

@@ -206,7 +206,7 @@ static struct shell *get_shell(struct session *ss, const char *subshell, struct 
                         idle = l;
         }
         if (strlen(subshell) >= sizeof(l->subshell)) {
-                cg_fail(err, CG_E_INVAL, "\"%.40s...\" is no subshell", subshell);
+                cg_fail(err, CG_E_INVAL, "\"%.40s...\" is not a subshell", subshell);
                 return NULL;
         }
         if (n >= MAX_SHELLS && idle) {
@@ -442,7 +442,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         }
         if (!kinds) {
-                cg_fail(&err, CG_E_INVAL, "\"%.40s\" is no request", type);
+                cg_fail(&err, CG_E_INVAL, "\"%.40s\" is not a request", type);
                 goto fail;
         }
         if (c->timeout_ms <= 0)
@@ -514,7 +514,7 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
                                 c = TAILQ_NEXT(c, entry);
                                 continue;
                         }
-                        drop_queued(l, c, "its client is gone");
+                        drop_queued(l, c, "its client has disconnected");
                         c = TAILQ_FIRST(&l->queue); /* the result may have detached others */
                 }
                 if (l->running && CELL_SLOT(l->running->id) == slot) {

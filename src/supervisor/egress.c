@@ -246,7 +246,7 @@ static void on_event(struct sup *s, json_t *event)
                 while (a && (a->session != ss || a->request != request))
                         a = LIST_NEXT(a, entry);
                 if (a)
-                        close_ask(a, "nobody waits for the connection any more");
+                        close_ask(a, "no program waits for the connection any more");
         } else if (strcmp(type, "decision") == 0 && !json_is_true(json_object_get(event, "allowed"))) {
                 json_object_del(event, "type");
                 json_object_del(event, "sandbox");

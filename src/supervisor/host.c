@@ -58,7 +58,7 @@ static void on_life_closed(struct watch *w)
         struct host *h = w->data;
         struct sup *s = h->sup;
 
-        cg_log(&s->log, CG_LOG_INFO, "host %.8s is gone", h->token);
+        cg_log(&s->log, CG_LOG_INFO, "host %.8s has disconnected", h->token);
         cg_sup_sessions_host_gone(s, h);
         if (h->link)
                 link_drop(h->link);
@@ -67,7 +67,7 @@ static void on_life_closed(struct watch *w)
         if (!LIST_EMPTY(&s->hosts) || s->stopping)
                 return;
         if (s->private_mode)
-                cg_sup_stop(s, "its host is gone");
+                cg_sup_stop(s, "its host has disconnected");
         else if (s->linger_ms >= 0)
                 uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
 }
@@ -186,7 +186,7 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
         if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
             m->type == CG_HOST_EGRESS_DECISION || m->type == CG_HOST_INPUT_REPLY)
                 return; /* a race with the session's end: the host has not read SESSION_CLOSED yet */
-        cg_fail(&err, CG_E_CLOSED, "there is no such session (any more)");
+        cg_fail(&err, CG_E_CLOSED, "there is no such session");
         cg_sup_host_failed(h, m->session, m->id, &err);
 }
 

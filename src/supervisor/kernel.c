@@ -191,7 +191,7 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
         if (k->in_group && k->counts.outer_kills > k->reported.outer_kills) {
                 snprintf(
                         buf, size,
-                        "out of memory: the system killed %s (SIGKILL) for want of memory outside of the sandbox (of the machine, or of a "
+                        "out of memory: the system killed %s (SIGKILL) because memory was exhausted outside of the sandbox (of the machine, or of a "
                         "control group that cellgate runs in); no limit of its own was reached",
                         whom);
                 return;

@@ -62,7 +62,7 @@ void cg_sup_remove(struct sup *s, const char *path)
         }
         if (!r || uv_queue_work(&s->loop, &r->work, on_work, on_done) < 0) {
                 cg_log(&s->log, CG_LOG_WARN,
-                       "%s stays until this supervisor ends: too much waits to be removed", path);
+                       "%s remains until this supervisor ends: too many folders wait to be removed", path);
                 free(r);
                 return;
         }

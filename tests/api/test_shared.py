@@ -157,7 +157,7 @@ def test_a_folder_of_anything_else_is_left_alone(address: str, name: str) -> Non
     folder.mkdir(mode=0o700)
     (folder / name).write_text("years of work")
     (folder / "s1").mkdir()
-    with pytest.raises(CellgateError, match=f"holds {name}, which is no supervisor's") as e:
+    with pytest.raises(CellgateError, match=f"holds {name}, which is not of a supervisor") as e:
         open_client(address)
     assert e.value.code == E_INVAL
     assert (folder / name).read_text() == "years of work"

@@ -42,7 +42,7 @@ COMMAND_LINES = [
     (["run", "--limit", "memoryMb=-1", "-c", "1"], "--limit needs NAME=NUMBER"),
     (["run", "--limit", "memoryMb=1.5", "-c", "1"], "--limit memoryMb=1.5: Expected integer"),
     (["run", "--limit", "cores=1.5.1", "-c", "1"], "--limit cores=1.5.1: Expected number"),
-    (["run", "--limit", "memory=5", "-c", "1"], "there is no such limit; there are memoryMb, cores, processes"),
+    (["run", "--limit", "memory=5", "-c", "1"], "there is no such limit; limits: memoryMb, cores, processes"),
     (["mcp", "serve", "--limit", "cores=0"], "--limit cores=0: Number must be greater than or equal to 0.01"),
     (["jupyter", "install", "--limit", "x=1"], "--limit x=1: there is no such limit"),
     (["run", "--workspace", "missing", "-c", "1"], "missing: No such file or directory"),

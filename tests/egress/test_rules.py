@@ -179,7 +179,7 @@ def test_no_answer_is_no(egress: Egress) -> None:
     box = egress.open({"ask": True, "askTimeoutMs": 200})
     s, head = box.tunnel("ask.example.com", 443)
     s.close()
-    assert head.startswith(b"HTTP/1.1 403 nobody has answered in time whether to allow it\r\n")
+    assert head.startswith(b"HTTP/1.1 403 the question whether to allow it was not answered in time\r\n")
     # An answer that comes later changes nothing.
     request = egress.wait("egress_request")
     egress.send({"type": "answer", "id": request["id"], "decision": "session"})

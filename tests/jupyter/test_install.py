@@ -128,7 +128,7 @@ def test_another_kernels_files_are_left_alone(data_dir: Path, run_cellgate: Any,
     for name in ("python3", "notes", "broken", "cellgate", "fifo"):
         r = install(run_cellgate, "--name", name)
         assert r.returncode == 2
-        assert f"kernels/{name}: another kernel's files are there: choose another --name" in r.stderr
+        assert f"kernels/{name}: it has files of another kernel: choose another --name" in r.stderr
     assert {p: p.read_bytes() for p in kernels.rglob("*") if p.is_file()} == before
 
 

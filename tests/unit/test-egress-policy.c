@@ -268,7 +268,7 @@ static void test_refused(void **state)
         refuse("{\"parentProxy\": {\"http\": \"socks5://a.b:1\"}}", "parentProxy.http");
         refuse("{\"parentProxy\": {\"http\": \"http://a.b:0\"}}", "port");
         refuse("{\"parentProxy\": {\"http\": \"http://\"}}", "malformed host");
-        refuse("{\"inject\": [{\"hosts\": [1]}]}", "a host is no text");
+        refuse("{\"inject\": [{\"hosts\": [1]}]}", "a host is not a string");
         assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"),
                          CG_E_UNSUPPORTED);
         assert_int_equal(refuse("{\"tlsTerminate\": {}}", "tlsTerminate"), CG_E_UNSUPPORTED);

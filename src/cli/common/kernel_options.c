@@ -90,7 +90,7 @@ static const struct cg_opt table[] = {
           "with --json: after CODE and FILE, or an error in them, go on with the cells that standard input"
           " sends" },
         { CG_KOPT_LINGER, 0, "linger", "SECONDS", JUPYTER,
-          "time that the shared supervisor stays after its last kernel has ended (default: 600)" },
+          "time until the shared supervisor ends after its last kernel has ended (default: 600)" },
         { CG_KOPT_SPARES, 0, "spares", "N", JUPYTER,
           "number of kernels that are started in advance (default: 1)" },
         { CG_KOPT_ADDRESS, 0, "address", "DIR", CG_JUP_ATTACH | CG_JUP_LIST,

@@ -25,7 +25,7 @@ int cg_limit_option(struct cg_sandbox_limits *l, const char *value, struct cg_er
                 wrong = *end ? "Expected number" : cg_limit_set(l, i, figure);
                 return wrong ? cg_fail(err, CG_E_INVAL, "--limit %s: %s", value, wrong) : 0;
         }
-        return cg_fail(err, CG_E_INVAL, "--limit %s: there is no such limit; there are " NAMES_, value);
+        return cg_fail(err, CG_E_INVAL, "--limit %s: there is no such limit; limits: " NAMES_, value);
 }
 
 void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so)

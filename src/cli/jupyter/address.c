@@ -33,7 +33,7 @@ static int make_own_dir(const char *path, struct cg_err *err)
                 return 0;
         return cg_fail(
                 err, CG_E_STATE,
-                "%s must be a folder of this user's with mode 0700: somebody else may have made it. Set XDG_RUNTIME_DIR "
+                "%s must be a folder of this user with mode 0700: another user may have made it. Set XDG_RUNTIME_DIR "
                 "to a folder of your own",
                 path);
 }

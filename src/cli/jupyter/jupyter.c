@@ -59,7 +59,7 @@ int cg_cli_jupyter(int argc, char **argv)
                         return run_command(i, argc - 1, argv + 1);
         if (argc > 1)
                 cg_fail(&err, CG_E_INVAL,
-                        "there is no \"jupyter %s\": install, run, attach and list are there", argv[1]);
+                        "there is no command \"jupyter %s\": use install, run, attach or list", argv[1]);
         else
                 cg_fail(&err, CG_E_INVAL,
                         "which one? There are install, run, attach and list; --help says more");

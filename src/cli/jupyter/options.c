@@ -197,6 +197,6 @@ int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct c
                 return cg_fail(err, CG_E_INVAL, "which connection file? -f FILE");
         if (command == CG_JUP_ATTACH && !o->session)
                 return cg_fail(err, CG_E_INVAL,
-                               "which session? cellgate jupyter list shows those that are open");
+                               "which session? `cellgate jupyter list` shows the open sessions");
         return 0;
 }

@@ -241,7 +241,7 @@ static const json_t *find_session(const struct listing *l, const char *id, struc
                 cg_fail(err, CG_E_INVAL, "%zu sessions begin with \"%s\": give more of the id", n, id);
         else
                 cg_fail(err, CG_E_NOTFOUND,
-                        "there is no session \"%s\": cellgate jupyter list shows those that are open", id);
+                        "there is no session \"%s\": `cellgate jupyter list` shows the open sessions", id);
         return NULL;
 }
 

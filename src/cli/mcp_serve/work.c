@@ -526,9 +526,8 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
         drain(sv);
         sv->between = cg_answer_free(sv->between);
         sv->between = cg_answer_new(BETWEEN_CHARS);
-        cg_answer_note(
-                a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and"
-                   " registered MCP servers are still there.");
+        cg_answer_note(a, "The kernel is new: variables and imports are lost; files, installed packages and"
+                          " registered MCP servers are still there.");
         return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
 }
 

@@ -59,7 +59,7 @@ int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_e
         int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
 
         if (tty < 0 && !(isatty(0) && isatty(2)))
-                return cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at");
+                return cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal for questions");
         p = calloc(1, sizeof(*p));
         if (!p) {
                 if (tty >= 0)

@@ -510,9 +510,10 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
         cg_approve_set_default(rules, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
         if (cg_approve_base(rules) == CG_APPROVE_ASK && !t->prompt)
-                return cg_fail(err, CG_E_UNSUPPORTED,
-                               "--approve ask: there is no terminal to ask at; give rules for the tools that "
-                               "may run, or use --json");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "--approve ask: there is no terminal for questions; give rules for the tools that "
+                        "may run, or use --json");
         run->can_ask = run->allow_stdin || cg_approve_base(rules) == CG_APPROVE_ASK;
         return 0;
 }

@@ -16,13 +16,13 @@
 
 static const char help_text[] =
         "Usage: cellgate doctor [--json | --fix]\n\n"
-        "Tries everything that a sandbox needs on this machine, and says how to get what is missing.\n\n"
+        "Tries everything that a sandbox needs on this machine, and reports how to get missing parts.\n\n"
         "  --json      print a JSON object\n"
         "  --fix       install AppArmor profiles for cellgate, as root, where AppArmor restricts user\n"
         "              namespaces (Ubuntu): docs/apparmor.md\n"
         "  -h, --help  this text\n\n"
         "Exit status: 0 if sandboxes work here (the full tier), 1 if they do not. If only the weaker landlock\n"
-        "tier works, the report says so; it must be requested: --tier landlock, or\n"
+        "tier works, the report shows it; it must be requested: --tier landlock, or\n"
         "\"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
 struct outcome {

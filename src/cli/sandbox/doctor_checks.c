@@ -273,7 +273,7 @@ static int check_listener(char *note, size_t size)
 static const char *advise_listener(int error)
 {
         return error == EBUSY
-                       ? "a sandbox around this one has the listener: the landlock tier cannot be had in it"
+                       ? "a sandbox around this one has the listener: the landlock tier is not available in it"
                        : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
 }
 
@@ -333,7 +333,7 @@ static int check_links(char *note, size_t size)
 
 static const char *advise_links(int error)
 {
-        return "denied paths that go through symlinks then end with an error: name what they lead to";
+        return "denied paths that go through symlinks then fail: name the targets of the symlinks";
 }
 
 static int check_process_limit(char *note, size_t size)

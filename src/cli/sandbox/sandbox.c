@@ -337,7 +337,7 @@ static int run(const struct cli *cli, struct cg_command *c)
                 fputs(c->masks.warnings.data, stderr);
         if (c->fell_back)
                 fprintf(stderr,
-                        "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
+                        "cellgate sandbox: user namespaces are not available here: this runs in the weaker landlock tier, as \"auto\" "
                         "allows (`cellgate doctor` says why)\n");
         if (c->sb->grants && writes)
                 fprintf(stderr,
@@ -389,7 +389,7 @@ int cg_cli_sandbox(int argc, char **argv)
         if (status != NEXT)
                 return status;
         if (!getcwd(cwd, sizeof(cwd)) || cwd[0] != '/')
-                return fail("the working folder is gone, or out of reach");
+                return fail("the working folder was removed, or is not accessible");
         opts.cwd = cwd;
         opts.home = home && home[0] == '/' ? home : cg_account_home(account) ? account : NULL;
         if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd,

@@ -164,7 +164,8 @@ void cg_decider_questions_expire(struct decider *d, int64_t now_ms)
                 next = LIST_NEXT(q, entry);
                 if (now_ms >= q->deadline_ms || !cg_policy_options(q->box->policy)->ask) {
                         send_cancelled(d, q);
-                        answer_question(d, q, false, "nobody has answered in time whether to allow it");
+                        answer_question(d, q, false,
+                                        "the question whether to allow it was not answered in time");
                 }
         }
 }

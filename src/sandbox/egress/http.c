@@ -142,7 +142,7 @@ static int find_framing(struct cg_http_head *h, struct cg_err *err)
         if (length) {
                 h->framing = CG_HTTP_LENGTH;
                 if (!parse_number(length->value, UINT64_MAX, &h->length))
-                        return bad(err, "Content-Length is no number");
+                        return bad(err, "Content-Length is not a number");
         } else if (coding) {
                 h->framing = CG_HTTP_CHUNKED;
                 if (h->minor == 0)
@@ -525,7 +525,7 @@ static int step(struct cg_chunked *c, char b, struct cg_err *err)
                         return 0;
                 }
                 if (c->digits == 0 || (b != '\r' && b != ';'))
-                        return bad(err, "the size of a chunk is no hexadecimal number");
+                        return bad(err, "the size of a chunk is not a hexadecimal number");
                 c->state = b == '\r' ? SIZE_LF : EXTENSION;
                 return 0;
         case EXTENSION:
@@ -540,7 +540,7 @@ static int step(struct cg_chunked *c, char b, struct cg_err *err)
                 return b == '\r' ? 0 : bad(err, "a chunk is longer than it says");
         case TRAILER:
                 if (b != '\r' && !is_token_byte((unsigned char)b))
-                        return bad(err, "what follows the last chunk is no trailer");
+                        return bad(err, "the bytes after the last chunk are not a trailer");
                 c->state = b == '\r' ? END_LF : TRAILER_LINE;
                 return 0;
         default: /* all that wait for LF */

@@ -313,7 +313,7 @@ static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, co
                 r = cg_fail_errno(err, "cannot open %s", place.path);
         else if (!S_ISREG(st.st_mode))
                 r = cg_fail(err, CG_E_INVAL,
-                            "%s is no file but something else (a FIFO or a device, say): remove it",
+                            "%s is not a regular file but a FIFO or a device, for example: remove it",
                             place.path);
         else
                 r = cg_read_fd(fd, place.path, CG_MASK_FILE_MAX, &text, &len, err);

@@ -143,7 +143,7 @@ static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err
         if (!opt->all_events && strcmp(events, "denied") != 0)
                 return cg_fail(err, CG_E_INVAL, "events is neither \"all\" nor \"denied\"");
         if (limits && !json_is_object(limits))
-                return cg_fail(err, CG_E_INVAL, "limits is no object");
+                return cg_fail(err, CG_E_INVAL, "limits is not an object");
         if (read_uint(limits, "connections", CONNECTIONS, CONNECTIONS_MAX, &l->connections, err) < 0 ||
             read_uint(limits, "headMs", HEAD_MS, MS_MAX, &l->head_ms, err) < 0 ||
             read_uint(limits, "idleMs", IDLE_MS, MS_MAX, &l->idle_ms, err) < 0 ||
@@ -228,7 +228,7 @@ static int read_upstream(struct cg_upstream *u, const char *url, const char *wha
                                "%s: a parent proxy is spoken to in HTTP only; give it as http://host:port",
                                what);
         if (scheme && strncasecmp(url, "http://", 7) != 0)
-                return cg_fail(err, CG_E_INVAL, "%s is no http:// URL", what);
+                return cg_fail(err, CG_E_INVAL, "%s is not an http:// URL", what);
         at = memrchr(rest, '@', len);
         if (at) {
                 int r = set_auth(u, rest, (size_t)(at - rest), err);
@@ -327,7 +327,7 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
         if (!a)
                 return 0;
         if (!json_is_array(a) || n > CG_POLICY_CREDS_MAX)
-                return cg_fail(err, CG_E_INVAL, "inject is no list of at most %d entries",
+                return cg_fail(err, CG_E_INVAL, "inject is not a list of at most %d entries",
                                CG_POLICY_CREDS_MAX);
         p->injects = calloc(n + 1, sizeof(*p->injects));
         if (!p->injects)
@@ -337,14 +337,14 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
                              *hosts = json_object_get(entry, "hosts");
                 struct inject *to = &p->injects[p->n_injects++];
                 int r = json_is_object(entry) ? cg_json_bool(entry, "resized", false, &to->resized, err)
-                                              : cg_fail(err, CG_E_INVAL, "an entry is no object");
+                                              : cg_fail(err, CG_E_INVAL, "an entry is not an object");
 
                 to->has_hosts = hosts != NULL;
                 for (size_t i = 0; i < json_array_size(hosts) && r == 0; i++) {
                         const char *host = json_string_value(json_array_get(hosts, i));
 
                         r = host ? cg_domains_add(&to->hosts, host, false, err)
-                                 : cg_fail(err, CG_E_INVAL, "a host is no text");
+                                 : cg_fail(err, CG_E_INVAL, "a host is not a string");
                 }
                 if (r < 0) {
                         cg_err_prefix(err, "inject");

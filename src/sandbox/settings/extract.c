@@ -392,10 +392,9 @@ int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_
         }
         spans = pcre2_get_ovector_pointer(x->match);
         if (r < 2 || spans[2] == PCRE2_UNSET)
-                return cg_fail(
-                        err, CG_E_INVAL,
-                        "the pattern matched, but its group 1 had no part in it: group 1 must capture the "
-                        "credential value on every match");
+                return cg_fail(err, CG_E_INVAL,
+                               "the pattern matched, but its group 1 did not: group 1 must capture the "
+                               "credential value on every match");
         *start = spans[2];
         *end = spans[3];
         /* As in JavaScript: after the match, or one character further after an empty match. */

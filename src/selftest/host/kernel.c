@@ -103,7 +103,7 @@ static const struct cg_attempt_line kernel_lines[] = {
             "changing the program of an MCP server in the workspace"),
         TRY("kernel-folders", "mount", "all", 0, false, "selftest.folders", "the sockets of supervisors"),
         TRY("kernel-descriptors", "descriptors", "none", 0, false, "selftest.descriptors",
-            "files that another process had open"),
+            "open files of another process"),
         TRY("kernel-processes", "pid", "all", 0, false, "selftest.others",
             "zygote, supervisor and other kernels"),
         TRY("kernel-kill-init", "pid|landlock", "none", 0, false, "selftest.kill_init", "ending pid 1"),

@@ -247,7 +247,7 @@ static int run_command(struct selftest *s, struct cg_err *err)
         if (left == due && !check_signals(s, err)) {
                 show_log(s);
                 return cg_fail(err, CG_E_STATE,
-                               "the sandbox does not start (cellgate doctor says what is missing): %s", why);
+                               "the sandbox does not start (cellgate doctor lists what is missing): %s", why);
         }
         if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
                 show_log(s);
@@ -281,7 +281,7 @@ static int read_options(struct selftest *s, int argc, char **argv, struct cg_err
                         break;
                 case TIER:
                         if (strlen(value) > 30 || value[strspn(value, "abcdefghijklmnopqrstuvwxyz:")])
-                                return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is no tier", value);
+                                return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is not a tier", value);
                         s->scene.tier = value;
                         break;
                 case BARE:

@@ -240,7 +240,7 @@ static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
         if (p == MAP_FAILED)
                 return errno == ENOMEM ? cg_held(t, "ENOMEM") : cg_hole(t, "%s", cg_errno_name(errno));
         munmap(p, size);
-        return cg_hole(t, "all of the machine's memory can be had");
+        return cg_hole(t, "all of the machine's memory can be used");
 #endif
 }
 
@@ -383,7 +383,7 @@ static const struct cg_attempt attempts[] = {
                 .bare = CG_BARE_ROOT, .call = { SYS_sched_setscheduler, 0, SCHED_FIFO, CG_ADDR(&priority) }),
         CG_DENY("nice-negative", "capabilities", cg_try_call, "a larger share of the processor",
                 .bare = CG_BARE_ROOT, .call = { SYS_setpriority, PRIO_PROCESS, 0, -5UL }),
-        CG_DENY("fds-inherited", "descriptors", inherited, "descriptors that the caller had open",
+        CG_DENY("fds-inherited", "descriptors", inherited, "open descriptors of the caller",
                 .in = CG_IN_COMMAND),
         CG_ALLOW("kill-own-child", own_child, "a child of its own can be ended"),
         CG_ALLOW("stray-process", stray, "a process that tries to outlive the sandbox", .in = CG_IN_COMMAND),

@@ -382,7 +382,7 @@ static const struct cg_attempt attempts[] = {
              "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nxxxxx"),
         DENY("proxy-length-and-chunks", raw, "a length and chunks",
              "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-        DENY("proxy-folded-field", raw, "a field that goes on in the next line",
+        DENY("proxy-folded-field", raw, "a field that continues on the next line",
              "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\n evil: 127.0.0.1:%D\r\n\r\n"),
         DENY("proxy-bare-newline", raw, "a line that ends with a newline only",
              "GET http://127.0.0.1:%A/ HTTP/1.1\nHost: 127.0.0.1:%A\r\n\r\n"),
