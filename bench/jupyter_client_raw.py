@@ -216,7 +216,7 @@ class Kernel:
             os.killpg(self.process.pid, signal.SIGINT)
 
     def close(self) -> None:
-        """Ends it as well as it can be ended."""
+        """Shut the kernel down, or kill it after 3 s."""
         if self.process and self.process.poll() is None:
             if self.sockets:
                 self.send("shutdown_request", {"restart": False}, "control")

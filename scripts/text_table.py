@@ -78,7 +78,7 @@ def is_hidden(c: int, category: str) -> bool:
 
 
 def is_judged(c: int, category: str, likes: set[int]) -> bool:
-    """Escaped only in text that somebody decides by."""
+    """Escaped only in text on which a decision is based."""
     if c in (0x09, 0x0A, 0x20):
         return False
     return (

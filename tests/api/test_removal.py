@@ -86,7 +86,7 @@ def test_others_are_answered_while_a_folder_is_removed(tmp_path: Path, gate: Gat
 
 
 def test_its_end_leaves_nothing_behind(tmp_path: Path, gate: Gate) -> None:
-    """The supervisor's own folder goes last, when nobody is at work in it any more."""
+    """The supervisor's own folder is removed last, when no thread uses it any more."""
     with Client(no_spare=1) as c:
         s = c.session(workspace=tmp_path, tier="landlock")
         folder = tmpdir(s)

@@ -18,7 +18,7 @@ from server_definitions import PYTHON, SERVER, definition, refuse, scripts, valu
 
 @pytest.fixture
 def program(tmp_path: Path) -> str:
-    """A program that no table knows."""
+    """A program that is in no table."""
     path = tmp_path / "bin" / "launch"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")

@@ -220,7 +220,7 @@ def large(workspace: Path) -> Path:
 
 
 class Opened:
-    """Waits until somebody opens a folder that is in another one, or that one."""
+    """Waits until a process opens the folder, or a folder in it."""
 
     def __init__(self, folder: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)

@@ -223,7 +223,7 @@ def test_cells_of_the_command_line_come_first(host) -> None:
 
 
 def test_failed_cell_of_the_command_line(host) -> None:
-    """The cells behind it are not run; the host goes on."""
+    """Later cells are not run; the host continues."""
     h = host("--stay", "-c", "1/0", "-c", "print('never')")
     result(h, cell=1, status="error")
     assert "not run" in h.until("notice")["text"]

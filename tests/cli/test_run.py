@@ -303,7 +303,7 @@ def test_kernel_cannot_choose_where_images_go(run_cellgate: Run, tmp_path: Path)
 def test_whatever_stands_in_the_place_of_the_folder_the_run_goes_on(
     run_cellgate: Run, tmp_path: Path, kind: str
 ) -> None:
-    """An earlier cell may have put it there. Nothing waits for a FIFO's reader, and the image is said not to be saved."""
+    """An earlier cell may have made it. Nothing waits for a FIFO's reader; a notice reports that the image is not saved."""
     images = tmp_path / "images"
     make: dict[str, Callable[[], object]] = {
         "FIFO": lambda: os.mkfifo(images),

@@ -54,7 +54,7 @@ def home() -> Iterator[Path]:
 
 
 def test_the_accounts_home_is_a_home_whatever_home_says(run_cellgate: Run, tmp_path: Path, home: Path) -> None:
-    """HOME may name a folder that nobody uses (sudo -E, services): ssh and login shells go by the account."""
+    """HOME may be another folder than the account's (sudo -E, services), which ssh and login shells use."""
     account = Path(pwd.getpwuid(os.geteuid()).pw_dir)
     (tmp_path / "h").mkdir()
     if not account.is_dir() or not home.is_relative_to(account):

@@ -249,7 +249,7 @@ threading.Timer(0.5, answer, [False]).start()
 
 
 def test_a_caller_that_does_not_read(caller: Callable[..., Caller], port: int) -> None:
-    """The command goes on; nobody is asked any more."""
+    """The command continues; there are no further questions."""
     url = f"http://127.0.0.1:{port}/"
     # A client that asks and gives up, again and again, until the socket is full.
     script = FETCH + (

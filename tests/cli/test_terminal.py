@@ -348,7 +348,7 @@ def test_interrupt_at_the_question(person, server) -> None:
 
 
 def test_interrupt_at_a_question_and_another_question(person) -> None:
-    """The cell goes on with its next question, in the same kernel; no further cell is started."""
+    """The cell continues with its next question, in the same kernel; no further cell is started."""
     code = "try: input('first? ')\nexcept KeyboardInterrupt: print('kept', kept, input('second? '))"
     p = person("run", "-c", "kept = 42", "-c", code, "-c", "print('next')")
     p.wait_for(r"first\? ")
@@ -388,7 +388,7 @@ def test_interrupt_in_a_cell(person) -> None:
 
 @pytest.mark.parametrize("seen", ["wants to call a tool", QUESTION])
 def test_question_is_taken_back_when_its_cell_ends(person, server, tmp_path: Path, seen: str) -> None:
-    """The kernel dies while a person thinks: the question must not wait for an answer that nobody needs."""
+    """The kernel ends while a person thinks: the question must not wait for an answer any more."""
     release = gate(tmp_path)
     go = "import os, threading\ndef die():\n    open('go').read()\n    os._exit(0)\n"
     p = person("run", "--mcp", server.mcp, "-c", go + "threading.Thread(target=die).start()\n" + READ)

@@ -203,7 +203,7 @@ def test_what_heeds_the_interrupt_is_not_replaced(kernel: Kernel) -> None:
     ids=["fd 1", "print", "fd 2, not UTF-8", "child"],
 )
 def test_full_pipes_and_an_interrupt(kernel: Kernel, code: str) -> None:
-    """Output without an end, which nobody reads until the reply is here."""
+    """Endless output, which the client does not read until the reply has arrived."""
     request = kernel.send("import os, subprocess, sys\nprint('on', flush=True)\n" + code)
     kernel.says(request, "on")
     time.sleep(0.5)  # let it fill what can be filled
@@ -217,7 +217,7 @@ def test_full_pipes_and_an_interrupt(kernel: Kernel, code: str) -> None:
 
 
 def test_full_pipes_and_the_end(kernel: Kernel) -> None:
-    """A child that outlives the kernel's main process goes on writing: it goes with the kernel."""
+    """A child that outlives the kernel's main process continues to write: it is ended with the kernel."""
     code = "state = 1\nimport os, subprocess, time\nsubprocess.Popen(['yes', 'full'])\ntime.sleep(0.5)\nos._exit(5)"
     request = kernel.send(code)
     reply = kernel.reply(request, 60)
@@ -282,7 +282,7 @@ def test_too_many_processes_are_an_exception(kernel: Kernel) -> None:
 
 
 def test_cells_that_wait_behind_a_death_are_answered(kernel: Kernel) -> None:
-    """Each with one reply: they do not run in a kernel that knows nothing of what came before."""
+    """Each gets one reply: they do not run in a new kernel, which does not have the earlier state."""
     first = kernel.send("import os, time\ntime.sleep(3)\nos._exit(7)")  # by then the others have come
     waiting = [kernel.send(f"print({i})") for i in range(5)]
     info = kernel.client.kernel_info()
@@ -321,7 +321,7 @@ def test_a_kernel_that_breaks_itself(kernel: Kernel, code: str) -> None:
 
 
 def test_a_client_that_vanishes_leaves_the_kernel_to_the_next(jupyter: Jupyter, kernel: Kernel) -> None:
-    """In mid-cell and without a word; another client of the same kernel goes on."""
+    """A client disconnects during a cell; another client of the same kernel continues."""
     other = Kernel(kernel.manager, kernel.slowness)
     other.client.wait_for_ready(timeout=60)
     other.run("state = 1")

@@ -79,7 +79,7 @@ class WelcomeOverIpc(Settings, jupyter_kernel_test.IopubWelcomeTests):
 
 @pytest.mark.parametrize("tests", [OverTcp, OverIpc, WelcomeOverTcp, WelcomeOverIpc])
 def test_none_is_left_out(tests: type) -> None:
-    """The package skips what it has no setting for: every setting that it knows has a value here."""
+    """The package skips tests without a setting: every setting has a value here."""
     known = {n: v for base in tests.__mro__ if base.__module__ == "jupyter_kernel_test" for n, v in vars(base).items()}
     settings = [n for n, v in known.items() if not n.startswith("_") and isinstance(v, str | list | tuple | bool)]
     assert settings

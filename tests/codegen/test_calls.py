@@ -435,7 +435,7 @@ def test_timeout_option(tool: Tool, host: Host) -> None:
 
 
 def test_async_calls_run_side_by_side(tool: Tool, host: Host) -> None:
-    """The loop goes on while calls wait: four meet at a barrier."""
+    """The loop continues while calls wait: four meet at a barrier."""
     barrier = threading.Barrier(4, timeout=20)
 
     def tool_call(*args: Any) -> tuple[str, bytes]:

@@ -32,7 +32,7 @@ def test_modules(build_dir: Path, tmp_path: Path, path: Path) -> None:
 
 
 def test_catalogue_and_modules_are_what_the_docs_show(build_dir: Path, tmp_path: Path) -> None:
-    """One module word for word: a change of what agents read is a change somebody should look at."""
+    """One module word for word: a change of the text for agents should be reviewed."""
     generate(build_dir, "files", tmp_path / "mcptools", (DATA / "files.json").read_bytes())
     assert (tmp_path / "mcptools/files/edit_file.py").read_text() == (DATA / "edit_file.expected").read_text()
     catalogue = (tmp_path / "mcptools/files/__init__.py").read_text()

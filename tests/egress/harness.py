@@ -1,4 +1,4 @@
-"""Starts cellgate-egress as cellgate does, with listeners on this machine's loopback, and speaks its control protocol."""
+"""Starts cellgate-egress as cellgate does, with listeners on this machine's loopback, and implements its control protocol."""
 
 import base64
 import contextlib

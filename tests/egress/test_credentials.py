@@ -98,7 +98,7 @@ def test_a_value_of_several_lines_makes_no_field(box: Box, peer: Peer) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_bodies(box: Box, peer: Peer, chunked: bool) -> None:
-    """Also at the edges of what is read at once; what only begins like one goes on as it came."""
+    """Also at the edges of reads; text that only begins like a masked value is sent on unchanged."""
     text = b"x" * 65530 + LONG[0] + b"fake_value_" + b"y" * 70_000 + SHORT[0] * 3 + b"z" + OTHER[0] + LONG[0][:-1]
     wanted = text.replace(LONG[0], LONG[1]).replace(SHORT[0], SHORT[1])
     if chunked:
@@ -224,7 +224,7 @@ def test_nothing_of_it_is_told(box: Box, egress: Egress, peer: Peer) -> None:
 
 
 def test_only_one_process_knows_them(box: Box, egress: Egress, peer: Peer, sanitized: bool) -> None:
-    """Neither the one that reads the sandbox's bytes nor the one that speaks with the host."""
+    """Neither the process that reads the sandbox's bytes nor the one that communicates with the host."""
     request(box, peer, b"GET URL HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % LONG[0])
     if sanitized or os.geteuid():
         pytest.skip("another process's memory is read by root, without a sanitizer")

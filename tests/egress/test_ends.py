@@ -51,7 +51,7 @@ def test_one_of_its_processes_is_killed(program: Path, slowness: float, peer: Pe
 
 
 def test_the_host_does_not_read(egress: Egress) -> None:
-    """Then nothing is decided, and nothing grows; once it reads, all goes on."""
+    """While the host does not read, nothing is decided and no buffer grows; afterwards all requests continue."""
     box = egress.open({})
     egress.control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     answered = 0

@@ -129,7 +129,7 @@ PY
 
 @pytest.mark.parametrize("victim", ["cellgate", "cg-init", "cg-egress", "cg-relay"])
 def test_killed(start: Run, peer: Peer, slowness: float, victim: str) -> None:
-    """With a connection under way: it ends, and nothing stays. Without its proxy a command goes on without network."""
+    """An open connection ends, and no process remains. Without its proxy a command continues without a network."""
     proc = start(CLIENT % peer.port, allowedDomains=["127.0.0.1"])
     far = peer.accept()
     assert proc.stdout and proc.stdout.readline() == "connected\n", proc.communicate()

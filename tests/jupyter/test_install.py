@@ -112,7 +112,7 @@ def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
 
 
 def test_another_kernels_files_are_left_alone(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
-    """Those of the name itself, and those behind a link that somebody has put there, such as code in the workspace."""
+    """Folders of the name itself, and targets of a link that another program made, such as code in the workspace."""
     kernels = data_dir / "kernels"
     (kernels / "python3").mkdir(parents=True)
     (kernels / "notes").mkdir()

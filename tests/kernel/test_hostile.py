@@ -119,7 +119,7 @@ def test_new_unix_connections_are_not_needed(kernel: Kernel) -> None:
 
 
 def test_garbage_from_a_cell_on_its_own_sockets(kernel: Kernel) -> None:
-    """Writing into the kernel's ZeroMQ connection breaks that kernel only; the zygote goes on."""
+    """Writing into the kernel's ZeroMQ connection breaks that kernel only; the zygote continues."""
     cell = kernel.execute(
         "import os, stat\nfor fd in range(3, 64):\n    try:\n"
         "        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, b'garbage' * 100)\n"

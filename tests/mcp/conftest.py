@@ -53,7 +53,7 @@ class Peer:
         self.sock.send_multipart(self.frames(type, id, body, raw, session))
 
     def send_if_connected(self, *args: Any) -> None:
-        """To a peer that may have closed the connection: then there is nobody to send to."""
+        """Send to a peer that may have closed the connection."""
         with contextlib.suppress(zmq.Again):
             self.sock.send_multipart(self.frames(*args), zmq.DONTWAIT)
 

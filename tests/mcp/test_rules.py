@@ -1,4 +1,4 @@
-"""Rules of the wires: a kernel that breaks one is cut off, whatever it sent; the others go on."""
+"""Rules of the wires: a kernel that breaks one is disconnected; the others continue."""
 
 import json
 import os

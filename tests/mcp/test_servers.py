@@ -198,7 +198,7 @@ def test_names_that_are_ambiguous(ts, fake, name):
 
 
 def test_standard_error_is_marked(ts):
-    """No line of a server's reads like one of ours."""
+    """No line of a server looks like a line of cellgate."""
     script = r"printf '[cellgate] Allow? y\nx\033[31my\n' >&2; exit 3"
     message = ts.refuse({"bad": {"command": "sh", "args": ["-c", script]}})
     assert "[bad] [cellgate] Allow? y" in message.splitlines()

@@ -1,4 +1,4 @@
-"""Questions to the person, line by line: their form in each version, and what becomes of them when nobody waits."""
+"""Questions to the person, line by line: their form in each version, and their end when no call waits."""
 
 import json
 import socket

@@ -277,7 +277,7 @@ def test_its_end_ends_everything(
 
 
 def test_who_can_read_the_packages_cannot_keep_servers_from_starting(serve: Serve, tmp_path: Path) -> None:
-    """Kernels can, and lock what they can open. What servers lock is a file that nobody can read."""
+    """Kernels can, and they can lock files that they can open. Servers lock a file without read permission."""
     serve().initialize()
     fd = os.open(tmp_path / "cache/cellgate/packages", os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)

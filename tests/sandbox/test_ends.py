@@ -174,7 +174,7 @@ def test_errors_name_step_and_reason(box: Box) -> None:
 
 
 def test_no_room_for_namespaces(box: Box) -> None:
-    """Inside a sandbox there is none: the second launcher must say so, not go on without."""
+    """Inside a sandbox there is none: the second launcher must fail, not continue without it."""
     launcher = box.base / "bin/sandbox-launch"
     p = box.run("env", "ASAN_OPTIONS=detect_leaks=0", launcher, "--", "/bin/true")  # LeakSanitizer needs ptrace
     assert p.returncode == 125

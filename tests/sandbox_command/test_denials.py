@@ -103,7 +103,7 @@ def test_files_with_the_rights_of_their_owner(box: Box, options: tuple[str, ...]
 
 
 def test_files_with_capabilities(box: Box) -> None:
-    """Root with namespaces of its own keeps one capability: the one that would give files theirs."""
+    """Root with namespaces of its own keeps CAP_SETFCAP, which can give files capabilities."""
     script = (
         "import os, struct; open('f', 'w').close()\n"
         "for v in (struct.pack('<5I', 0x2000001, 0x80, 0, 0, 0), struct.pack('<6I', 0x3000001, 0x80, 0, 0, 0, 0)):\n"

@@ -240,7 +240,7 @@ print(got)
 
 
 def test_a_descriptor_that_changes_while_it_is_looked_at(box: Box, greet: Callable[..., Greeter]) -> None:
-    """Between a TCP socket and a unix one, with an address that either may take: the call is not let go on by itself."""
+    """Between a TCP socket and a unix one, with an address that either accepts: init does not let the call continue."""
     secret = greet(box.out / "bbbb", b"SECRET")
     script = f"""
 import ctypes, socket, threading, time
@@ -322,7 +322,7 @@ print(len(done))
 
 
 def test_a_server_that_takes_no_more(box: Box) -> None:
-    """A full queue makes the caller wait, and nobody else."""
+    """A full queue makes only the caller wait."""
     s = socket.socket(socket.AF_UNIX)
     s.bind(str(box.out / "full"))
     s.listen(0)
@@ -505,7 +505,7 @@ def test_reach_and_nobody_there(box: Box) -> None:
 
 
 def test_local_binding(box: Box) -> None:
-    """With it this machine's same port leads in; without it, and that is what false says, nobody outside gets there."""
+    """With it the same port of this machine leads in; without it, or with false, no program outside can connect."""
     with serving(box, Box.settings(net={"allowLocalBinding": True})) as port:
         assert dial(port, box.timeout, b"abc") == b"inside got 3"
     with serving(box, Box.settings(net={"allowLocalBinding": False})) as port, pytest.raises(ConnectionRefusedError):

@@ -125,7 +125,7 @@ def test_background_processes_end_with_the_command(box: Box) -> None:
 
 
 def test_output_ends_with_the_command(box: Box) -> None:
-    """Nothing of ours holds the pipe: whoever reads it sees its end when the command closes it."""
+    """No process of cellgate holds the pipe: its reader gets end of file when the command closes it."""
     with running(box, "exec >&- 2>&-; sleep 1000") as (proc, _):
         assert proc.stdout
         assert select.select([proc.stdout], [], [], box.timeout)[0]

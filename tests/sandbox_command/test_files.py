@@ -778,7 +778,7 @@ def test_files_of_init_where_proc_is_writable(box: Box, name: str) -> None:
 
 
 def test_read_only_for_whoever_cannot_write(box: Box) -> None:
-    """A project of somebody else's: nothing can be made in it, so nothing has to be denied."""
+    """A project of another user: nothing can be made in it, so nothing has to be denied."""
     if not box.uid:
         pytest.skip("root may write everywhere")
     p = box.run("-c", "echo ran", settings=Box.settings({"allowWrite": ["/usr"]}), cwd=Path("/usr"))

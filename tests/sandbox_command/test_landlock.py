@@ -237,7 +237,7 @@ REFUSED_EVERYWHERE = {"xattr", "flags", "through cwd"}
 
 
 def test_modes_owners_and_times(weak: Box) -> None:
-    """Landlock knows no right for these: the broker decides."""
+    """Landlock has no right for these: the broker decides."""
     weak.file("in/f")
     weak.file("out")
     fs = {"allowWrite": ["in"]}

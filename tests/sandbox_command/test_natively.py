@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_emptied_leaves_no_descriptor(box: Box) -> None:
 
 
 def test_a_path_that_is_too_long_to_be_judged(box: Box) -> None:
-    """Step by step folders can lie deeper than a path can say: there nothing is made, and the reason is said."""
+    """Step by step, folders can be deeper than the longest path: nothing is made in them, and the reason is reported."""
     script = (
         "import os\n"
         "try:\n"
