@@ -1,7 +1,7 @@
 /*
- * mcp/server.c with whatever an MCP client writes to `cellgate mcp serve`, cut into lines as it is
- * there. Beside memory safety: every answer is one line of valid JSON, what is handed on lies
- * inside its line and is JSON itself, and a bad line is no failure.
+ * mcp/server.c with the bytes that an MCP client writes to `cellgate mcp serve`, cut into lines as
+ * there. Beside memory safety: every answer is one line of valid JSON, values that are handed on
+ * are inside their line and valid JSON, and a bad line is not a failure.
  *
  * Input: what the client writes: to a server that is new, and to two that were initialized.
  */

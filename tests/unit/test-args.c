@@ -106,8 +106,8 @@ static void test_pretty(void **state)
 }
 
 /*
- * Escapes of harmless characters are read out; the others, and what is unsafe as it stands, are
- * shown as escapes.
+ * Escapes of harmless characters are decoded; other escapes, and unsafe characters, are shown as
+ * escapes.
  */
 static void test_pretty_cannot_deceive(void **state)
 {
