@@ -164,9 +164,9 @@ def test_temporary_names_that_are_fifos(data_dir: Path, run_cellgate: Any) -> No
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["--name", "../x"], "no name for a kernel"),
-        (["--name", ""], "no name for a kernel"),
-        (["--name=-x"], "no name for a kernel"),
+        (["--name", "../x"], "not a name for a kernel"),
+        (["--name", ""], "not a name for a kernel"),
+        (["--name=-x"], "not a name for a kernel"),
         (["--prefix", ""], "--prefix needs a folder"),
         (["--user", "--prefix", "x"], "give one of"),
         (["--approve", "everything"], "approval rule"),
