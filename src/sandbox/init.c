@@ -319,7 +319,7 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
         ssize_t n;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-                cg_mediate_ended(mediator, pid);
+                cg_mediate_child_ended(mediator, pid);
                 if (pid != main_pid)
                         continue;
                 main_status = status;

@@ -116,7 +116,7 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                         m = &sb->mounts[i];
         }
         if ((!m || m->kind != CG_PLAN_COVER) && access == CG_ACCESS_WRITE && error == EACCES &&
-            cg_mediate_why(sb, path, &from)) {
+            cg_mediate_explain(sb, path, &from)) {
                 *setting = from;
                 return from ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
         }

@@ -30,6 +30,7 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
+#include "sandbox/plan.h"
 #include "sandbox/setid.h"
 
 /* Longest wait for a connection to itself through the loopback interface. */
@@ -89,7 +90,7 @@ static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int 
         int base, fd;
 
         if (c->m)
-                return cg_mediate_target(c->m, c->n, c->notif, dirfd, at, flags);
+                return cg_mediate_open_target(c->m, c->n, c->notif, dirfd, at, flags);
         fd = at ? cg_caller_read_path(c->notif, at, path) : 0;
         if (fd == 0 && at && !cg_caller_waits(c->n, c->notif))
                 fd = -ESRCH;
@@ -125,6 +126,23 @@ struct change {
         bool now;
 };
 
+/*
+ * Translates user and group of a caller that may have its own user namespace: init's has one user,
+ * whatever its number is in a nested one.
+ */
+static void translate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid)
+{
+        struct stat its, ours;
+        char path[48];
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)tid);
+        if (!m->sb->nested_users || stat(path, &its) < 0 || stat("/proc/self/ns/user", &ours) < 0 ||
+            its.st_ino == ours.st_ino)
+                return;
+        *uid = *uid == (uid_t)-1 ? *uid : geteuid();
+        *gid = *gid == (gid_t)-1 ? *gid : getegid();
+}
+
 static int apply(struct broker_call *c, struct change *ch)
 {
         cg_auto_fd int fd = -1;
@@ -159,7 +177,7 @@ static int apply(struct broker_call *c, struct change *ch)
                 return chmod(link, ch->mode) < 0 ? -errno : 0;
         case OWNER:
                 if (c->m)
-                        cg_mediate_owner(c->m, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
+                        translate_owner(c->m, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
                 return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno

@@ -1,273 +1,465 @@
 /*
- * See mediate.h. Runs in init: without Landlock and filter, as the caller's own user, with no
- * capability but that to read its memory.
+ * Calls that init executes: see mediate.h. Runs in init: without Landlock and filter, as the
+ * caller's own user, with no capability but that to read its memory.
+ *
+ * A handler looks its paths up (mediate_path.c), asks whether the operation is allowed
+ * (mediate_decide.c), executes it, and checks a new name once more.
  */
 #include "sandbox/notify/mediate_int.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/names.h"
 #include "sandbox/notify/access.h"
-#include "sandbox/notify/caller.h"
 #include "sandbox/notify/reply.h"
 #include "sandbox/setid.h"
 
+/* ---- making and removing names */
+
 /* Finds the name for a new file or folder. 0, or the call's result. */
-static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act,
-                     struct cg_med_where *w)
+static int lookup_new(struct cg_med_call *call, int dirfd, uint64_t addr, enum cg_operation operation,
+                      struct cg_path_arg *arg)
 {
         struct stat st;
 
-        if (!cg_med_find_name(c, dirfd, at, w))
-                return cg_med_not_found(c, w);
-        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (!cg_med_lookup_entry(call, dirfd, addr, arg))
+                return cg_med_lookup_error(call, arg);
+        if (fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return -EEXIST;
-        return cg_med_judge(c, w, act);
+        return cg_med_decide(call, arg, operation);
 }
 
-static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mode)
+static int do_mkdirat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t mode)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        int r = find_free(c, dirfd, at, CG_MED_FOLDER, &w);
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
+        int r = lookup_new(call, dirfd, addr, CG_OP_MKDIR, &arg);
 
         if (r < 0)
                 return r;
-        cg_med_take_umask(c);
-        r = cg_med_recheck(c, &w, CG_MED_FOLDER, cg_med_result(mkdirat(w.dir, w.name, mode)));
-        if (r == 0 && w.region == CG_REGION_ROOT)
-                cg_med_remember(&c->m->folders, w.dir, w.name);
+        cg_med_apply_umask(call);
+        r = cg_med_check_created(call, &arg, CG_OP_MKDIR, cg_med_result(mkdirat(arg.dir, arg.name, mode)));
+        if (r == 0 && arg.region == CG_REGION_ROOT)
+                cg_made_add(&call->mediator->folders, arg.dir, arg.name);
         return r;
 }
 
-static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mode, dev_t dev)
+static int do_mknodat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t mode, dev_t dev)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
         int r;
 
         /* The kernel rejects folders and unknown types before it looks up the name. */
         if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) &&
             !S_ISBLK(mode))
                 return CG_MED_CONTINUE;
-        r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
-
+        r = lookup_new(call, dirfd, addr, CG_OP_CREATE, &arg);
         if (r < 0)
                 return r;
-        cg_med_take_umask(c);
-        return cg_med_recheck(c, &w, CG_MED_MAKE, cg_med_result(mknodat(w.dir, w.name, mode, dev)));
+        cg_med_apply_umask(call);
+        return cg_med_check_created(call, &arg, CG_OP_CREATE,
+                                    cg_med_result(mknodat(arg.dir, arg.name, mode, dev)));
 }
 
-static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uint64_t at)
+static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd, uint64_t addr)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
         char text[PATH_MAX];
         int r;
 
-        if (!cg_med_read_text(c, text_at, text) || !text[0])
+        if (!cg_med_read_path(call, text_addr, text) || !text[0])
                 return CG_MED_CONTINUE;
-        r = find_free(c, dirfd, at, CG_MED_LINK, &w);
-        return r < 0 ? r : cg_med_recheck(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
+        r = lookup_new(call, dirfd, addr, CG_OP_CREATE_TREE, &arg);
+        return r < 0 ? r
+                     : cg_med_check_created(call, &arg, CG_OP_CREATE_TREE,
+                                            cg_med_result(symlinkat(text, arg.dir, arg.name)));
 }
 
-static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags)
+static int do_unlinkat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
         struct stat st;
         int r;
 
         if (flags & ~AT_REMOVEDIR)
                 return CG_MED_CONTINUE; /* the kernel rejects it before it looks up the name */
-        if (!cg_med_find_name(c, dirfd, at, &w))
-                return cg_med_not_found(c, &w);
-        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (!cg_med_lookup_entry(call, dirfd, addr, &arg))
+                return cg_med_lookup_error(call, &arg);
+        if (fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;
-        r = cg_med_judge(c, &w, CG_MED_REMOVE);
-        return r < 0 ? r : cg_med_result(unlinkat(w.dir, w.name, flags));
+        r = cg_med_decide(call, &arg, CG_OP_REMOVE);
+        return r < 0 ? r : cg_med_result(unlinkat(arg.dir, arg.name, flags));
 }
 
-static int do_truncate(struct cg_med_call *c)
+/* ---- renames and links */
+
+/*
+ * Entries below a renamed folder that are searched for protected names. Larger folders cannot be
+ * renamed (EXDEV), so programs copy them.
+ */
+#define SCAN_ENTRIES 50000
+#define SCAN_DEPTH   64
+
+/*
+ * Whether something in the folder @fd of @path is protected; then cg_med_deny() has been called for
+ * it. *left: entries that may still be checked; 0: the search is incomplete.
+ */
+static bool has_protected_below(struct cg_med_call *call, int fd, const char *path, size_t root, int depth,
+                                size_t *left)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        int64_t size = (int64_t)c->a[1];
+        int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *dir = own < 0 ? NULL : fdopendir(own);
+        const struct dirent *d;
+        bool found = false;
 
-        if (size < 0)
-                return -EINVAL; /* the kernel rejects it before it looks up the file */
-        if (!cg_med_find(c, AT_FDCWD, c->a[0], &w))
-                return CG_MED_CONTINUE;
-        for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
-                struct rlimit most;
-                cg_auto_fd int fd = -1;
-                struct stat st;
-                int r;
+        if (!dir) {
+                cg_closep_(&own);
+                *left = 0; /* its mode may have been changed to prevent this */
+                return false;
+        }
+        while (!found && (errno = 0, d = readdir(dir))) {
+                struct cg_path_arg arg = { .dir = dirfd(dir), .root = root };
+                const char *setting = NULL;
+                int sub = -1;
 
-                if (w.name[strlen(w.name) - 1] == '/' || fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                        return CG_MED_CONTINUE;
-                if (S_ISLNK(st.st_mode)) {
-                        if (!cg_med_follow(c, &w))
-                                return CG_MED_CONTINUE;
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                         continue;
+                if (!*left || depth > SCAN_DEPTH ||
+                    (size_t)snprintf(arg.path, sizeof(arg.path), "%s/%s", path, d->d_name) >=
+                            sizeof(arg.path)) {
+                        *left = 0;
+                        break;
                 }
-                if (!S_ISREG(st.st_mode) || w.region == CG_REGION_NATIVE)
-                        return CG_MED_CONTINUE;
-                r = cg_med_judge(c, &w, CG_MED_CHANGE);
-                if (r < 0)
-                        return r;
-                fd = openat(w.dir, w.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-                if (fd < 0 || fstat(fd, &st) < 0)
-                        return -errno;
-                /*
-                 * The caller's own limit, since init has none. If it cannot be read the file does
-                 * not grow.
-                 */
-                if (size > st.st_size && prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) < 0)
-                        return -errno;
-                if (size > st.st_size && (uint64_t)size > most.rlim_cur) {
-                        /*
-                         * In this order: a signal could interrupt the call, which would start
-                         * again.
-                         */
-                        cg_reply_result(c->n, c->c, -EFBIG);
-                        syscall(SYS_tkill, c->tid, SIGXFSZ);
-                        return CG_MED_ANSWERED;
-                }
-                return cg_med_result(ftruncate(fd, (off_t)size));
+                --*left;
+                found = cg_med_absent_rule(call->mediator->sb, arg.path, false, &setting) ||
+                        (!cg_med_is_writable_name(call->mediator->sb, arg.path, root) &&
+                         (cg_names_find(arg.path, root, CG_NAME_WRITE) || cg_git_is_within(arg.path, root) ||
+                          strcmp(d->d_name, "HEAD") == 0));
+                if (found)
+                        cg_med_deny(call, &arg, setting);
+                if (found || (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN))
+                        continue;
+                sub = openat(arg.dir, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                if (sub >= 0)
+                        found = has_protected_below(call, sub, arg.path, root, depth + 1, left);
+                else if (errno != ENOTDIR)
+                        *left = 0;
+                cg_closep_(&sub);
         }
-        return CG_MED_CONTINUE;
+        if (!found && errno)
+                *left = 0;
+        closedir(dir);
+        return found;
 }
 
-/* ---- modes, owners and times, for broker.c */
-
-int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call, int dirfd,
-                      uint64_t path, int flags)
+/* The operation of giving a name to an existing file with @st. */
+static enum cg_operation operation_of(const struct stat *st)
 {
-        struct cg_med_call c = {
-                .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
-        };
-        char text[PATH_MAX] = "", at[PATH_MAX] = "";
-        cg_auto_fd int base = -1;
-        bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
-        int fd, e = EACCES;
-
-        if (path && !cg_med_read_text(&c, path, text))
-                return -EFAULT;
-        if (!path || (!text[0] && flags & AT_EMPTY_PATH)) {
-                if (dirfd != AT_FDCWD)
-                        return cg_caller_open(n, call, dirfd);
-                snprintf(text, sizeof(text), ".");
-        }
-        if (!text[0])
-                return -ENOENT;
-        base = cg_med_base_for(&c, dirfd, text, &ok);
-        if (!ok)
-                return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
-        fd = cg_open_path(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
-                          RESOLVE_NO_MAGICLINKS);
-        if (fd >= 0)
-                cg_med_path_of(fd, at);
-        else
-                e = errno;
-        if (fd >= 0 && strncmp(at, "/proc/", 6) != 0)
-                return fd;
-        /* "self" in /proc was init, and is to be the caller. */
-        cg_closep_(&fd);
-        if (nofollow) {
-                cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-
-                if (!cg_med_find_from(&c, base, text, &w))
-                        return -e;
-                fd = openat(w.dir, w.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        } else {
-                fd = cg_med_walk_from(&c, base, text, true);
-        }
-        return fd < 0 ? -errno : fd;
+        return S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode) ? CG_OP_CREATE_TREE : CG_OP_CREATE;
 }
+
+/* Checks a rename of @from to @to. 0; CG_MED_DENIED; -EXDEV: a folder too large to be searched. */
+static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from, const struct stat *st,
+                       const struct cg_path_arg *to)
+{
+        int r = cg_med_decide(call, from, CG_OP_REMOVE);
+        size_t left = SCAN_ENTRIES;
+        cg_auto_fd int fd = -1;
+
+        /* Git may remove a configuration and examples of hooks, but neither may be moved. */
+        if (r == 0)
+                r = cg_med_decide(call, to, operation_of(st));
+        if (r == 0 && from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
+            !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
+                r = cg_med_deny(call, from, NULL);
+        if (r < 0 || !S_ISDIR(st->st_mode))
+                return r;
+        r = cg_med_decide(call, from, CG_OP_CREATE_TREE);
+        /*
+         * No folder is moved into, out of, or within a repository's own folder: names there depend
+         * on their place.
+         */
+        if (r == 0 && to->region == CG_REGION_ROOT && cg_git_is_within(to->path, to->root) &&
+            !cg_med_is_writable_name(call->mediator->sb, to->path, to->root))
+                r = cg_med_deny(call, to, NULL);
+        if (r == 0 && from->region == CG_REGION_ROOT && cg_git_is_within(from->path, from->root) &&
+            !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
+                r = cg_med_deny(call, from, NULL);
+        if (r < 0 || from->region != CG_REGION_ROOT)
+                return r;
+        fd = openat(from->dir, from->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (has_protected_below(call, fd, from->path, from->root, 0, &left))
+                return CG_MED_DENIED;
+        return left ? 0 : -EXDEV;
+}
+
+/* Reads a configuration that is as git init writes it. */
+static bool read_plain_config(int dir, const char *name, char *text, size_t *len)
+{
+        cg_auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+        ssize_t n;
+
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+                return false;
+        n = pread(fd, text, CG_GIT_CONFIG_MAX + 1, 0);
+        *len = n > 0 ? (size_t)n : 0;
+        return n >= 0 && n <= (ssize_t)CG_GIT_CONFIG_MAX && cg_git_config_is_plain(text, *len);
+}
+
+/*
+ * Git writes config.lock and renames it. If its text is plain it is written to a new file, to which
+ * the caller has no descriptor or mapping.
+ */
+static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg *lock,
+                              const struct cg_path_arg *to)
+{
+        cg_auto_free char *text = malloc(CG_GIT_CONFIG_MAX + 1);
+        char fresh[NAME_MAX + 1];
+        cg_auto_fd int fd = -1;
+        struct stat st;
+        size_t len;
+        bool ok;
+
+        /*
+         * The configuration must have been made by this sandbox, or be missing in a folder that
+         * was: files of other programs are not changed.
+         */
+        if (fstatat(to->dir, to->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                ok = errno == ENOENT && cg_made_has(&call->mediator->folders, to->dir, "");
+        else
+                ok = cg_made_has(&call->mediator->configs, to->dir, to->name);
+        if (!text || fstatat(lock->dir, lock->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+            !ok || !read_plain_config(lock->dir, lock->name, text, &len))
+                return cg_med_deny(call, to, NULL);
+        snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
+        unlinkat(to->dir, fresh, 0);
+        umask(0);
+        fd = openat(to->dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st.st_mode & 0666);
+        if (fd < 0)
+                return -errno;
+        ok = cg_write_all(fd, text, len, NULL) == 0 && renameat(to->dir, fresh, to->dir, to->name) == 0;
+        if (!ok) {
+                int r = errno;
+
+                unlinkat(to->dir, fresh, 0);
+                return -r;
+        }
+        cg_made_add(&call->mediator->configs, fd, "");
+        unlinkat(lock->dir, lock->name, 0);
+        return 0;
+}
+
+static bool is_git_config_update(const struct cg_med_call *call, const struct cg_path_arg *from,
+                                 const struct cg_path_arg *to)
+{
+        const struct cg_sandbox *sb = call->mediator->sb;
+        const char *setting;
+
+        return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !sb->git_config &&
+               cg_med_git_part(to) == CG_GIT_CONFIG && strcmp(to->name, "config") == 0 &&
+               strcmp(from->name, "config.lock") == 0 && !cg_med_is_writable_name(sb, to->path, to->root) &&
+               !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
+               !cg_med_absent_rule(sb, to->path, false, &setting);
+}
+
+static int do_renameat(struct cg_med_call *call, int from_fd, uint64_t from_addr, int to_fd, uint64_t to_addr,
+                       unsigned int flags)
+{
+        cg_auto_path_arg struct cg_path_arg from = CG_PATH_ARG_NONE, to = CG_PATH_ARG_NONE;
+        char fresh[NAME_MAX + 1];
+        struct stat a, b;
+        bool replaces;
+        int r;
+
+        /* The kernel rejects these before it looks up a path. */
+        if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) ||
+            (flags & RENAME_EXCHANGE && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)))
+                return CG_MED_CONTINUE;
+        if (!cg_med_lookup_entry(call, from_fd, from_addr, &from))
+                return cg_med_lookup_error(call, &from);
+        if (!cg_med_lookup_entry(call, to_fd, to_addr, &to))
+                return cg_med_lookup_error(call, &to);
+        if (fstatat(from.dir, from.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+        replaces = fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0;
+        if (!flags && is_git_config_update(call, &from, &to))
+                return replace_git_config(call, &from, &to);
+        r = decide_move(call, &from, &a, &to);
+        if (r == 0 && flags & RENAME_EXCHANGE && replaces)
+                r = decide_move(call, &to, &b, &from);
+        if (r < 0)
+                return r;
+        r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));
+        if (r < 0 || replaces || cg_med_may_keep(call, &to, operation_of(&a)))
+                return r;
+        /*
+         * Undoes the rename. If another program has taken the old name meanwhile or removed its
+         * folder, the file gets a new name, so that nothing is lost and nothing keeps a protected
+         * name.
+         */
+        if (syscall(SYS_renameat2, to.dir, to.name, from.dir, from.name, RENAME_NOREPLACE) < 0) {
+                snprintf(fresh, sizeof(fresh), ".cellgate-refused-%llx", (unsigned long long)cg_now_ms());
+                if (renameat(to.dir, to.name, from.dir, fresh) < 0)
+                        renameat(to.dir, to.name, to.dir, fresh);
+        }
+        return cg_med_deny(call, &to, NULL);
+}
+
+/*
+ * Finds the existing file of a link in init's view; *unlinked: its descriptor, if it has no name.
+ */
+static bool lookup_link_source(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
+                               struct cg_path_arg *arg, int *unlinked)
+{
+        char path[PATH_MAX], text[PATH_MAX];
+        cg_auto_fd int base = -1, fd = -1;
+        struct stat st;
+        bool ok;
+
+        if (!cg_med_read_path(call, addr, path))
+                return false;
+        if (!path[0] && flags & AT_EMPTY_PATH) {
+                fd = cg_med_open_dirfd(call, dirfd);
+        } else {
+                base = cg_med_open_base(call, dirfd, path, &ok);
+                if (!ok || !cg_med_lookup_at(call, base, path, arg))
+                        return false;
+                if (!(flags & AT_SYMLINK_FOLLOW) ||
+                    fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+                        return true;
+                fd = cg_open_path(arg->dir, arg->name, 0, RESOLVE_NO_MAGICLINKS);
+                if (fd < 0)
+                        fd = cg_med_resolve(call, base, path, true);
+                cg_path_arg_fini(arg);
+        }
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return false;
+        cg_med_fd_path(fd, text);
+        if (st.st_nlink == 0) {
+                /* O_TMPFILE: made by init, in a mount of its view. */
+                arg->region = cg_mediate_region(call->mediator->sb, text, &arg->root);
+                *unlinked = cg_steal_fd(&fd);
+                return cg_med_is_own_mount(call->mediator, *unlinked);
+        }
+        return text[0] == '/' && cg_med_lookup_at(call, -1, text, arg);
+}
+
+static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, int new_fd, uint64_t new_addr,
+                     int flags)
+{
+        cg_auto_path_arg struct cg_path_arg old = CG_PATH_ARG_NONE, to = CG_PATH_ARG_NONE;
+        cg_auto_fd int unlinked = -1;
+        char path[48];
+        struct stat a, b;
+        int r;
+
+        if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
+                return CG_MED_CONTINUE; /* the kernel rejects it before it looks up a path */
+        if (!cg_med_lookup_entry(call, new_fd, new_addr, &to))
+                return cg_med_lookup_error(call, &to);
+        if (!lookup_link_source(call, old_fd, old_addr, flags, &old, &unlinked) ||
+            old.region == CG_REGION_NATIVE)
+                return CG_MED_CONTINUE;
+        if (unlinked < 0 && fstatat(old.dir, old.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+        if (fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
+        if (unlinked >= 0) {
+                r = cg_med_decide(call, &to, CG_OP_CREATE);
+                snprintf(path, sizeof(path), "/proc/self/fd/%d", unlinked);
+                return r < 0 ? r
+                             : cg_med_check_created(call, &to, CG_OP_CREATE,
+                                                    cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name,
+                                                                         AT_SYMLINK_FOLLOW)));
+        }
+        r = cg_med_decide(call, &old, CG_OP_MODIFY);
+        if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
+                r = cg_med_deny(call, &old, NULL);
+        if (r == 0)
+                r = cg_med_decide(call, &to, operation_of(&a));
+        return r < 0 ? r
+                     : cg_med_check_created(call, &to, operation_of(&a),
+                                            cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));
+}
+
+/* ---- attributes, for broker.c */
 
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
 {
-        struct cg_med_call c = { .m = m };
-        struct cg_med_where w = { .dir = fd }; /* borrowed; no name, since the file itself is open */
+        struct cg_med_call call = { .mediator = m };
+        struct cg_path_arg arg = { .dir = fd }; /* borrowed; no name, since the file itself is open */
 
-        if (!strchr(path, '/') || !cg_med_is_in_view(m, fd))
+        if (!strchr(path, '/') || !cg_med_is_own_mount(m, fd))
                 return true;
-        snprintf(w.path, sizeof(w.path), "%s", path);
-        w.region = cg_mediate_region(m->sb, path, &w.root);
-        return cg_med_judge(&c, &w, CG_MED_ATTRIBUTES) == 0;
-}
-
-/* Init's user namespace has one user, whatever its number is in a nested one. */
-void cg_mediate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid)
-{
-        struct stat its, ours;
-        char path[48];
-
-        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)tid);
-        if (!m->sb->nested_users || stat(path, &its) < 0 || stat("/proc/self/ns/user", &ours) < 0 ||
-            its.st_ino == ours.st_ino)
-                return;
-        *uid = *uid == (uid_t)-1 ? *uid : geteuid();
-        *gid = *gid == (gid_t)-1 ? *gid : getegid();
+        snprintf(arg.path, sizeof(arg.path), "%s", path);
+        arg.region = cg_mediate_region(m->sb, path, &arg.root);
+        return cg_med_decide(&call, &arg, CG_OP_SETATTR) == 0;
 }
 
 /* ---- calls */
 
-static int run(struct cg_med_call *c)
+/* The call's result, -errno, or an outcome. */
+static int execute(struct cg_med_call *call)
 {
-        const uint64_t *a = c->a;
+        const uint64_t *a = (const uint64_t *)call->notif->data.args;
 
-        switch (c->c->data.nr) {
+        switch (call->notif->data.nr) {
         case SYS_openat:
-                return cg_med_open_at(c, (int)a[0], a[1], (int)a[2], (mode_t)a[3]);
+                return cg_med_openat(call, (int)a[0], a[1], (int)a[2], (mode_t)a[3]);
         case SYS_mkdirat:
-                return do_mkdir_at(c, (int)a[0], a[1], (mode_t)a[2]);
+                return do_mkdirat(call, (int)a[0], a[1], (mode_t)a[2]);
         case SYS_mknodat:
-                return do_mknod_at(c, (int)a[0], a[1], (mode_t)a[2], (dev_t)(uint32_t)a[3]);
+                return do_mknodat(call, (int)a[0], a[1], (mode_t)a[2], (dev_t)(uint32_t)a[3]);
         case SYS_symlinkat:
-                return do_symlink_at(c, a[0], (int)a[1], a[2]);
+                return do_symlinkat(call, a[0], (int)a[1], a[2]);
         case SYS_linkat:
-                return cg_med_link_at(c, (int)a[0], a[1], (int)a[2], a[3], (int)a[4]);
+                return do_linkat(call, (int)a[0], a[1], (int)a[2], a[3], (int)a[4]);
         case SYS_unlinkat:
-                return do_unlink_at(c, (int)a[0], a[1], (int)a[2]);
+                return do_unlinkat(call, (int)a[0], a[1], (int)a[2]);
         case SYS_renameat2:
-                return cg_med_rename_at(c, (int)a[0], a[1], (int)a[2], a[3], (unsigned int)a[4]);
+                return do_renameat(call, (int)a[0], a[1], (int)a[2], a[3], (unsigned int)a[4]);
         case SYS_truncate:
-                return do_truncate(c);
+                return cg_med_truncate(call, a[0], (int64_t)a[1]);
         case SYS_umask:
-                c->m->umask_changed = true;
+                call->mediator->umask_changed = true;
                 return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
-                return cg_med_rename_at(c, (int)a[0], a[1], (int)a[2], a[3], 0);
+                return do_renameat(call, (int)a[0], a[1], (int)a[2], a[3], 0);
 #endif
 #ifdef SYS_open /* older architectures have both kinds */
         case SYS_open:
-                return cg_med_open_at(c, AT_FDCWD, a[0], (int)a[1], (mode_t)a[2]);
+                return cg_med_openat(call, AT_FDCWD, a[0], (int)a[1], (mode_t)a[2]);
         case SYS_creat:
-                return cg_med_open_at(c, AT_FDCWD, a[0], O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1]);
+                return cg_med_openat(call, AT_FDCWD, a[0], O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1]);
         case SYS_mkdir:
-                return do_mkdir_at(c, AT_FDCWD, a[0], (mode_t)a[1]);
+                return do_mkdirat(call, AT_FDCWD, a[0], (mode_t)a[1]);
         case SYS_mknod:
-                return do_mknod_at(c, AT_FDCWD, a[0], (mode_t)a[1], (dev_t)(uint32_t)a[2]);
+                return do_mknodat(call, AT_FDCWD, a[0], (mode_t)a[1], (dev_t)(uint32_t)a[2]);
         case SYS_symlink:
-                return do_symlink_at(c, a[0], AT_FDCWD, a[1]);
+                return do_symlinkat(call, a[0], AT_FDCWD, a[1]);
         case SYS_link:
-                return cg_med_link_at(c, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
+                return do_linkat(call, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
         case SYS_unlink:
-                return do_unlink_at(c, AT_FDCWD, a[0], 0);
+                return do_unlinkat(call, AT_FDCWD, a[0], 0);
         case SYS_rmdir:
-                return do_unlink_at(c, AT_FDCWD, a[0], AT_REMOVEDIR);
+                return do_unlinkat(call, AT_FDCWD, a[0], AT_REMOVEDIR);
         case SYS_rename:
-                return cg_med_rename_at(c, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
+                return do_renameat(call, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
 #endif
         default:
                 return CG_MED_UNKNOWN;
@@ -281,7 +473,7 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
         umask(m->umask);
 }
 
-void cg_mediate_ended(struct cg_mediator *m, pid_t pid)
+void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid)
 {
         for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++) {
                 if (m->helpers[i] == pid)
@@ -289,34 +481,32 @@ void cg_mediate_ended(struct cg_mediator *m, pid_t pid)
         }
 }
 
-bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
+bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif)
 {
-        struct cg_med_call c = {
-                .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
-        };
-        struct cg_denied_path p = { .path = c.path, .access = CG_ACCESS_WRITE };
+        struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
+        struct cg_denied_path p = { .path = call.denied_path, .access = CG_ACCESS_WRITE };
         int r;
 
         /* Set-user-ID bits are refused by notify.c's other handlers. */
-        if (!m->sb || cg_setid_asked(call->data.nr, c.a))
+        if (!m->sb || cg_setid_asked(notif->data.nr, (const uint64_t *)notif->data.args))
                 return false;
-        r = run(&c);
+        r = execute(&call);
         switch (r) {
         case CG_MED_UNKNOWN:
                 return false;
         case CG_MED_ANSWERED:
                 break;
         case CG_MED_CONTINUE:
-                cg_reply_continue(n, call);
+                cg_reply_continue(n, notif);
                 break;
         case CG_MED_DENIED:
-                p.rule = c.setting ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
-                p.setting = c.setting;
-                cg_reply_report(n, call, &p);
-                cg_reply_result(n, call, -EACCES);
+                p.rule = call.denied_setting ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
+                p.setting = call.denied_setting;
+                cg_reply_report(n, notif, &p);
+                cg_reply_result(n, notif, -EACCES);
                 break;
         default:
-                cg_reply_result(n, call, r);
+                cg_reply_result(n, notif, r);
         }
         return true;
 }

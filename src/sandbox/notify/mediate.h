@@ -68,7 +68,7 @@ struct seccomp_notif;
 
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb);
 /* True if the call is one of these; the reply has been sent then. */
-bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call);
+bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif);
 
 /*
  * For broker.c, which changes modes, owners and times: Landlock has no right for these, so none of
@@ -79,15 +79,12 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
  * Opens (O_PATH) the file that the arguments name. @path 0: the descriptor @dirfd itself. Or
  * -errno.
  */
-int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call, int dirfd,
-                      uint64_t path, int flags);
+int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif,
+                           int dirfd, uint64_t path, int flags);
 /* The name of @fd, which is at @path if that is known, does not forbid a change of attributes. */
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path);
-/* Translates user and group of a caller that may have its own user namespace. */
-void cg_mediate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid);
-
 /* A child of init has ended. */
-void cg_mediate_ended(struct cg_mediator *m, pid_t pid);
+void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid);
 
 /* How a call that changes something at a path is handled. */
 enum cg_region {
@@ -103,6 +100,6 @@ bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path);
  * The name or rule by which @path must not be made or changed, judged by its text alone; NULL:
  * none. *setting: the setting of the rule, or NULL. For explanations of denials.
  */
-const char *cg_mediate_why(const struct cg_sandbox *sb, const char *path, const char **setting);
+const char *cg_mediate_explain(const struct cg_sandbox *sb, const char *path, const char **setting);
 
 #endif

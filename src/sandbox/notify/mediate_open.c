@@ -1,4 +1,4 @@
-/* Opening files for writing, and making them: see mediate_int.h. */
+/* Opening and truncating files: see mediate_int.h. Runs in init. */
 #include "sandbox/notify/mediate_int.h"
 
 #include <errno.h>
@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -24,13 +26,13 @@
  * Interval at which the opener of a FIFO checks whether its caller still waits: that is not
  * reported.
  */
-#define HELPER_LOOK_US 200000
+#define HELPER_CHECK_US 200000
 
 /*
  * O_TRUNC is done after the caller has the descriptor: if there is no room for one, the file must
  * be unchanged.
  */
-static bool truncates_later(int flags)
+static bool is_truncate_deferred(int flags)
 {
         return flags & O_TRUNC && ((flags & O_ACCMODE) == O_WRONLY || (flags & O_ACCMODE) == O_RDWR);
 }
@@ -40,16 +42,16 @@ static bool truncates_later(int flags)
  * closed before the caller continues, since the caller may close its own and execute the file;
  * SECCOMP_ADDFD_FLAG_SEND would let it continue earlier.
  */
-static int caller_fd(struct cg_med_call *c, int *fd, int flags)
+static int install_fd(struct cg_med_call *call, int *fd, int flags)
 {
-        struct seccomp_notif_addfd add = { .id = c->c->id,
+        struct seccomp_notif_addfd add = { .id = call->notif->id,
                                            .srcfd = (uint32_t)*fd,
                                            .newfd_flags = (uint32_t)(flags & O_CLOEXEC) };
         bool truncate = false;
         struct statx st;
         int r = 0;
 
-        if (truncates_later(flags) && statx(*fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) == 0) {
+        if (is_truncate_deferred(flags) && statx(*fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) == 0) {
                 truncate = S_ISREG(st.stx_mode);
                 /*
                  * Checked first, as the kernel does: nobody can close the caller's descriptor once
@@ -59,7 +61,7 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
                         r = -EPERM;
         }
         if (r == 0) {
-                r = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+                r = ioctl(call->notify->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
                 r = r < 0 ? -errno : r;
         }
         /* Fails now only if the disk or its quota does; then the caller's descriptor stays open. */
@@ -69,17 +71,17 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
         return r;
 }
 
-static void wake_up(int sig)
+static void on_alarm(int sig)
 {
         (void)sig;
 }
 
 /* Runs in a child of init, since the other end of a FIFO may never be opened. */
-static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int flags)
+static _Noreturn void wait_for_open(struct cg_med_call *call, const char *path, int flags)
 {
-        struct sigaction sa = { .sa_handler = wake_up };
-        struct itimerval every = { .it_interval.tv_usec = HELPER_LOOK_US,
-                                   .it_value.tv_usec = HELPER_LOOK_US };
+        struct sigaction sa = { .sa_handler = on_alarm };
+        struct itimerval every = { .it_interval.tv_usec = HELPER_CHECK_US,
+                                   .it_value.tv_usec = HELPER_CHECK_US };
         unsigned long long pending = 0, shared = 0, blocked = 0;
         char text[CG_CALLER_STATUS_MAX];
         const char *status;
@@ -95,28 +97,28 @@ static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int fla
                 fd = open(path, flags | O_NOCTTY | O_CLOEXEC);
                 if (fd >= 0 || errno != EINTR)
                         break;
-                if (!cg_caller_waits(c->n, c->c))
+                if (!cg_caller_waits(call->notify, call->notif))
                         _exit(0);
                 /* A pending signal that would interrupt the caller's own call. */
-                status = cg_caller_status(c->tid, "\nSigPnd:", text);
+                status = cg_caller_status(call->tid, "\nSigPnd:", text);
                 if (status &&
                     sscanf(status, "%llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) == 3 &&
                     (pending | shared) & ~blocked)
                         break;
         }
-        r = fd < 0 ? -errno : caller_fd(c, &fd, flags);
-        cg_reply_result(c->n, c->c, r);
+        r = fd < 0 ? -errno : install_fd(call, &fd, flags);
+        cg_reply_result(call->notify, call->notif, r);
         _exit(0);
 }
 
-static int open_waiting(struct cg_med_call *c, int fd, int flags)
+static int open_in_child(struct cg_med_call *call, int fd, int flags)
 {
         char path[48];
         bool room = false;
         pid_t pid;
 
         for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++)
-                room |= c->m->helpers[i] == 0;
+                room |= call->mediator->helpers[i] == 0;
         if (!room)
                 return -EAGAIN;
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -124,10 +126,10 @@ static int open_waiting(struct cg_med_call *c, int fd, int flags)
         if (pid < 0)
                 return -EAGAIN;
         if (pid == 0)
-                wait_open(c, path, flags);
+                wait_for_open(call, path, flags);
         for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++) {
-                if (c->m->helpers[i] == 0) {
-                        c->m->helpers[i] = pid;
+                if (call->mediator->helpers[i] == 0) {
+                        call->mediator->helpers[i] = pid;
                         break;
                 }
         }
@@ -135,101 +137,104 @@ static int open_waiting(struct cg_med_call *c, int fd, int flags)
 }
 
 /* Opens an existing file that is not a folder or a symlink. */
-static int open_present(struct cg_med_call *c, const struct cg_med_where *w, const struct stat *st, int flags)
+static int open_existing(struct cg_med_call *call, const struct cg_path_arg *arg, const struct stat *st,
+                         int flags)
 {
-        int plain = flags & ~(O_CREAT | O_EXCL | (truncates_later(flags) ? O_TRUNC : 0));
-        int r = cg_med_judge(c, w, CG_MED_CHANGE);
+        int open_flags = flags & ~(O_CREAT | O_EXCL | (is_truncate_deferred(flags) ? O_TRUNC : 0));
+        int r = cg_med_decide(call, arg, CG_OP_MODIFY);
         cg_auto_fd int fd = -1;
 
         if (r < 0)
                 return r;
         if (S_ISFIFO(st->st_mode) && (flags & O_ACCMODE) == O_WRONLY && !(flags & O_NONBLOCK)) {
-                fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-                return fd < 0 ? -errno : open_waiting(c, fd, plain);
+                fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                return fd < 0 ? -errno : open_in_child(call, fd, open_flags);
         }
-        fd = openat(w->dir, w->name, plain | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        fd = openat(arg->dir, arg->name, open_flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd < 0 && errno == EWOULDBLOCK && !(flags & O_NONBLOCK)) { /* another program's lease */
-                fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-                return fd < 0 ? -errno : open_waiting(c, fd, plain);
+                fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                return fd < 0 ? -errno : open_in_child(call, fd, open_flags);
         }
         if (fd < 0)
                 return -errno;
-        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, plain & ~O_NONBLOCK) < 0)
+        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, open_flags & ~O_NONBLOCK) < 0)
                 return -errno;
-        return caller_fd(c, &fd, flags);
+        return install_fd(call, &fd, flags);
 }
 
-static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int flags, mode_t mode)
+static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int flags, mode_t mode)
 {
         cg_auto_fd int fd = -1;
-        int r = cg_med_judge(c, w, CG_MED_MAKE);
+        int r = cg_med_decide(call, arg, CG_OP_CREATE);
         struct stat made, st;
 
         if (r < 0)
                 return r;
-        cg_med_take_umask(c);
+        cg_med_apply_umask(call);
         /* O_EXCL does not follow symlinks. */
-        fd = openat(w->dir, w->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
+        fd = openat(arg->dir, arg->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
         if (fd < 0)
                 return -errno;
-        r = fstat(fd, &made) < 0 ? -errno : cg_med_recheck(c, w, CG_MED_MAKE, 0);
+        r = fstat(fd, &made) < 0 ? -errno : cg_med_check_created(call, arg, CG_OP_CREATE, 0);
         if (r < 0)
                 return r;
-        r = caller_fd(c, &fd, flags & ~O_TRUNC);
+        r = install_fd(call, &fd, flags & ~O_TRUNC);
         /* The caller had no room for the descriptor: removes the new file, if it is still there. */
-        if (r < 0 && fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made.st_ino &&
-            st.st_dev == made.st_dev)
-                unlinkat(w->dir, w->name, 0);
+        if (r < 0 && fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_ino == made.st_ino && st.st_dev == made.st_dev)
+                unlinkat(arg->dir, arg->name, 0);
         return r;
 }
 
-static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
+static int open_tmpfile(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode)
 {
-        struct cg_med_where w = CG_MED_NOWHERE;
+        struct cg_path_arg arg = CG_PATH_ARG_NONE;
         char path[PATH_MAX];
         cg_auto_fd int base = -1, dir = -1, fd = -1;
         bool ok;
 
-        if (!cg_med_read_text(c, at, path))
+        if (!cg_med_read_path(call, addr, path))
                 return CG_MED_CONTINUE;
-        base = cg_med_base_for(c, dirfd, path, &ok);
+        base = cg_med_open_base(call, dirfd, path, &ok);
         if (!ok)
                 return CG_MED_CONTINUE;
         dir = cg_open_path(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
         if (dir < 0)
-                dir = cg_med_walk_from(c, base, path, true);
+                dir = cg_med_resolve(call, base, path, true);
         if (dir < 0)
                 return CG_MED_CONTINUE;
-        cg_med_path_of(dir, w.path);
-        if (cg_mediate_region(c->m->sb, w.path, &w.root) == CG_REGION_NATIVE)
+        cg_med_fd_path(dir, arg.path);
+        if (cg_mediate_region(call->mediator->sb, arg.path, &arg.root) == CG_REGION_NATIVE)
                 return CG_MED_CONTINUE;
-        cg_med_take_umask(c);
+        cg_med_apply_umask(call);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
-        return fd < 0 ? -errno : caller_fd(c, &fd, flags & ~O_TRUNC);
+        return fd < 0 ? -errno : install_fd(call, &fd, flags & ~O_TRUNC);
 }
 
 /* Opens a file without a name by its descriptor, as the kernel would; O_CREAT finds it. */
-static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_where *was, int flags)
+static int open_unlinked(struct cg_med_call *call, int fd, const struct cg_path_arg *former, int flags)
 {
-        int plain = flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW | (truncates_later(flags) ? O_TRUNC : 0)), r;
+        int open_flags = flags &
+                         ~(O_CREAT | O_EXCL | O_NOFOLLOW | (is_truncate_deferred(flags) ? O_TRUNC : 0)),
+            r;
         char path[48];
         cg_auto_fd int opened = -1;
 
-        if (was->region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
+        if (former->region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
                 return CG_MED_CONTINUE;
-        r = cg_med_judge(c, was, CG_MED_CHANGE);
+        r = cg_med_decide(call, former, CG_OP_MODIFY);
         if (r < 0)
                 return r;
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        opened = open(path, plain | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (opened < 0 || (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, plain & ~O_NONBLOCK) < 0))
+        opened = open(path, open_flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (opened < 0 || (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, open_flags & ~O_NONBLOCK) < 0))
                 return -errno;
-        return caller_fd(c, &opened, flags);
+        return install_fd(call, &opened, flags);
 }
 
-int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
+int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode)
 {
-        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
         int r = CG_MED_CONTINUE;
 
         /* The kernel rejects the last two before it looks up the file. */
@@ -237,50 +242,100 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
             (flags & O_TMPFILE) == (O_TMPFILE & ~O_DIRECTORY))
                 return CG_MED_CONTINUE;
         if ((flags & O_TMPFILE) == O_TMPFILE)
-                return open_tmpfile(c, dirfd, at, flags, mode);
-        if (!cg_med_find(c, dirfd, at, &w))
-                return cg_med_not_found(c, &w);
+                return open_tmpfile(call, dirfd, addr, flags, mode);
+        if (!cg_med_lookup(call, dirfd, addr, &arg))
+                return cg_med_lookup_error(call, &arg);
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
-                size_t len = strlen(w.name);
-                bool slash = w.name[len - 1] == '/';
-                struct cg_med_where was = CG_MED_NOWHERE;
-                cg_auto_fd int nameless = -1;
+                size_t len = strlen(arg.name);
+                bool slash = arg.name[len - 1] == '/';
+                struct cg_path_arg former = CG_PATH_ARG_NONE;
+                cg_auto_fd int unlinked = -1;
                 struct stat st;
 
                 if (slash)
                         return CG_MED_CONTINUE; /* a folder, which cannot be written */
-                if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-                        if (w.region == CG_REGION_NATIVE)
+                if (fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+                        if (arg.region == CG_REGION_NATIVE)
                                 return CG_MED_CONTINUE;
                         if (errno != ENOENT || !(flags & O_CREAT))
                                 return -errno;
-                        r = open_new(c, &w, flags, mode);
+                        r = open_new(call, &arg, flags, mode);
                         if (r == -EEXIST && !(flags & O_EXCL))
                                 continue;
                         return r;
                 }
                 if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
-                        return w.region == CG_REGION_NATIVE ? CG_MED_CONTINUE : -EEXIST;
+                        return arg.region == CG_REGION_NATIVE ? CG_MED_CONTINUE : -EEXIST;
                 if (S_ISDIR(st.st_mode))
                         return CG_MED_CONTINUE;
                 if (!S_ISLNK(st.st_mode)) {
-                        if (w.region == CG_REGION_NATIVE ||
+                        if (arg.region == CG_REGION_NATIVE ||
                             ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
                                 return CG_MED_CONTINUE;
-                        r = open_present(c, &w, &st, flags);
+                        r = open_existing(call, &arg, &st, flags);
                         /* Removed meanwhile by another sandbox or a program outside. */
-                        if (r == -ENOENT && flags & O_CREAT && cg_caller_waits(c->n, c->c))
+                        if (r == -ENOENT && flags & O_CREAT && cg_caller_waits(call->notify, call->notif))
                                 continue;
                         return r;
                 }
                 if (flags & O_NOFOLLOW)
                         return CG_MED_CONTINUE;
-                nameless = cg_med_open_nameless(c, &w, &was);
-                if (nameless >= 0)
-                        return open_nameless(c, nameless, &was, flags);
-                if (!cg_med_follow(c, &w))
+                unlinked = cg_med_open_unlinked(call, &arg, &former);
+                if (unlinked >= 0)
+                        return open_unlinked(call, unlinked, &former, flags);
+                if (!cg_med_follow_link(call, &arg))
                         return CG_MED_CONTINUE;
                 r = CG_MED_CONTINUE;
         }
         return r;
+}
+
+int cg_med_truncate(struct cg_med_call *call, uint64_t addr, int64_t size)
+{
+        cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
+
+        if (size < 0)
+                return -EINVAL; /* the kernel rejects it before it looks up the file */
+        if (!cg_med_lookup(call, AT_FDCWD, addr, &arg))
+                return CG_MED_CONTINUE;
+        for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
+                struct rlimit most;
+                cg_auto_fd int fd = -1;
+                struct stat st;
+                int r;
+
+                if (arg.name[strlen(arg.name) - 1] == '/' ||
+                    fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                        return CG_MED_CONTINUE;
+                if (S_ISLNK(st.st_mode)) {
+                        if (!cg_med_follow_link(call, &arg))
+                                return CG_MED_CONTINUE;
+                        continue;
+                }
+                if (!S_ISREG(st.st_mode) || arg.region == CG_REGION_NATIVE)
+                        return CG_MED_CONTINUE;
+                r = cg_med_decide(call, &arg, CG_OP_MODIFY);
+                if (r < 0)
+                        return r;
+                fd = openat(arg.dir, arg.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+                if (fd < 0 || fstat(fd, &st) < 0)
+                        return -errno;
+                /*
+                 * The caller's own limit, since init has none. If it cannot be read the file does
+                 * not grow.
+                 */
+                if (size > st.st_size && prlimit(call->tid, RLIMIT_FSIZE, NULL, &most) < 0)
+                        return -errno;
+                if (size > st.st_size && (uint64_t)size > most.rlim_cur) {
+                        /*
+                         * In this order: a signal could interrupt the call, which would start
+                         * again.
+                         */
+                        cg_reply_result(call->notify, call->notif, -EFBIG);
+                        syscall(SYS_tkill, call->tid, SIGXFSZ);
+                        return CG_MED_ANSWERED;
+                }
+                return cg_med_result(ftruncate(fd, (off_t)size));
+        }
+        return CG_MED_CONTINUE;
 }

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,19 +19,20 @@
 #include "base/util.h"
 #include "sandbox/notify/caller.h"
 
-bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
+bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX])
 {
-        return cg_caller_read_path(c->c, at, text) == 0 && cg_caller_waits(c->n, c->c);
+        return cg_caller_read_path(call->notif, addr, text) == 0 &&
+               cg_caller_waits(call->notify, call->notif);
 }
 
 /* A umask that cannot be read is the strictest. */
-void cg_med_take_umask(struct cg_med_call *c)
+void cg_med_apply_umask(struct cg_med_call *call)
 {
         char text[CG_CALLER_STATUS_MAX];
-        unsigned int mask = c->m->umask;
+        unsigned int mask = call->mediator->umask;
 
-        if (c->m->umask_changed) {
-                const char *p = cg_caller_status(c->tid, "\nUmask:", text);
+        if (call->mediator->umask_changed) {
+                const char *p = cg_caller_status(call->tid, "\nUmask:", text);
 
                 if (!p || sscanf(p, "%o", &mask) != 1)
                         mask = 0777;
@@ -40,7 +42,7 @@ void cg_med_take_umask(struct cg_med_call *c)
 
 /* ---- paths in init's own view */
 
-void cg_med_path_of(int fd, char buf[PATH_MAX])
+void cg_med_fd_path(int fd, char buf[PATH_MAX])
 {
         char link[48];
         ssize_t n;
@@ -50,7 +52,7 @@ void cg_med_path_of(int fd, char buf[PATH_MAX])
         buf[n > 0 ? n : 0] = '\0';
 }
 
-bool cg_med_is_in_view(struct cg_mediator *m, int fd)
+bool cg_med_is_own_mount(struct cg_mediator *m, int fd)
 {
         struct statx st;
         bool known = false;
@@ -86,9 +88,9 @@ static int reopen_in_view(struct cg_mediator *m, int fd)
         struct stat a, b;
         int own;
 
-        if (fd < 0 || cg_med_is_in_view(m, fd))
+        if (fd < 0 || cg_med_is_own_mount(m, fd))
                 return fd;
-        cg_med_path_of(fd, path);
+        cg_med_fd_path(fd, path);
         own = path[0] == '/' ? cg_open_path(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
         if (own >= 0 &&
             (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino))
@@ -97,10 +99,9 @@ static int reopen_in_view(struct cg_mediator *m, int fd)
         return own;
 }
 
-/* See mediate_int.h. */
-int cg_med_base_of(const struct cg_med_call *c, int dirfd)
+int cg_med_open_dirfd(const struct cg_med_call *call, int dirfd)
 {
-        return reopen_in_view(c->m, cg_caller_open(c->n, c->c, dirfd));
+        return reopen_in_view(call->mediator, cg_caller_open(call->notify, call->notif, dirfd));
 }
 
 /* The last name in @path, and its length. NULL: the path ends with ".", ".." or has no name. */
@@ -121,27 +122,27 @@ static const char *last_name(const char *path, size_t *len, bool *slash)
         return path + n;
 }
 
-/* Sets path and region of @w from dir and name. */
-static bool set_path(const struct cg_mediator *m, struct cg_med_where *w)
+/* Sets path and region of @arg from dir and name. */
+static bool set_path(const struct cg_mediator *m, struct cg_path_arg *arg)
 {
         char folder[PATH_MAX];
-        size_t n = strlen(w->name);
+        size_t n = strlen(arg->name);
         struct statfs fs;
 
-        cg_med_path_of(w->dir, folder);
+        cg_med_fd_path(arg->dir, folder);
         /*
          * A path that is too long cannot be checked. In the sandbox's private places, which are
          * tmpfs, the call continues.
          */
         if (!folder[0] ||
-            (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
-                             (int)(w->name[n - 1] == '/' ? n - 1 : n), w->name) >= sizeof(w->path)) {
-                w->error = fstatfs(w->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
+            (size_t)snprintf(arg->path, sizeof(arg->path), "%s/%.*s", folder[1] ? folder : "",
+                             (int)(arg->name[n - 1] == '/' ? n - 1 : n), arg->name) >= sizeof(arg->path)) {
+                arg->error = fstatfs(arg->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
                 return false;
         }
         if (folder[0] != '/')
                 return false;
-        w->region = cg_mediate_region(m->sb, w->path, &w->root);
+        arg->region = cg_mediate_region(m->sb, arg->path, &arg->root);
         return true;
 }
 
@@ -151,15 +152,15 @@ static bool set_path(const struct cg_mediator *m, struct cg_med_where *w)
  * Opens the target of the magic link @name in /proc, which is at @link, in init's view; only if it
  * is the caller's own.
  */
-static int open_magic(const struct cg_med_call *c, int dir, const char *name, const char *link)
+static int open_magic(const struct cg_med_call *call, int dir, const char *name, const char *link)
 {
-        pid_t tgid = cg_caller_process(c->tid);
+        pid_t tgid = cg_caller_process(call->tid);
         int pid = 0, used = 0;
 
         if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 ||
-            (pid != tgid && pid != c->tid))
+            (pid != tgid && pid != call->tid))
                 return -1;
-        return reopen_in_view(c->m, openat(dir, name, O_PATH | O_CLOEXEC));
+        return reopen_in_view(call->mediator, openat(dir, name, O_PATH | O_CLOEXEC));
 }
 
 static bool is_on_proc(int fd)
@@ -170,8 +171,8 @@ static bool is_on_proc(int fd)
 }
 
 struct path_walk {
-        const struct cg_med_call *c;
-        int at; /* current folder; owned */
+        const struct cg_med_call *call;
+        int dir; /* current folder; owned */
         char rest[2 * PATH_MAX];
         int links;
         bool absent; /* a name was missing */
@@ -188,9 +189,9 @@ static bool follow_text(struct path_walk *w, const char *text, const char *behin
         memcpy(w->rest, joined, strlen(joined) + 1);
         if (text[0] != '/')
                 return true;
-        close(w->at);
-        w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        return w->at >= 0;
+        close(w->dir);
+        w->dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        return w->dir >= 0;
 }
 
 /* Follows the symlink @fd, which is @name in the current folder. */
@@ -203,26 +204,26 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
         text[n > 0 ? n : 0] = '\0';
         if (!is_on_proc(fd))
                 return n > 0 && follow_text(w, text, behind);
-        cg_med_path_of(fd, link);
+        cg_med_fd_path(fd, link);
         if (strcmp(link, "/proc/self") == 0 || strcmp(link, "/proc/thread-self") == 0) {
-                int pid = cg_caller_process(w->c->tid);
+                int pid = cg_caller_process(w->call->tid);
 
-                snprintf(text, sizeof(text), link[6] == 's' ? "%d" : "%d/task/%d", pid, (int)w->c->tid);
+                snprintf(text, sizeof(text), link[6] == 's' ? "%d" : "%d/task/%d", pid, (int)w->call->tid);
                 return pid > 0 && follow_text(w, text, behind);
         }
         if (strcmp(link, "/proc/mounts") == 0 || strcmp(link, "/proc/net") == 0)
                 return n > 0 && follow_text(w, text, behind);
-        to = open_magic(w->c, w->at, name, link);
+        to = open_magic(w->call, w->dir, name, link);
         if (to < 0 || ++w->links > CG_MED_LINKS_MAX)
                 return false;
-        close(w->at);
-        w->at = to;
+        close(w->dir);
+        w->dir = to;
         memmove(w->rest, behind, strlen(behind) + 1);
         return true;
 }
 
 /*
- * Resolves the path name by name, as the kernel would for the caller. On success w->at is the
+ * Resolves the path name by name, as the kernel would for the caller. On success w->dir is the
  * path's target, with the last name's symlink followed; or with @keep_last the folder of the last
  * name, which stays in w->rest.
  */
@@ -247,7 +248,7 @@ static bool walk(struct path_walk *w, bool keep_last)
                 memcpy(name, p, n);
                 name[n] = '\0';
                 memcpy(behind, p + n, strlen(p + n) + 1);
-                fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                fd = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
                 if (fd < 0 || fstat(fd, &st) < 0) {
                         w->absent = fd < 0 && errno == ENOENT;
                         cg_closep_(&fd);
@@ -261,33 +262,32 @@ static bool walk(struct path_walk *w, bool keep_last)
                                 return false;
                         continue;
                 }
-                close(w->at);
-                w->at = fd;
+                close(w->dir);
+                w->dir = fd;
                 memcpy(w->rest, behind, strlen(behind) + 1);
         }
 }
 
-/* See mediate_int.h. */
-int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
+int cg_med_resolve(const struct cg_med_call *call, int base, const char *path, bool whole)
 {
-        struct path_walk w = { .c = c,
-                               .at = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
-                                                    : fcntl(base, F_DUPFD_CLOEXEC, 0) };
+        struct path_walk w = { .call = call,
+                               .dir = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+                                                     : fcntl(base, F_DUPFD_CLOEXEC, 0) };
         bool ok;
 
         snprintf(w.rest, sizeof(w.rest), "%s", path);
-        ok = w.at >= 0 && walk(&w, !whole);
+        ok = w.dir >= 0 && walk(&w, !whole);
         if (!ok) {
-                cg_closep_(&w.at);
+                cg_closep_(&w.dir);
                 errno = w.absent ? ENOENT : EACCES;
         }
-        return w.at;
+        return w.dir;
 }
 
 /* ---- names */
 
-/* cg_med_find_from(), which takes *@base if the name is in it. */
-static bool find_in(const struct cg_med_call *c, int *base, const char *path, struct cg_med_where *w)
+/* cg_med_lookup_at(), which takes *@base if the name is in it. */
+static bool lookup_in(const struct cg_med_call *call, int *base, const char *path, struct cg_path_arg *arg)
 {
         char folder[PATH_MAX];
         size_t len;
@@ -297,45 +297,44 @@ static bool find_in(const struct cg_med_call *c, int *base, const char *path, st
         if (!name)
                 return false;
         if (name == path && *base >= 0) {
-                w->dir = cg_steal_fd(base);
+                arg->dir = cg_steal_fd(base);
         } else {
                 snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
-                w->dir = cg_open_path(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
-                                      RESOLVE_NO_MAGICLINKS);
+                arg->dir = cg_open_path(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
+                                        RESOLVE_NO_MAGICLINKS);
                 /* The path may lead through /proc/self, which would be init. */
-                if (w->dir < 0)
-                        w->dir = cg_med_walk_from(c, *base, path, false);
+                if (arg->dir < 0)
+                        arg->dir = cg_med_resolve(call, *base, path, false);
         }
-        w->error = w->dir < 0 && errno == ENOENT ? ENOENT : 0;
-        if (w->dir < 0)
+        arg->error = arg->dir < 0 && errno == ENOENT ? ENOENT : 0;
+        if (arg->dir < 0)
                 return false;
-        snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
-        if (!set_path(c->m, w))
+        snprintf(arg->name, sizeof(arg->name), "%.*s%s", (int)len, name, slash ? "/" : "");
+        if (!set_path(call->mediator, arg))
                 return false;
         /* "self" was init, and is to be the caller. */
-        if (name == path || strncmp(w->path, "/proc/", 6) != 0)
+        if (name == path || strncmp(arg->path, "/proc/", 6) != 0)
                 return true;
-        close(w->dir);
-        w->dir = cg_med_walk_from(c, *base, path, false);
-        return w->dir >= 0 && set_path(c->m, w);
+        close(arg->dir);
+        arg->dir = cg_med_resolve(call, *base, path, false);
+        return arg->dir >= 0 && set_path(call->mediator, arg);
 }
 
-/* See mediate_int.h. */
-bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, struct cg_med_where *w)
+bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path, struct cg_path_arg *arg)
 {
         cg_auto_fd int own = base >= 0 ? fcntl(base, F_DUPFD_CLOEXEC, 0) : -1;
 
-        return (base < 0 || own >= 0) && find_in(c, &own, path, w);
+        return (base < 0 || own >= 0) && lookup_in(call, &own, path, arg);
 }
 
-int cg_med_base_for(const struct cg_med_call *c, int dirfd, const char *path, bool *ok)
+int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path, bool *ok)
 {
         struct stat its, ours;
         char root[48];
         int base;
 
         if (path[0] != '/') {
-                base = cg_med_base_of(c, dirfd);
+                base = cg_med_open_dirfd(call, dirfd);
                 *ok = path[0] && base >= 0;
                 return base;
         }
@@ -343,75 +342,76 @@ int cg_med_base_for(const struct cg_med_call *c, int dirfd, const char *path, bo
          * With nested user namespaces the caller may have another root, and its absolute paths
          * another meaning.
          */
-        snprintf(root, sizeof(root), "/proc/%d/root", (int)c->tid);
-        *ok = !c->m->sb->nested_users || (stat(root, &its) == 0 && stat("/", &ours) == 0 &&
-                                          its.st_dev == ours.st_dev && its.st_ino == ours.st_ino);
+        snprintf(root, sizeof(root), "/proc/%d/root", (int)call->tid);
+        *ok = !call->mediator->sb->nested_users || (stat(root, &its) == 0 && stat("/", &ours) == 0 &&
+                                                    its.st_dev == ours.st_dev && its.st_ino == ours.st_ino);
         return -1;
 }
 
-bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
+bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
 {
         char path[PATH_MAX];
         cg_auto_fd int base = -1;
         bool ok;
 
-        if (cg_caller_read_path(c->c, at, path) < 0)
+        if (cg_caller_read_path(call->notif, addr, path) < 0)
                 return false;
-        base = cg_med_base_for(c, dirfd, path, &ok);
+        base = cg_med_open_base(call, dirfd, path, &ok);
         /* With a base, cg_caller_open() has checked that the call waits. */
-        return ok && (base >= 0 || cg_caller_waits(c->n, c->c)) && find_in(c, &base, path, w);
+        return ok && (base >= 0 || cg_caller_waits(call->notify, call->notif)) &&
+               lookup_in(call, &base, path, arg);
 }
 
-/* See mediate_int.h. */
-bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
+bool cg_med_lookup_entry(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
 {
         char folder[PATH_MAX];
 
-        if (!cg_med_find(c, dirfd, at, w))
+        if (!cg_med_lookup(call, dirfd, addr, arg))
                 return false;
-        if (w->region != CG_REGION_NATIVE)
+        if (arg->region != CG_REGION_NATIVE)
                 return true;
-        cg_med_path_of(w->dir, folder);
-        w->region = cg_mediate_region(c->m->sb, folder, &w->root);
-        return w->region != CG_REGION_NATIVE;
+        cg_med_fd_path(arg->dir, folder);
+        arg->region = cg_mediate_region(call->mediator->sb, folder, &arg->root);
+        return arg->region != CG_REGION_NATIVE;
 }
 
 /* A caller with its own mounts may see folders that init does not. */
-int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
+int cg_med_lookup_error(const struct cg_med_call *call, const struct cg_path_arg *arg)
 {
-        return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_CONTINUE;
+        return arg->error && !call->mediator->sb->nested_users ? -arg->error : CG_MED_CONTINUE;
 }
 
-int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was)
+int cg_med_open_unlinked(const struct cg_med_call *call, const struct cg_path_arg *arg,
+                         struct cg_path_arg *former)
 {
         static const char gone[] = " (deleted)";
-        cg_auto_fd int link = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+        cg_auto_fd int link = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
         char text[PATH_MAX];
         struct stat st;
         size_t n;
 
         if (link < 0 || !is_on_proc(link))
                 return -1;
-        cg_med_path_of(link, text);
-        fd = open_magic(c, w->dir, w->name, text);
+        cg_med_fd_path(link, text);
+        fd = open_magic(call, arg->dir, arg->name, text);
         if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink > 0 || !S_ISREG(st.st_mode))
                 return -1;
-        cg_med_path_of(fd, text);
+        cg_med_fd_path(fd, text);
         n = strlen(text);
         if (text[0] != '/' || n < sizeof(gone) || strcmp(text + n - (sizeof(gone) - 1), gone) != 0)
                 return -1;
-        snprintf(was->path, sizeof(was->path), "%.*s", (int)(n - (sizeof(gone) - 1)), text);
-        snprintf(was->name, sizeof(was->name), "%s", strrchr(was->path, '/') + 1);
-        was->region = cg_mediate_region(c->m->sb, was->path, &was->root);
+        snprintf(former->path, sizeof(former->path), "%.*s", (int)(n - (sizeof(gone) - 1)), text);
+        snprintf(former->name, sizeof(former->name), "%s", strrchr(former->path, '/') + 1);
+        former->region = cg_mediate_region(call->mediator->sb, former->path, &former->root);
         return cg_steal_fd(&fd);
 }
 
-bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
+bool cg_med_follow_link(const struct cg_med_call *call, struct cg_path_arg *arg)
 {
-        struct cg_med_where to = CG_MED_NOWHERE;
+        struct cg_path_arg to = CG_PATH_ARG_NONE;
         char text[PATH_MAX], link[PATH_MAX];
-        ssize_t n = readlinkat(w->dir, w->name, text, sizeof(text) - 1);
-        int fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        ssize_t n = readlinkat(arg->dir, arg->name, text, sizeof(text) - 1);
+        int fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         struct stat a, b;
         bool ok;
 
@@ -421,28 +421,72 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
                 return false;
         }
         if (is_on_proc(fd)) {
-                cg_med_path_of(fd, link);
+                cg_med_fd_path(fd, link);
                 close(fd);
-                fd = open_magic(c, w->dir, w->name, link);
+                fd = open_magic(call, arg->dir, arg->name, link);
                 if (fd < 0)
                         return false;
-                cg_med_path_of(fd, text); /* in init's view */
-                ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && fstat(fd, &a) == 0 &&
+                cg_med_fd_path(fd, text); /* in init's view */
+                ok = text[0] == '/' && cg_med_lookup_at(call, -1, text, &to) && fstat(fd, &a) == 0 &&
                      fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
                      a.st_ino == b.st_ino;
         } else {
                 close(fd);
                 /* Fails if the symlink must not be followed (sticky folders). */
-                fd = cg_open_path(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
-                ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) && cg_med_find_from(c, w->dir, text, &to);
+                fd = cg_open_path(arg->dir, arg->name, 0, RESOLVE_NO_MAGICLINKS);
+                ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) &&
+                     cg_med_lookup_at(call, arg->dir, text, &to);
         }
         cg_closep_(&fd);
-        cg_med_where_fini(w);
-        *w = to;
+        cg_path_arg_fini(arg);
+        *arg = to;
         return ok;
 }
 
-void cg_med_where_fini(struct cg_med_where *w)
+void cg_path_arg_fini(struct cg_path_arg *arg)
 {
-        cg_closep_(&w->dir);
+        cg_closep_(&arg->dir);
+}
+
+int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif,
+                           int dirfd, uint64_t path, int flags)
+{
+        struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
+        char text[PATH_MAX] = "", found[PATH_MAX] = "";
+        cg_auto_fd int base = -1;
+        bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
+        int fd, e = EACCES;
+
+        if (path && !cg_med_read_path(&call, path, text))
+                return -EFAULT;
+        if (!path || (!text[0] && flags & AT_EMPTY_PATH)) {
+                if (dirfd != AT_FDCWD)
+                        return cg_caller_open(n, notif, dirfd);
+                snprintf(text, sizeof(text), ".");
+        }
+        if (!text[0])
+                return -ENOENT;
+        base = cg_med_open_base(&call, dirfd, text, &ok);
+        if (!ok)
+                return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
+        fd = cg_open_path(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
+                          RESOLVE_NO_MAGICLINKS);
+        if (fd >= 0)
+                cg_med_fd_path(fd, found);
+        else
+                e = errno;
+        if (fd >= 0 && strncmp(found, "/proc/", 6) != 0)
+                return fd;
+        /* "self" in /proc was init, and is to be the caller. */
+        cg_closep_(&fd);
+        if (nofollow) {
+                cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
+
+                if (!cg_med_lookup_at(&call, base, text, &arg))
+                        return -e;
+                fd = openat(arg.dir, arg.name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        } else {
+                fd = cg_med_resolve(&call, base, text, true);
+        }
+        return fd < 0 ? -errno : fd;
 }
