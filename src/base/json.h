@@ -45,6 +45,12 @@ char *cg_json_text(const json_t *j, size_t *len);
  */
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 
+/*
+ * A copy of @v with ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in its strings replaced by the
+ * environment's values (returns); NULL: *err names @where and the variable.
+ */
+json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err);
+
 /* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
 

@@ -17,7 +17,7 @@ static const struct cg_cli_command commands[] = {
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
-        { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
+        { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
         { "doctor", cg_cli_doctor,
           "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest,

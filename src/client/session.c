@@ -305,73 +305,6 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 
 /* ------------------------------------------------------------------ MCP servers */
 
-/* VAR, env:VAR, or VAR:-DEFAULT. The default also replaces an empty variable. */
-static int expand_var(const char *p, const char *end, struct cg_buf *b, const char *where, struct cg_err *err)
-{
-        const char *fallback = memmem(p, (size_t)(end - p), ":-", 2), *value;
-        char name[256];
-        size_t n;
-
-        if (!fallback && end - p > 4 && strncmp(p, "env:", 4) == 0)
-                p += 4;
-        n = (size_t)((fallback ? fallback : end) - p);
-        if (n >= sizeof(name))
-                return cg_fail(err, CG_E_INVAL, "%s: variable name is too long", where);
-        memcpy(name, p, n);
-        name[n] = '\0';
-        value = getenv(name);
-        if (fallback && (!value || !*value))
-                return cg_buf_add(b, fallback + 2, (size_t)(end - fallback - 2), err);
-        if (!value)
-                return cg_fail(
-                        err, CG_E_NOTFOUND,
-                        "%s: environment variable %s is not set; set it, write ${%s:-DEFAULT}, or write the value itself",
-                        where, name, name);
-        return cg_buf_adds(b, value, err);
-}
-
-/* ${VAR} in all strings by the environment's value; anything else stays as it is. */
-static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
-        json_t *out, *item, *new_item;
-        const char *key;
-        size_t i;
-        int r = 0;
-
-        if (json_is_string(v)) {
-                for (const char *text = json_string_value(v); *text && r == 0;) {
-                        const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
-
-                        r = end ? expand_var(text + 2, end, &b, where, err) : cg_buf_add(&b, text, 1, err);
-                        text = end ? end + 1 : text + 1;
-                }
-                out = r == 0 ? json_string(b.data ? b.data : "") : NULL;
-                if (r == 0 && !out)
-                        cg_fail(err, CG_E_INVAL, "%s: a variable's value is not UTF-8", where);
-                return out;
-        }
-        if (!json_is_object(v) && !json_is_array(v))
-                return json_deep_copy(v);
-        out = json_is_object(v) ? json_object() : json_array();
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
-                new_item = expand_json(item, where, err);
-                if (!new_item || json_object_set_new(out, key, new_item) < 0)
-                        goto fail;
-        }
-        json_array_foreach(v, i, item)
-        {
-                new_item = expand_json(item, where, err);
-                if (!new_item || json_array_append_new(out, new_item) < 0)
-                        goto fail;
-        }
-        return out;
-fail:
-        json_decref(out);
-        return NULL;
-}
-
 /* A definition that cannot be read becomes {"invalid": reason}: the other servers start. */
 static int expand_servers(const struct cg_client *c, const json_t *servers, json_t **ret, struct cg_err *err)
 {
@@ -385,7 +318,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
         {
                 snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
                 if (json_is_object(def)) {
-                        expanded = expand_json(def, where, &why);
+                        expanded = cg_json_expand(def, where, &why);
                 } else {
                         expanded = NULL;
                         cg_fail(&why, CG_E_INVAL, "%s: its definition must be an object", where);

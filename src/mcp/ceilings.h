@@ -70,6 +70,24 @@
 /* Connections of one server: more requests than these wait for a connection. */
 #define CG_HTTP_MAX_CONNECTIONS 256
 
+/* --- OAuth --- */
+
+#define CG_OAUTH_MAX_URL        2048
+#define CG_OAUTH_MAX_TOKEN      16384u /* token, client id, secret; servers take heads of 8 to 64 KB */
+#define CG_OAUTH_MAX_SCOPES     4096u  /* all of them, with the spaces between them */
+#define CG_OAUTH_MAX_DOCUMENT   ((size_t)256 << 10)
+#define CG_OAUTH_MAX_FORM       ((size_t)128 << 10) /* a token request, and the URL of an authorization */
+#define CG_OAUTH_MAX_RECORD     ((size_t)512 << 10) /* what is stored of one server */
+#define CG_OAUTH_MAX_RECORDS    4096u
+#define CG_OAUTH_MAX_LIFETIME_S 315360000 /* ten years: a longer life counts as not given */
+#define CG_OAUTH_MAX_REDIRECTS  3         /* of one document, within its origin */
+#define CG_OAUTH_CONNECT_MS     10000
+#define CG_OAUTH_FETCH_MS       30000
+/* One process refreshes a token; others wait for it: some requests of CG_OAUTH_FETCH_MS. */
+#define CG_OAUTH_LOCK_MS 120000
+/* A token is refreshed when the rest of its life is shorter: clocks differ, and calls take time. */
+#define CG_OAUTH_EARLY_S 30
+
 /* --- times, milliseconds --- */
 
 #define CG_MCP_MAX_START_S 3600 /* "startTimeout" */

@@ -336,6 +336,7 @@ static const struct cg_name table[] = {
         { ".srt-settings.json", "sandbox-runtime", W },
         { ".local/share/cellgate", "cellgate", W },
         { ".cache/cellgate", "cellgate", W },
+        { ".local/state/cellgate", "cellgate", W | H },
         { ".local/share/crush", "Crush", W | H },
         { ".local/share/amazon-q", "Amazon Q", H },
         { ".modal.toml", "Modal", H },

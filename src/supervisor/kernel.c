@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/state_dir.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
@@ -388,6 +389,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         const json_t *options = ss->options, *path;
         json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
         json_t *python_path = json_array();
+        char state[PATH_MAX];
         json_t *env = k->masked_env    ? k->masked_env
                       : ss->egress_env ? ss->egress_env
                                        : json_object_get(options, "env");
@@ -420,6 +422,10 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         if (len < (size_t)n || memcmp(s->dir + len - n, user, (size_t)n) != 0)
                 len = strlen(s->dir);
         json_array_append_new(hides, json_stringn(s->dir, len));
+        if (cg_make_state_dir(state) && json_array_append_new(hides, json_string(state)) < 0) {
+                json_decref(hides);
+                hides = NULL; /* a name that is not UTF-8: json_pack() fails, and the kernel does not start */
+        }
 
         spec = json_pack(
                 "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}",

@@ -69,6 +69,31 @@ def test_credentials_cannot_be_read_and_other_files_can(home: Path, prefix: Path
         assert s.run("look('/etc/shadow')").value is None
 
 
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
+@pytest.mark.parametrize("own", [None, {"hideCredentials": False}])
+def test_tokens_of_mcp_servers_are_never_seen(
+    home: Path, outside: Path, prefix: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, variable: str, own: dict
+) -> None:
+    """Also a token of a first login while the session is open."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    state = home / ".local/state"
+    if variable == "XDG_STATE_HOME":
+        state = outside / "new/state"
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    options = {"settings": settings(cellgate=own, filesystem={"allowWrite": [".", str(outside)]})} if own else {}
+    with Client(no_spare=1) as c, c.session(workspace=workspace, **options) as s:
+        s.run(READ)
+        assert (state / "cellgate").stat().st_mode & 0o777 == 0o700
+        (state / "cellgate/mcp-login").mkdir(mode=0o700)
+        (state / "cellgate/mcp-login/x.json").write_text("TOKEN")
+        assert s.run(f"look({str(home / 'notes.txt')!r})").value is not None
+        assert s.run(f"look({str(state / 'cellgate/mcp-login/x.json')!r})").value is None
+        s.run(f"import os\ntry: os.makedirs({str(state / 'cellgate/mcp-login')!r} + '/y')\nexcept OSError: pass")
+        s.run(f"try: os.rename({str(state)!r}, {str(state)!r} + '2')\nexcept OSError: pass")
+    assert [p.name for p in (state / "cellgate/mcp-login").iterdir()] == ["x.json"]
+
+
 PUT = """
 import os
 def put(path):

@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "selftest/host": {"base", "cli/common"},
     "cli/common": SANDBOX,
     "cli/run": CLI,
+    "cli/mcp": CLI,
     "cli/mcp_serve": CLI,
     "cli/jupyter": CLI,
     "cli/sandbox": CLI,

@@ -647,6 +647,16 @@ def test_denied_credentials(box: Box) -> None:
     assert "OTHER=seen" in p.stdout
 
 
+def test_tokens_of_mcp_servers_are_never_seen(box: Box) -> None:
+    """Other than credentials of other programs, which commands see unless the settings hide them."""
+    token = box.file("state/cellgate/mcp-login/x.json", "TOPSECRET\n")
+    box.file("seen", "SEEN\n")
+    p = box.run("-c", f"cat {token} seen; echo x > {token}", env={"XDG_STATE_HOME": str(token.parents[2])})
+    assert "SEEN" in p.stdout
+    assert "TOPSECRET" not in p.stdout
+    assert token.read_text() == "TOPSECRET\n"
+
+
 def test_masked_credentials(box: Box) -> None:
     netrc = "machine a password TOPSECRET1\nmachine b password TOPSECRET2\n"
     box.file("netrc", netrc)

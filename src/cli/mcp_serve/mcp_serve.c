@@ -407,7 +407,7 @@ static int run(struct cg_serve *sv)
         return r;
 }
 
-static int mcp_serve(int argc, char **argv)
+int cg_cli_mcp_serve(int argc, char **argv)
 {
         struct cg_serve sv = {
                 .io_fd = -1, .work_fd = -1, .packages = { .fd = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER
@@ -431,20 +431,4 @@ static int mcp_serve(int argc, char **argv)
         pthread_cond_destroy(&sv.gone);
         cg_serve_options_fini(&sv.opts);
         return r;
-}
-
-int cg_cli_mcp(int argc, char **argv)
-{
-        struct cg_err err;
-
-        if (argc > 1 && strcmp(argv[1], "serve") == 0)
-                return mcp_serve(argc - 1, argv + 1);
-        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print(
-                        "Usage: cellgate mcp serve [OPTIONS]\n\nSee cellgate mcp serve --help.\n");
-        cg_fail(&err, CG_E_INVAL,
-                argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`"
-                         : "which one? There is `cellgate mcp serve`",
-                argc > 1 ? argv[1] : "");
-        return cg_cli_fail("mcp", &err);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/path.h"
+#include "base/state_dir.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/plan.h"
@@ -117,6 +118,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                              (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
         const char *text = o->tier ? o->tier : s->own.tier;
         struct cg_tier_choice tier;
+        char state[PATH_MAX];
         bool own_tmp = false;
         int r = cg_tier_parse(text ? text : "full", &tier, err);
 
@@ -142,6 +144,8 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = cg_view_add(c->sb, &c->rules, err);
         if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
                 r = add_tmp(c, err);
+        if (r == 0 && cg_make_state_dir(state))
+                r = cg_sandbox_add_hide(c->sb, state, err);
         if (r == 0 && s->own.hide_credentials)
                 r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err);
         if (r == 0 && c->proxy) {

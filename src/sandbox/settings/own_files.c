@@ -157,11 +157,13 @@ json_t *cg_own_places(const char *home)
         add_path(list, getenv("XDG_RUNTIME_DIR"), runtime);
         add_path(list, getenv("XDG_DATA_HOME"), "/cellgate/");
         add_path(list, getenv("XDG_CACHE_HOME"), "/cellgate/");
+        add_path(list, getenv("XDG_STATE_HOME"), "/cellgate/");
         for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
                 if (i && home && homes[i] && strcmp(home, homes[i]) == 0)
                         continue;
                 add_path(list, homes[i], "/.local/share/cellgate/");
                 add_path(list, homes[i], "/.cache/cellgate/");
+                add_path(list, homes[i], "/.local/state/cellgate/");
                 add_path(list, homes[i], "/.srt-settings.json");
         }
         return list;

@@ -1,0 +1,338 @@
+/*
+ * `cellgate mcp login` and `logout`: what the tool server cannot do by itself, because a person has
+ * to agree. Runs in the command `cellgate`.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/mcp/mcp.h"
+#include "mcp/oauth_fetch.h"
+#include "mcp/oauth_store.h"
+
+#define DEFAULT_MS (5 * 60 * 1000)
+
+enum { NAME = 2, MCP, URL, NO_BROWSER, TIMEOUT, HELP };
+enum { LOGIN = 1, LOGOUT = 2 };
+
+static const struct cg_opt table[] = {
+        { NAME, 0, NULL, "NAME", 0, "the server's name in the file of MCP servers" },
+        { MCP, 0, "mcp", "FILE", 0,
+          "the file that defines it, as for `cellgate run --mcp`. Without it, the server of that name which last wanted"
+          " a login" },
+        { URL, 0, "url", "URL", 0, "the server's URL, in place of a file" },
+        { NO_BROWSER, 0, "no-browser", NULL, LOGIN, "only print the address to open" },
+        { TIMEOUT, 0, "timeout", "SECONDS", LOGIN, "longest wait for the person (default: 300)" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static int help(unsigned command)
+{
+        if (command == LOGOUT)
+                return cg_opt_help(
+                        table, CG_ARRAY_LEN(table), LOGOUT,
+                        "Usage: cellgate mcp logout NAME [--mcp FILE | --url URL]\n\n"
+                        "Removes the token, the client registration and all else that is stored about the\n"
+                        "authorization at the MCP server NAME. The token itself stays valid at the server\n"
+                        "until its life ends: to end it at once, revoke it on the server's own pages.\n\n",
+                        "\nExit status: 0; 2 nothing is stored, or it cannot be removed.\n");
+        return cg_opt_help(
+                table, CG_ARRAY_LEN(table), LOGIN,
+                "Usage: cellgate mcp login NAME [--mcp FILE | --url URL] [--no-browser] [--timeout SECONDS]\n"
+                "\n"
+                "Signs in at an MCP server that wants OAuth: opens the authorization server's page in a\n"
+                "browser (or prints its address), waits for its answer at a port of 127.0.0.1, and stores\n"
+                "the token for cellgate's tool server. No cell can read it.\n"
+                "\n",
+                "\n"
+                "Exit status: 0; 2 the command line, the server or its authorization server refused, or\n"
+                "nobody signed in.\n"
+                "\n"
+                "Example: cellgate mcp login linear --mcp mcp.json\n");
+}
+
+struct options {
+        const char *name, *mcp, *url;
+        int64_t timeout_ms;
+        bool no_browser, help;
+};
+
+static int parse(struct options *o, unsigned command, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = { .table = table,
+                                   .n = CG_ARRAY_LEN(table),
+                                   .command = command,
+                                   .argc = argc,
+                                   .argv = argv,
+                                   .i = 1 };
+        const char *value = NULL;
+        int id, r = 0;
+
+        *o = (struct options){ .timeout_ms = DEFAULT_MS };
+        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+                if (id < 0)
+                        return id;
+                if (id == CG_OPT_ARG && o->name)
+                        return cg_fail(err, CG_E_INVAL, "one server at a time: %s and %s were given", o->name,
+                                       value);
+                if (id == CG_OPT_ARG)
+                        o->name = value;
+                else if (id == MCP)
+                        o->mcp = value;
+                else if (id == URL)
+                        o->url = value;
+                else if (id == TIMEOUT)
+                        r = cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
+                else if (id == NO_BROWSER)
+                        o->no_browser = true;
+                else
+                        o->help = true;
+        }
+        if (r < 0 || o->help)
+                return r;
+        if (!o->name)
+                return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
+        if (o->mcp && o->url)
+                return cg_fail(err, CG_E_INVAL, "--mcp and --url contradict each other");
+        return 0;
+}
+
+/* ---- the server */
+
+struct target {
+        char *url, *ca_file;
+        struct cg_oauth_config config;
+};
+
+static void target_fini(struct target *t)
+{
+        free(t->url);
+        free(t->ca_file);
+        cg_oauth_config_fini(&t->config);
+}
+
+static int take_definition(const char *name, const json_t *def, struct target *t, struct cg_err *err)
+{
+        const char *url = json_string_value(json_object_get(def, "url"));
+        const char *ca_file = json_string_value(json_object_get(def, "caFile"));
+        int r;
+
+        url = url ?: json_string_value(json_object_get(def, "serverUrl"));
+        url = url ?: json_string_value(json_object_get(def, "httpUrl"));
+        if (!url)
+                return cg_fail(err, CG_E_INVAL,
+                               "MCP server \"%s\" has no \"url\": only servers over HTTP want a login", name);
+        r = cg_oauth_config_parse(name, json_object_get(def, "oauth"), &t->config, err);
+        t->url = strdup(url);
+        t->ca_file = ca_file ? strdup(ca_file) : NULL;
+        return r < 0 || (t->url && !ca_file == !t->ca_file) ? r : cg_fail(err, CG_E_NOMEM, "MCP server");
+}
+
+static int target_of_file(const struct options *o, struct target *t, struct cg_err *err)
+{
+        cg_auto_json json_t *file = NULL, *servers = NULL, *expanded = NULL;
+        cg_auto_free char *text = NULL;
+        char where[CG_MAX_NAME + 32];
+        const json_t *def;
+        size_t len;
+        int r = cg_read_file(o->mcp, CG_MAX_SETTINGS, &text, &len, err);
+
+        if (r == 0)
+                r = cg_json_object(text, len, o->mcp, &file, err);
+        if (r == 0)
+                r = cg_json_mcp_servers(file, &servers, err);
+        if (r < 0)
+                return r;
+        def = json_object_get(servers, o->name);
+        if (!json_is_object(def))
+                return cg_fail(err, CG_E_NOTFOUND, "%s defines no MCP server \"%s\"", o->mcp, o->name);
+        snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->name);
+        expanded = cg_json_expand(def, where, err);
+        return expanded ? take_definition(o->name, expanded, t, err) : CG_E_INVAL;
+}
+
+/* Its URL: of --url, or of the only server of that name that something is stored about. */
+static int find_url(const struct options *o, char **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *urls = NULL;
+        int r = o->url ? 0 : cg_oauth_store_urls(o->name, &urls, err);
+
+        if (r == 0 && !o->url && json_array_size(urls) != 1)
+                r = cg_fail(
+                        err, CG_E_NOTFOUND,
+                        json_array_size(urls)
+                                ? "several MCP servers are named \"%s\": say which one by --mcp FILE or --url URL"
+                                : "nothing is stored about an MCP server \"%s\": say where it is by --mcp FILE or "
+                                  "--url URL",
+                        o->name);
+        if (r == 0 && !(*ret = strdup(o->url ?: json_string_value(json_array_get(urls, 0)))))
+                r = cg_fail(err, CG_E_NOMEM, "MCP server");
+        return r;
+}
+
+static int target_of_record(const struct options *o, struct target *t, struct cg_err *err)
+{
+        cg_auto_json json_t *record = NULL;
+        const json_t *definition;
+        int r = find_url(o, &t->url, err);
+
+        if (r == 0)
+                r = cg_oauth_store_load(o->name, t->url, &record, err);
+        if (r < 0)
+                return r;
+        definition = json_object_get(record, "definition");
+        if (json_is_true(json_object_get(definition, "hasSecret")))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "the definition of \"%s\" has a client secret, which is not stored: give --mcp FILE",
+                        o->name);
+        return cg_oauth_config_parse(o->name, definition, &t->config, err);
+}
+
+/* ---- login */
+
+struct person {
+        const struct options *options;
+        struct cg_listen listen;
+        struct cg_proc browser;
+};
+
+/* The browser gets no terminal, and its end is not waited for. */
+static void open_browser(const char *url, struct cg_proc *ret)
+{
+        extern char **environ;
+        const char *argv[] = { "xdg-open", url, NULL };
+        const struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
+        struct cg_proc_spec spec = { .path = "xdg-open",
+                                     .search_path = getenv("PATH"),
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
+
+        if (cg_proc_spawn(&spec, ret, NULL) < 0)
+                *ret = CG_PROC_NONE;
+}
+
+static int authorize(void *data, const char *url, const char *state, struct cg_oauth_redirect *ret,
+                     struct cg_err *err)
+{
+        struct person *p = data;
+        const char *display = getenv("WAYLAND_DISPLAY") ?: getenv("DISPLAY");
+        bool browser = !p->options->no_browser && display && *display && getenv("PATH");
+
+        printf("Sign in at this address%s:\n\n  %s\n\n", browser ? ", which a browser should show now" : "",
+               url);
+        if (fflush(stdout) != 0)
+                return cg_fail_errno(err, "standard output");
+        if (browser)
+                open_browser(url, &p->browser);
+        return cg_listen_wait(&p->listen, state, p->options->timeout_ms ?: INT32_MAX, ret, err);
+}
+
+/* At the port of the registered client, if it is free; else a new client is registered. */
+static int open_listener(const struct cg_oauth_server *s, struct cg_listen *l, struct cg_err *err)
+{
+        cg_auto_free char *registered = NULL;
+        int port = s->config->callback_port, r;
+
+        if (port)
+                return cg_listen_open(port, l, err);
+        r = cg_oauth_registered_redirect(s, &registered, err);
+        if (r < 0)
+                return r;
+        if (registered && sscanf(registered, "http://127.0.0.1:%5d/", &port) == 1 && port > 0 &&
+            port <= 65535 && cg_listen_open(port, l, NULL) == 0)
+                return 0;
+        return cg_listen_open(0, l, err);
+}
+
+static int login(const struct options *o, struct cg_err *err)
+{
+        struct person person = { .options = o, .listen = { .fd = -1 }, .browser = CG_PROC_NONE };
+        struct target t = { 0 };
+        struct cg_oauth_net net = { 0 };
+        struct cg_oauth_server s = {
+                .name = o->name, .config = &t.config, .fetch = cg_oauth_net_fetch, .data = &net
+        };
+        cg_auto_free char *scope = NULL;
+        struct cg_oauth_login l = { .redirect_uri = person.listen.uri,
+                                    .authorize = authorize,
+                                    .data = &person };
+        int r = o->mcp ? target_of_file(o, &t, err) : target_of_record(o, &t, err);
+
+        s.url = t.url;
+        if (r == 0 && t.config.off)
+                r = cg_fail(err, CG_E_INVAL, "the definition of \"%s\" says \"oauth\": false", o->name);
+        if (r == 0 && t.config.client_credentials)
+                r = cg_fail(err, CG_E_INVAL,
+                            "the definition of \"%s\" has the grant client_credentials: no person signs in",
+                            o->name);
+        net.ca_file = t.ca_file;
+        if (r == 0)
+                r = open_listener(&s, &person.listen, err);
+        if (r == 0) {
+                r = cg_oauth_net_init(&net, err);
+                if (r == 0) {
+                        r = cg_oauth_login(&s, &l, &scope, err);
+                        cg_oauth_net_fini(&net);
+                }
+        }
+        if (r == 0)
+                printf("Signed in at %s%s%s.\n", o->name, scope && *scope ? " for: " : "", scope ?: "");
+        cg_listen_close(&person.listen);
+        if (person.browser.pidfd >= 0)
+                cg_closep_(&person.browser.pidfd);
+        target_fini(&t);
+        return r;
+}
+
+static int logout(const struct options *o, struct cg_err *err)
+{
+        cg_auto_json json_t *record = NULL;
+        struct target t = { 0 };
+        cg_auto_fd int lock = -1;
+        int r = o->mcp ? target_of_file(o, &t, err) : find_url(o, &t.url, err);
+
+        if (r == 0)
+                r = cg_oauth_store_lock(o->name, t.url, &lock, &record, err);
+        if (r == 0 && json_object_size(record) <= 2)
+                r = cg_fail(err, CG_E_NOTFOUND, "nothing is stored about the MCP server \"%s\"", o->name);
+        if (r == 0)
+                r = cg_oauth_store_remove(o->name, t.url, err);
+        if (r == 0)
+                printf("Removed what was stored about %s.\n", o->name);
+        target_fini(&t);
+        return r;
+}
+
+static int run(unsigned command, int argc, char **argv)
+{
+        struct options o;
+        struct cg_err err;
+        int r = parse(&o, command, argc, argv, &err);
+
+        if (r == 0 && o.help)
+                return help(command);
+        if (r == 0)
+                r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
+        return r < 0 ? cg_cli_fail(command == LOGIN ? "mcp login" : "mcp logout", &err) : CG_EXIT_OK;
+}
+
+int cg_cli_mcp_login(int argc, char **argv)
+{
+        return run(LOGIN, argc, argv);
+}
+
+int cg_cli_mcp_logout(int argc, char **argv)
+{
+        return run(LOGOUT, argc, argv);
+}

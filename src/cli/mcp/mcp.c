@@ -1,0 +1,36 @@
+/* `cellgate mcp`: finds the command. */
+#include <string.h>
+#include "base/err.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/mcp/mcp.h"
+
+int cg_cli_mcp(int argc, char **argv)
+{
+        static const struct cg_cli_command commands[] = {
+                { "serve", cg_cli_mcp_serve, NULL },
+                { "login", cg_cli_mcp_login, NULL },
+                { "logout", cg_cli_mcp_logout, NULL },
+        };
+        struct cg_err err;
+
+        for (size_t i = 0; argc > 1 && i < CG_ARRAY_LEN(commands); i++)
+                if (strcmp(argv[1], commands[i].name) == 0)
+                        return commands[i].run(argc - 1, argv + 1);
+        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+                return cg_cli_print(
+                        "Usage: cellgate mcp serve [OPTIONS]\n"
+                        "       cellgate mcp login NAME [OPTIONS]\n"
+                        "       cellgate mcp logout NAME [OPTIONS]\n"
+                        "\n"
+                        "  serve   is an MCP server that lets an agent run Python in a sandboxed kernel\n"
+                        "  login   signs in at an MCP server that wants OAuth\n"
+                        "  logout  removes what `login` has stored\n"
+                        "\n"
+                        "See cellgate mcp serve --help, cellgate mcp login --help.\n");
+        cg_fail(&err, CG_E_INVAL,
+                argc > 1 ? "there is no \"mcp %s\": only serve, login and logout"
+                         : "which one? There are serve, login and logout%s",
+                argc > 1 ? argv[1] : "");
+        return cg_cli_fail("mcp", &err);
+}

@@ -1,0 +1,51 @@
+/*
+ * OAuth by file. Private to oauth*.c.
+ *
+ *      oauth_parse.c      what servers send: pure functions
+ *      oauth_discover.c   where the authorization server is, and what it offers
+ *      oauth_token.c      requests to the token endpoint, and what is stored of their responses
+ *      oauth.c            the header for the tool server, and its answer to challenges
+ *      oauth_login.c      registration, and the flow with a person
+ *      oauth_store.c      the files
+ *      oauth_config.c     the member "oauth" of definitions
+ */
+#ifndef CG_MCP_OAUTH_INT_H
+#define CG_MCP_OAUTH_INT_H
+
+#include "mcp/oauth.h"
+
+struct cg_oauth_place {
+        struct cg_oauth_resource resource; /* resource.resource: NULL: the server publishes none */
+        struct cg_oauth_as as;
+};
+/*
+ * In this order: protected resource metadata at @metadata_url (of a challenge; NULL: none), at the
+ * well-known place for the server's path, at the one for its origin. Then the metadata of the
+ * authorization server that it names. A server without protected resource metadata is its own
+ * authorization server (2025-03-26), with /authorize, /token and /register where it publishes
+ * nothing at all.
+ */
+int cg_oauth_discover(const struct cg_oauth_server *s, const char *metadata_url, struct cg_oauth_place *ret,
+                      struct cg_err *err);
+void cg_oauth_place_fini(struct cg_oauth_place *p);
+
+/*
+ * The client that the definition or @record has for that issuer; *ret is zeroed where there is
+ * none.
+ */
+int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record, const struct cg_oauth_as *as,
+                          struct cg_oauth_client *ret, struct cg_err *err);
+
+/*
+ * Sends @form, which has its grant and the parameters of that, and stores the token in @record.
+ * @scope: what is asked for; NULL: what the server gives. CG_E_STATE: the grant or the client is
+ * not accepted (any more); *error says why.
+ */
+int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oauth_place *p,
+                           const struct cg_oauth_client *client, struct cg_buf *form, const char *scope,
+                           json_t *record, char error[CG_OAUTH_ERROR_SIZE], struct cg_err *err);
+
+/* Unix time in seconds. */
+int64_t cg_oauth_now_s(void);
+
+#endif

@@ -1,0 +1,277 @@
+"""`cellgate mcp login` and `logout`: the person is a function that opens the address that is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oauth_server import ACCESS, REFRESH, SECRET, OAuthServer, oauth_server
+
+TOKENS = [ACCESS, REFRESH, SECRET, "CODE"]
+
+
+@pytest.fixture
+def server() -> Iterator[OAuthServer]:
+    with oauth_server() as s:
+        yield s
+
+
+def open_page(url: str) -> tuple[int, str, dict[str, str]]:
+    """As a browser: follows redirects. 0: no answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=20) as r:
+            return r.status, r.read().decode(), dict(r.headers.items())
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode(), dict(e.headers.items())
+    except OSError:
+        return 0, "", {}
+
+
+class Login:
+    """Runs `cellgate mcp login srv`, with its state in a folder of the test."""
+
+    def __init__(self, cellgate: Path, folder: Path, slowness: float) -> None:
+        self.cellgate, self.folder, self.slowness = cellgate, folder, slowness
+        self.state = folder / "state"
+        self.env = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+        self.env |= {"XDG_STATE_HOME": str(self.state), "no_proxy": "*"}
+        self.page: tuple[int, str, dict[str, str]] | None = None
+        self.address = ""
+
+    def define(self, server: OAuthServer, **oauth: Any) -> Path:
+        file = self.folder / "mcp.json"
+        file.write_text(json.dumps({"mcpServers": {"srv": {"url": server.url, "oauth": oauth}}}))
+        return file
+
+    def __call__(
+        self, *args: str | Path, person: Callable[[str], Any] | None = open_page, timeout: str = "20"
+    ) -> subprocess.CompletedProcess[str]:
+        words = [str(self.cellgate), "mcp", "login", "srv", "--timeout", timeout, *map(str, args)]
+        p = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert p.stdout and p.stderr
+        out = ""
+        thread = None
+        for line in p.stdout:
+            out += line
+            if m := re.match(r"  (http\S+)$", line):
+                self.address = m[1]
+                if person:
+
+                    def visit(go: Callable[[str], Any] = person, url: str = m[1]) -> None:
+                        self.page = go(url)
+
+                    thread = threading.Thread(target=visit)
+                    thread.start()
+        err = p.stderr.read()
+        status = p.wait(30 * self.slowness)
+        if thread:
+            thread.join(30 * self.slowness)
+        for secret in TOKENS:
+            assert secret not in out + err
+        return subprocess.CompletedProcess(words, status, out, err)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(p.read_text()) for p in sorted((self.state / "cellgate/mcp-login").glob("*.json"))]
+
+
+@pytest.fixture
+def login(cellgate: Path, tmp_path: Path, slowness: float) -> Login:
+    return Login(cellgate, tmp_path, slowness)
+
+
+def test_signs_in(login: Login, server: OAuthServer) -> None:
+    r = login("--mcp", login.define(server))
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.endswith("Signed in at srv for: r.\n")
+    [record] = login.records()
+    assert record["token"]["access"] == ACCESS
+    assert record["token"]["resource"] == server.url
+    [registration] = server.requests("/register")
+    assert registration["application_type"] == "native"
+    assert "refresh_token" in registration["grant_types"]
+    [asked] = server.requests("/authorize")
+    assert asked["code_challenge_method"] == "S256"
+    assert (asked["resource"], asked["scope"]) == (server.url, "r")
+    assert asked["redirect_uri"] == registration["redirect_uris"][0]
+    [token] = server.requests("/token")
+    assert token["resource"] == server.url
+    assert "client_secret" not in token  # it is in the header
+
+
+def test_files_are_the_users_own(login: Login, server: OAuthServer) -> None:
+    assert login("--mcp", login.define(server)).returncode == 0
+    folder = login.state / "cellgate/mcp-login"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files = list(folder.iterdir())
+    assert {p.suffix for p in files} == {".json", ".lock"}
+    assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in files)
+    folder.chmod(0o755)
+    r = login("--mcp", login.define(server))
+    assert r.returncode == 2
+    assert "mode 0700" in r.stderr
+
+
+def test_the_page_loads_nothing(login: Login, server: OAuthServer) -> None:
+    login("--mcp", login.define(server))
+    assert login.page
+    status, page, fields = login.page
+    assert status == 200
+    assert "default-src 'none'" in fields["Content-Security-Policy"]
+    assert fields["Cache-Control"] == "no-store"
+    assert not re.search(r"src=|href=|http|CODE", page)
+
+
+def test_only_the_redirect_of_this_login_counts(login: Login, server: OAuthServer) -> None:
+    """Other states, hosts, paths and methods get errors, and the login goes on."""
+    seen: list[int] = []
+
+    def person(url: str) -> Any:
+        back = dict(re.findall(r"[?&](\w+)=([^&]*)", url))
+        callback = urllib.request.unquote(back["redirect_uri"])  # type: ignore[attr-defined]
+        state = back["state"]
+        seen.append(open_page(f"{callback}?code=EVIL&state=wrong")[0])
+        seen.append(open_page(f"{callback}?code=EVIL")[0])
+        seen.append(open_page(f"{callback}?code=EVIL&code=EVIL&state={state}")[0])
+        seen.append(open_page(callback.replace("/callback", "/other") + f"?code=EVIL&state={state}")[0])
+        seen.append(open_page(callback.replace("127.0.0.1", "localhost") + f"?code=EVIL&state={state}")[0])
+        first = open_page(url)
+        seen.append(open_page(f"{callback}?code=EVIL&state={state}")[0])
+        return first
+
+    r = login("--mcp", login.define(server), person=person)
+    assert r.returncode == 0, r.stderr
+    assert seen == [400, 400, 400, 404, 404, 0]  # after the right one nobody listens
+    assert [t["code"] for t in server.requests("/token")] == ["CODE"]
+
+
+def test_a_client_is_registered_once(login: Login, server: OAuthServer) -> None:
+    for _ in range(2):
+        assert login("--mcp", login.define(server)).returncode == 0
+    assert len(server.requests("/register")) == 1
+    first, second = server.requests("/authorize")
+    assert first["redirect_uri"] == second["redirect_uri"]
+    assert first["state"] != second["state"]
+    assert first["code_challenge"] != second["code_challenge"]
+
+
+def test_credentials_are_not_sent_to_another_issuer(login: Login, server: OAuthServer) -> None:
+    assert login("--mcp", login.define(server)).returncode == 0
+    with oauth_server() as other:
+        server.resource["authorization_servers"] = [other.origin]
+        assert login("--mcp", login.define(server)).returncode == 0
+        assert len(other.requests("/register")) == 1
+        assert not any(SECRET in str(fields) + str(form) for _, p, fields, form in other.seen if p != "/token")
+    [record] = login.records()
+    assert record["client"]["issuer"] == record["token"]["issuer"] == other.origin
+
+
+def test_registered_by_the_definition(login: Login, server: OAuthServer) -> None:
+    del server.metadata["registration_endpoint"]
+    r = login("--mcp", login.define(server))
+    assert r.returncode == 2
+    assert '"oauth": {"clientId": ...}' in r.stderr
+    r = login("--mcp", login.define(server, clientId="mine", clientSecret=SECRET, scopes=["w"]))
+    assert r.returncode == 0, r.stderr
+    assert server.requests("/authorize")[0]["scope"] == "w r"
+    assert SECRET not in json.dumps(login.records())
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"metadata": {"code_challenge_methods_supported": ["plain"]}}, "PKCE"),
+    ({"metadata": {"code_challenge_methods_supported": None}}, "PKCE"),
+    ({"metadata": {"issuer": "https://evil.example"}}, "issuer"),
+    ({"metadata": {"token_endpoint": "http://evil.example/token"}}, "https://"),
+    ({"metadata": {"authorization_endpoint": "file:///etc/passwd"}}, "https://"),
+    ({"resource": {"resource": "https://evil.example/mcp"}}, "must not be sent here"),
+    ({"resource": {"authorization_servers": []}}, "authorization server"),
+    ({"redirect": {"iss": "https://evil.example"}}, "names another issuer"),
+    ({"redirect": {"iss": "https://evil.example", "error": "EVIL-TEXT"}}, "names another issuer"),
+    ({"metadata": {"authorization_response_iss_parameter_supported": True}}, "names no issuer"),
+    ({"redirect": {"error": "access_denied", "code": ""}}, "access_denied"),
+    ({"redirect": {"code": ""}}, "no code"),
+    ({"token": {"token_type": "DPoP"}}, "Bearer"),
+    ({"token": {"access_token": "a\r\nb"}}, "access_token"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), REFUSED, ids=[s for _, s in REFUSED])
+def test_refusals(login: Login, server: OAuthServer, changes: dict[str, Any], says: str) -> None:
+    for name, members in changes.items():
+        getattr(server, name).update(members)
+    r = login("--mcp", login.define(server))
+    assert r.returncode == 2
+    assert r.stderr.startswith("cellgate mcp login: ")
+    assert says in r.stderr
+    assert "EVIL-TEXT" not in r.stderr
+    assert all("token" not in record for record in login.records())
+
+
+def test_documents_elsewhere_are_not_fetched(login: Login, server: OAuthServer) -> None:
+    """A redirect to another origin is no document, and that origin gets no request."""
+    with oauth_server() as other:
+        there = {"Location": other.origin + "/.well-known/oauth-protected-resource/mcp"}
+        server.pages["/.well-known/oauth-protected-resource/mcp"] = (302, there, b"")
+        assert login("--mcp", login.define(server)).returncode == 0  # it is its own authorization server
+        assert other.seen == []
+
+
+def test_redirects_of_documents_end(login: Login, server: OAuthServer) -> None:
+    path = "/.well-known/oauth-protected-resource/mcp"
+    server.pages[path] = (302, {"Location": path}, b"")
+    r = login("--mcp", login.define(server))
+    assert (r.returncode, len(server.requests(path))) == (2, 4)
+    assert "redirects" in r.stderr
+
+
+def test_large_documents_are_refused(login: Login, server: OAuthServer) -> None:
+    server.pages["/.well-known/oauth-authorization-server"] = (200, {}, b'{"x":"' + b"x" * 2**20 + b'"}')
+    r = login("--mcp", login.define(server))
+    assert r.returncode == 2
+    assert "limit" in r.stderr or "large" in r.stderr or "262144" in r.stderr, r.stderr
+
+
+def test_nobody_signs_in(login: Login, server: OAuthServer) -> None:
+    r = login("--mcp", login.define(server), person=None, timeout="0.3")
+    assert r.returncode == 2
+    assert "nobody signed in" in r.stderr
+
+
+def test_by_name_and_logout(login: Login, server: OAuthServer, cellgate: Path) -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [cellgate, "mcp", *args], env=login.env, capture_output=True, text=True, timeout=30 * login.slowness
+        )
+
+    assert "nothing is stored" in run("login", "srv").stderr
+    assert login("--mcp", login.define(server)).returncode == 0
+    assert login().returncode == 0  # the server of that name that is known
+    r = run("logout", "srv")
+    assert (r.returncode, r.stdout) == (0, "Removed what was stored about srv.\n")
+    assert login.records() == []
+    r = run("logout", "srv")
+    assert r.returncode == 2
+    assert "nothing is stored" in r.stderr
+
+
+def test_the_browser_gets_the_address(login: Login, server: OAuthServer, tmp_path: Path) -> None:
+    program = tmp_path / "bin/xdg-open"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$#:$1" > {tmp_path}/opened\n')
+    program.chmod(0o755)
+    login.env |= {"DISPLAY": ":9", "PATH": f"{program.parent}:{login.env['PATH']}"}
+    assert login("--mcp", login.define(server)).returncode == 0
+    assert (tmp_path / "opened").read_text() == f"1:{login.address}\n"
+    (tmp_path / "opened").unlink()
+    assert login("--no-browser", "--mcp", login.define(server)).returncode == 0
+    assert not (tmp_path / "opened").exists()
