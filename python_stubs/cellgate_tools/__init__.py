@@ -1,6 +1,7 @@
 """Runtime of the modules that cellgate generates for the tools of MCP servers. Standard library only.
 
-Generated modules import Model, UNSET, ToolResult, Text and bind from here. Programs that call tools catch the errors:
+Generated modules import Model, Open, Returns, Text, UNSET and bind from here. Programs that call
+tools catch the errors:
 
     ParamsError         the arguments do not fit the tool's schema; nothing was sent
     ToolError           the tool reported an error (.result is the whole answer); base of the following
@@ -13,11 +14,12 @@ and set options(timeout=..., strict=...) for the calls in a with block.
 
 from __future__ import annotations
 
+from ._bind import Returns, bind
 from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
-from ._model import Model
+from ._model import Model, Open
 from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
-from ._tool import bind, options
+from ._tool import options
 from ._values import UNSET
 from .catalogue import Match, Matches
 
@@ -29,11 +31,13 @@ __all__ = [
     "Match",
     "Matches",
     "Model",
+    "Open",
     "ParamsError",
     "ProtocolError",
     "RejectedError",
     "Resource",
     "ResourceLink",
+    "Returns",
     "Text",
     "TextBlock",
     "ToolError",
@@ -48,7 +52,7 @@ __all__ = [
 for _cls in (
     *(ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError),
     *(Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult),
-    *(Match, Matches, Model),
+    *(Match, Matches, Model, Open),
 ):
     _cls.__module__ = __name__
 del _cls

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, ClassVar, NoReturn, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, dataclass_transform
 
 from ._errors import ParamsError
 from ._schema import Schema, hint
+from ._signature import of_class
 from ._values import UNSET, WireError, to_wire
 
-__all__ = ["Model", "plain", "wrap"]
+if TYPE_CHECKING:
+    from inspect import Signature
+
+__all__ = ["Model", "Open", "plain", "wrap"]
 
 
 class Binding:
@@ -30,8 +34,15 @@ class Binding:
         self.wires = set(wires)
 
 
+class _ModelType(type):
+    """Keeps what all classes have in common out of help(), which shows dir()."""
+
+    def __dir__(cls) -> list[str]:
+        return []
+
+
 @dataclass_transform(kw_only_default=True)
-class Model:
+class Model(metaclass=_ModelType):
     """An object of a tool's arguments or result.
 
     Params(path="a", dryRun=True) takes fields by their Python names (or, through **, by their original
@@ -44,6 +55,7 @@ class Model:
     _data: dict[str, Any]
     _binding: ClassVar[Binding | None] = None
     _optional: ClassVar[frozenset[str]] = frozenset()
+    __signature__: ClassVar[Signature]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -51,8 +63,23 @@ class Model:
         cls._optional = frozenset(name for name, value in vars(cls).items() if value is UNSET)
         for name in cls._optional:
             delattr(cls, name)
+        cls.__signature__ = of_class(cls)
+        cls.__doc__ = cls.__doc__ if "__doc__" in vars(cls) and cls.__doc__ else ""  # not the base class's
 
-    def __init__(self, /, **fields: Any) -> None:
+    if TYPE_CHECKING:
+
+        def __init__(self) -> None:
+            """Of a class without fields; others get theirs from the fields."""
+
+    else:
+
+        def __init__(self, /, **fields):
+            self._fill(fields)
+
+        def __getattr__(self, name):
+            return self._field(name)
+
+    def _fill(self, fields: dict[str, Any]) -> None:
         binding = _binding_of(type(self))
         errors: list[tuple[str, str]] = []
         data: dict[str, Any] = {}
@@ -85,7 +112,7 @@ class Model:
         result: dict[str, Any] = plain(self._data)
         return result
 
-    def __getattr__(self, name: str) -> Any:
+    def _field(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         binding = _binding_of(type(self))
@@ -123,6 +150,27 @@ class Model:
         names = {wire: name for name, wire in _binding_of(type(self)).names.items()}
         fields = (f"{names.get(wire, wire)}={self[wire]!r}" for wire in self._data)
         return f"{type(self).__name__}({', '.join(fields)})"
+
+
+if TYPE_CHECKING:
+
+    class Open:
+        """A class without fields that takes any names; type checkers would give a Model no arguments."""
+
+        def __init__(self, /, **fields: Any) -> None: ...
+        @classmethod
+        def model_validate(cls, obj: Any) -> Any: ...
+        @classmethod
+        def model_json_schema(cls) -> Any: ...
+        def model_dump(self) -> dict[str, Any]: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, wire: str) -> Any: ...
+        def __contains__(self, wire: object) -> bool: ...
+
+else:
+
+    class Open(Model):
+        """A Model without fields that takes any names."""
 
 
 def _binding_of(cls: type[Model]) -> Binding:

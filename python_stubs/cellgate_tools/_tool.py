@@ -22,10 +22,9 @@ from ._schema import Schema
 from ._values import UNSET
 
 if TYPE_CHECKING:
-    import inspect
     from collections.abc import Iterator
 
-__all__ = ["Tool", "bind", "options"]
+__all__ = ["Tool", "options"]
 
 
 class _Options(NamedTuple):
@@ -206,50 +205,3 @@ def _depth_of_caller(module: dict[str, Any]) -> int:
     while frame.f_back and (frame.f_globals is module or frame.f_globals.get("__package__") == __package__):
         depth, frame = depth + 1, frame.f_back
     return depth
-
-
-def _signature(module: dict[str, Any], returns: Any) -> inspect.Signature:
-    """(params=None, /, *, path: str, dryRun: bool = UNSET) -> Result"""
-    from inspect import Parameter, Signature
-
-    params: type[Model] = module["Params"]
-    fields = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=UNSET if name in params._optional else Parameter.empty,
-            annotation=kind,
-        )
-        for name, kind in params.__annotations__.items()
-    ]
-    name = "params"
-    while name in params.__annotations__:  # 28 of 1,258 real tools have such a field
-        name += "_"
-    first = Parameter(name, Parameter.POSITIONAL_ONLY, default=None, annotation="Params | None")
-    return Signature([first, *fields], return_annotation=returns)
-
-
-def bind(module: dict[str, Any], name: str) -> Tool:
-    """Called once by a generated module, with its globals and the tool's original name.
-
-    Gives run() and call() the signature of Params, for help() and completion, and adds run_async() and
-    call_async().
-    """
-    tool = Tool(module, name)
-    run, call = module["run"], module["call"]
-
-    async def run_async(params: Any = None, /, **fields: Any) -> Any:
-        return await tool.run_async(params, fields)
-
-    async def call_async(params: Any = None, /, **fields: Any) -> ToolResult:
-        return await tool.call_async(params, fields)
-
-    pairs: tuple[tuple[Any, Any], ...] = ((run, run), (call, call), (run_async, run), (call_async, call))
-    for function, like in pairs:
-        function.__signature__ = _signature(module, like.__annotations__.get("return"))
-        function.__module__ = module["__name__"]
-        function.__qualname__ = function.__name__
-    run_async.__doc__ = f"{run.__doc__}\n\nTo be awaited: the call happens in a thread, so that others can go on."
-    call_async.__doc__ = "Like call(), to be awaited."
-    module["run_async"], module["call_async"] = run_async, call_async
-    return tool

@@ -27,7 +27,7 @@ static const char *const no_field[] = {
 };
 
 static const char *const no_class[] = {
-        "Any", "Literal", "Model", "Params", "Result", "Text", "ToolResult", "UNSET",
+        "Any", "Literal", "Model", "Open", "Params", "Result", "Returns", "Text", "UNSET",
 };
 
 /* Attributes of a server's package, and of the package that holds the servers' packages. */

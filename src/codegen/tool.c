@@ -1,6 +1,7 @@
 /* One tool: from its definition to its Python module. Runs in trusted processes. */
 #include "codegen/tool.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "codegen/ceilings.h"
@@ -217,6 +218,7 @@ static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
                 cg_putf(o, " ... %zu values", values->n);
 }
 
+/* "name: description (limits)" in @o, a line or more; nothing for a field without any. */
 static void put_field_doc(struct cg_source *o, const struct cg_class *c, const struct cg_class_field *f)
 {
         static const char *const bounds[][2] = { { "minimum", ">= " },
@@ -274,9 +276,15 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
         d = cg_trim(cg_source_str(&text));
         if (!d.len || text.rc < 0)
                 return;
-        cg_put(o, "    ");
-        cg_put_doc(o, d, 4, 4 * CG_GEN_MAX_FIELD_DOC);
-        cg_put(o, "\n");
+        cg_put(o, o->buf.len ? "\n" : "");
+        cg_puts(o, f->name);
+        cg_put(o, ": ");
+        for (const char *end = d.p + d.len, *p = d.p, *line; p < end; p = line) {
+                line = memchr(p, '\n', (size_t)(end - p));
+                line = line ? line + 1 : end;
+                cg_put(o, p > d.p && *p != '\n' && *p != '\r' ? "  " : "");
+                cg_puts(o, (struct cg_slice){ p, (size_t)(line - p) });
+        }
 }
 
 /* ------------------------------------------------------------------ the module */
@@ -285,13 +293,25 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
 {
         struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
                                                      : cg_trim(cg_j_string(c->at, "description"));
+        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        bool cut;
+
+        cg_puts(&doc, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
+        cg_put(&doc, cut ? "..." : "");
+        for (size_t i = 0; i < c->n_fields; i++)
+                if (c->fields[i].name.len)
+                        put_field_doc(&doc, c, &c->fields[i]);
 
         cg_put(o, "\n\nclass ");
         cg_puts(o, c->name);
-        cg_put(o, "(Model):\n");
-        if (d.len) {
+        cg_put(o, c->open && !c->n_fields ? "(Open):\n" : "(Model):\n");
+        if (doc.rc < 0 && o->rc == 0) {
+                o->rc = doc.rc;
+                o->err = doc.err;
+        }
+        if (doc.buf.len) {
                 cg_put(o, "    ");
-                cg_put_doc(o, d, 4, CG_GEN_MAX_FIELD_DOC);
+                cg_put_doc(o, cg_source_str(&doc), 4, SIZE_MAX);
                 cg_put(o, "\n");
         }
         for (size_t i = 0; i < c->n_fields; i++) {
@@ -304,7 +324,6 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
                 cg_put(o, ": ");
                 cg_puts(o, f->annotation);
                 cg_put(o, f->required ? "\n" : " = UNSET\n");
-                put_field_doc(o, c, f);
         }
         if (!c->n_fields)
                 cg_put(o, "    pass\n");
@@ -332,28 +351,14 @@ static bool contains(struct cg_slice s, const char *what)
         return memmem(s.p, s.len, what, strlen(what));
 }
 
-void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
+/* The names that the module needs: "from typing import ...", "from cellgate_tools import ...". */
+static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
 {
-        bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal["), unset = false;
-        bool text = cg_slice_is(t->returns, "Text");
-        cg_auto_source struct cg_source head = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        struct cg_slice title = cg_tool_title(t), d = cg_tool_description(t);
-
-        cg_put_folded(&head, t->server, CG_GEN_MAX_SUMMARY);
-        cg_put(&head, " / ");
-        cg_put_folded(&head, t->name, CG_GEN_MAX_SUMMARY);
-        if (title.len) {
-                cg_put(&head, ": ");
-                cg_put_folded(&head, title, CG_GEN_MAX_SUMMARY);
-        }
-        cg_put(&head, ".");
-        for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(&head, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
-        cg_put(&head, " Generated from the server's tool list; do not edit.");
-        cg_put_doc(o, cg_source_str(&head), 0, SIZE_MAX);
-        cg_put(o, "\n");
+        bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal[");
+        bool unset = false, model = false, open = false;
 
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
+                *(c->open && !c->n_fields ? &open : &model) = true;
                 for (size_t i = 0; i < c->n_fields; i++) {
                         any |= contains(c->fields[i].annotation, "Any");
                         literal |= contains(c->fields[i].annotation, "Literal[");
@@ -366,28 +371,58 @@ void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
                         any && literal ? "Any, Literal"
                         : any          ? "Any"
                                        : "Literal");
-        cg_putf(o, "from cellgate_tools import %sModel, %sToolResult, bind\n", unset ? "UNSET, " : "",
-                text ? "Text, " : "");
-        put_classes(t, o, false);
-        put_classes(t, o, true);
+        cg_putf(o, "from cellgate_tools import %s%s%s%s%sbind\n", unset ? "UNSET, " : "",
+                model ? "Model, " : "", open ? "Open, " : "", returns ? "Returns, " : "",
+                cg_slice_is(t->returns, "Text") ? "Text, " : "");
+}
 
+void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
+{
+        bool returns = cg_slice_is(t->returns, "Any") || cg_slice_is(t->returns, "None");
+        cg_auto_source struct cg_source head = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        struct cg_slice title = cg_tool_title(t), d = cg_tool_description(t);
+        bool cut;
+
+        /* bind() takes a class; other types are put into Returns[]. */
+        for (size_t i = 0; i < t->returns.len; i++)
+                returns |= !isalnum((unsigned char)t->returns.p[i]);
+        cg_put_folded(&head, t->server, CG_GEN_MAX_SUMMARY);
+        cg_put(&head, " / ");
+        cg_put_folded(&head, t->name, CG_GEN_MAX_SUMMARY);
+        if (title.len && d.len) {
+                cg_put(&head, ": ");
+                cg_put_folded(&head, title, CG_GEN_MAX_SUMMARY);
+        }
+        cg_put(&head, ".");
+        for (size_t i = 0; i < t->n_hints; i++)
+                cg_putf(&head, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
+        cg_put(&head, " run() takes the fields of Params.");
         if (!d.len)
                 d = title;
         if (!d.len)
                 d = CG_SLICE("The server gives no description.");
-        cg_put(o, "\n\ndef run(params: Params | None = None, /, **fields) -> ");
-        cg_puts(o, t->returns);
-        cg_put(o, ":\n    ");
-        cg_put_doc(o, d, 4, CG_GEN_MAX_DOC);
-        cg_put(o,
-               "\n    return _tool.run(params, fields)\n\n\n"
-               "def call(params: Params | None = None, /, **fields) -> ToolResult:\n"
-               "    \"\"\"Like run(), but returns every content block and does not raise when the tool reports an "
-               "error.\"\"\"\n"
-               "    return _tool.call(params, fields)\n\n\n"
-               "_tool = bind(globals(), ");
+        cg_put(&head, "\n\n");
+        cg_puts(&head, cg_cut_chars(d, CG_GEN_MAX_DOC, &cut));
+        if (cut)
+                cg_putf(&head, "... (cut: %zu characters in all)", cg_count_chars(d));
+        cg_put_doc(o, cg_source_str(&head), 0, SIZE_MAX);
+        cg_put(o, "\n");
+
+        put_imports(t, o, returns);
+        put_classes(t, o, false);
+        put_classes(t, o, true);
+        cg_put(o, "\n\nrun, call, run_async, call_async, arun, acall = bind(globals(), ");
         cg_put_str(o, t->name);
-        cg_put(o, ")\n");
+        if (returns) {
+                /* In quotes: only type checkers read it. */
+                cg_put(o, ", Params, Returns[");
+                cg_put_str(o, t->returns);
+                cg_put(o, "])\n");
+        } else {
+                cg_put(o, ", Params, ");
+                cg_puts(o, t->returns);
+                cg_put(o, ")\n");
+        }
 }
 
 /* ------------------------------------------------------------------ the catalogue */

@@ -60,9 +60,7 @@ def generate(build: Path, server: str, out: Path, tools: Any, root: bool = False
 # ---------------------------------------------------------------------- what generated files may look like
 
 _IMPORTS = {"__future__", "typing", "cellgate_tools"}
-_RUN = ast.dump(ast.parse("return _tool.run(params, fields)").body[0])
-_CALL = ast.dump(ast.parse("return _tool.call(params, fields)").body[0])
-_ARGS = ast.dump(ast.parse("def f(params: Params | None = None, /, **fields): pass").body[0].args)
+_FUNCTIONS = ast.dump(ast.parse("run, call, run_async, call_async, arun, acall = 0").body[0].targets[0])
 _INIT_IMPORT = ast.dump(ast.parse("from cellgate_tools import package as _package").body[0])
 _INIT_LAST = ast.dump(ast.parse("_package(__name__)").body[0])
 
@@ -84,7 +82,7 @@ def _check_annotation(node: ast.AST) -> None:
 
 
 def _check_class(node: ast.ClassDef) -> None:
-    assert [b.id for b in node.bases] == ["Model"] and not node.decorator_list and not node.keywords
+    assert [b.id for b in node.bases] in (["Model"], ["Open"]) and not node.decorator_list and not node.keywords
     for part in node.body:
         if isinstance(part, ast.AnnAssign):
             assert isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
@@ -100,24 +98,25 @@ def reported(name: str) -> str:
 
 
 def check_module(text: str, tool: str | None) -> ast.Module:
-    """A tool's module has this form, and nothing in it runs but bind()."""
+    """A tool's module has this form: data, classes with annotated fields, and one call of bind()."""
     tree = ast.parse(text)
     assert _is_doc(tree.body[0])
     *body, last = tree.body[1:]
     for node in body:
         if isinstance(node, ast.ImportFrom):
-            assert node.module in _IMPORTS and node.level == 0
-        elif isinstance(node, ast.ClassDef):
-            _check_class(node)
+            assert node.module in _IMPORTS and node.level == 0 and not any(n.asname for n in node.names)
         else:
-            assert isinstance(node, ast.FunctionDef), ast.dump(node)
-            assert ast.dump(node.args) == _ARGS and not node.decorator_list and _is_doc(node.body[0])
-            assert [ast.dump(x) for x in node.body[1:]] == [{"run": _RUN, "call": _CALL}[node.name]]
-            _check_annotation(node.returns)
-    assert isinstance(last, ast.Assign) and [t.id for t in last.targets] == ["_tool"]
-    name = last.value.args[1].value
-    assert tool is None or reported(name) == tool
-    assert ast.dump(last.value) == ast.dump(ast.parse(f"bind(globals(), {name!r})", mode="eval").body)
+            assert isinstance(node, ast.ClassDef), ast.dump(node)
+            _check_class(node)
+    assert isinstance(last, ast.Assign) and [ast.dump(t) for t in last.targets] == [_FUNCTIONS]
+    name, params, returns = last.value.args[1:]
+    assert tool is None or reported(name.value) == tool
+    assert ast.dump(last.value.func) == ast.dump(ast.parse("bind", mode="eval").body) and not last.value.keywords
+    assert ast.dump(last.value.args[0]) == ast.dump(ast.parse("globals()", mode="eval").body)
+    assert _is_string(name) and isinstance(params, ast.Name) and params.id == "Params" and len(last.value.args) == 4
+    if not isinstance(returns, ast.Name):
+        assert isinstance(returns, ast.Subscript) and returns.value.id == "Returns" and _is_string(returns.slice)
+        _check_annotation(ast.parse(returns.slice.value, mode="eval").body)
     return tree
 
 
@@ -157,7 +156,7 @@ def check_package(folder: Path, report: dict[str, Any], server: str) -> dict[str
 
 
 IMPORT_ALL = """
-import importlib, json, os, sys
+import importlib, inspect, json, os, pydoc, sys
 sys.path[:0] = sys.argv[1:3]
 import cellgate_tools
 audited = []
@@ -174,8 +173,9 @@ for name in package.TOOLS:
     module._tool.entry
     for cls in module._tool.entry["classes"]:
         dir(object.__new__(getattr(module, cls)))
-    assert module.run.__signature__ and module.run_async and module.call_async
-    assert module.run.__doc__
+    for function in (module.run, module.call, module.run_async, module.call_async):
+        assert inspect.signature(function).parameters and inspect.getdoc(function) and str(inspect.signature(function))
+    assert module.__doc__ and str(inspect.signature(module.Params)) and pydoc.render_doc(module)
 assert not audited, audited
 print(len(package.TOOLS))
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import pydoc
 import random
 import subprocess
 import sys
@@ -212,38 +215,103 @@ def test_wire_is_what_was_given(package: Callable[..., Any], host: Host, path: P
 # ---------------------------------------------------------------------- type checkers
 
 
-def test_mypy_takes_the_packages_and_finds_wrong_calls(build_dir: Path, tmp_path: Path) -> None:
+USE = """
+from mcptools.files import edit_file, list_directory
+from mcptools.everything import draw, find, merged
+import mcptools
+e = edit_file.Edit(oldText='a', newText='b')
+edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()
+edit_file.run(path='a', edits=[e]).content.upper()
+edit_file.run({'path': 'a', 'edits': []}).content.upper()
+find.call().summary().upper()
+mcptools.search('x')[0].tool.upper()
+async def later() -> None:
+    (await edit_file.arun(path='a', edits=[e])).content.upper()
+    (await edit_file.call_async(path='a', edits=[e])).summary()
+    await edit_file.run_async(path=1, edits=[e])  # wrong
+    await edit_file.acall(path='a')  # wrong
+edit_file.Params(path=1, edits=[e])  # wrong
+edit_file.Params(path='a', edits=[e], dryrun=True)  # wrong
+edit_file.Params(edits=[e])  # wrong
+list_directory.Params(path='a', sortBy='date')  # wrong
+edit_file.run(path=1, edits=[e])  # wrong
+edit_file.run(path='a', edits=[e], dryrun=True)  # wrong
+edit_file.run(path='a')  # wrong
+edit_file.call(path='a', edits=[{'oldText': 1}])  # wrong
+list_directory.run(path='a', sortBy='date')  # wrong
+list_directory.run(edit_file.Params(path='a', edits=[e]))  # wrong
+edit_file.run(path='a', edits=[e]).contents  # wrong
+"""
+WRONG = {i for i, line in enumerate(USE.splitlines(), 1) if line.endswith("# wrong")}
+"""Lines in which type checkers must find an error, and nowhere else."""
+
+
+@pytest.fixture(scope="module")
+def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages of all tool lists, and use.py."""
+    out = tmp_path_factory.mktemp("typed")
+    for path in FILES:
+        generate(build_dir, path.stem, out / "mcptools", path.read_bytes(), root=True)
+    (out / "use.py").write_text(USE)
+    return out
+
+
+def test_mypy_strict_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
-    for name in ("files", "graph", "everything"):
-        generate(build_dir, name, tmp_path / "mcptools", (DATA / f"{name}.json").read_bytes(), root=True)
-    (tmp_path / "use.py").write_text(
-        "from mcptools.files import edit_file, list_directory\n"
-        "from mcptools.everything import draw, find, merged\n"
-        "import mcptools\n"
-        "e = edit_file.Edit(oldText='a', newText='b')\n"
-        "edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()\n"
-        "edit_file.Params(path=1, edits=[e])\n"
-        "edit_file.Params(path='a', edits=[e], dryrun=True)\n"
-        "edit_file.Params(edits=[e])\n"
-        "list_directory.Params(path='a', sortBy='date')\n"
-        "mcptools.search('x')[0].tool.upper()\n"
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--no-error-summary",
-            "--cache-dir",
-            tmp_path / "cache",
-            "use.py",
-            *map(str, sorted((tmp_path / "mcptools").rglob("*.py"))),
-        ],
-        cwd=tmp_path,
-        env={"MYPYPATH": f"{STUBS}:{tmp_path}", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    argv = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", typed / "cache"]
+    argv += ["-p", "mcptools", "-m", "use"]
+    env = {"MYPYPATH": f"{STUBS}:{typed}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(argv, cwd=typed, env=env, capture_output=True, text=True, timeout=280)
     lines = {line.split(": error")[0] for line in done.stdout.splitlines() if ": error" in line}
-    assert lines == {f"use.py:{n}" for n in (6, 7, 8, 9)}, done.stdout + done.stderr
+    assert lines == {f"use.py:{n}" for n in WRONG}, done.stdout[-3000:] + done.stderr
+
+
+def test_pyright_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
+    pyright = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules/.bin/pyright"
+    if not pyright.exists():
+        pytest.skip("pyright is not installed: scripts/setup gets it")
+    (typed / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(STUBS)], "include": ["mcptools", "use.py"]}))
+    argv = [pyright, "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(argv, cwd=typed, capture_output=True, text=True, timeout=280)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    lines = {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in found if d["severity"] == "error"}
+    assert lines == {("use.py", n) for n in WRONG}, done.stdout[-3000:]
+
+
+# ---------------------------------------------------------------------- what agents read
+
+
+def _tokens(text: str) -> float:
+    """A quarter of the characters: exact tokenizers need their tables from the network."""
+    return len(text) / 4
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_help_is_as_short_as_the_module(package: Callable[..., Any], path: Path) -> None:
+    """help() of a module and of run() show what the module's text has, in no more space."""
+    made = package(path.read_bytes())
+    plain = pydoc.plaintext
+    sizes = {"text": 0.0, "module": 0.0, "run": 0.0, "Params": 0.0}
+    for name in made.TOOLS:
+        module = getattr(made, name)
+        shown = {"module": module, "run": module.run, "Params": module.Params}
+        texts = {k: plain.document(v) for k, v in shown.items()} | {"text": Path(module.__file__).read_text()}
+        for k, text in texts.items():
+            sizes[k] += _tokens(text)
+        for field, kind in module.Params.__annotations__.items():
+            assert all(f"{field}: {kind}" in texts[k].replace("\n ", " ") for k in shown), field
+        for line in (inspect.getdoc(module.Params) or "").splitlines():
+            assert all(line.strip() in texts[k] for k in shown), line
+            assert line.strip() in module.__doc__
+    # The path of the file and the names of packages are the tests' own.
+    assert sizes["module"] - 40 * len(made.TOOLS) < sizes["text"], sizes
+    assert sizes["run"] < sizes["text"] + 10 * len(made.TOOLS), sizes
+    assert sizes["Params"] < sizes["text"] + 10 * len(made.TOOLS), sizes
+
+
+def test_import_star_takes_all_names(package: Callable[..., Any]) -> None:
+    names: dict[str, Any] = {}
+    made = package((DATA / "files.json").read_bytes())
+    exec(f"from {made.__name__}.edit_file import *", names)
+    assert {"run", "call", "arun", "acall", "Params", "Result", "Edit"} <= set(names)
+    assert set(dir(made.edit_file)) == set(names) - {"__builtins__"} and made.edit_file.arun is made.edit_file.run_async

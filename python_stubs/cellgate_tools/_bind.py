@@ -1,0 +1,131 @@
+"""bind(): makes the functions of a generated module, their signatures and the texts that help() shows.
+
+Generated modules hold data only: classes with annotated fields, docstrings, and one call of bind().
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from ._signature import of_function, one_line
+from ._tool import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ._model import Model
+    from ._result import ToolResult
+
+__all__ = ["Returns", "bind"]
+
+P = ParamSpec("P")
+M = TypeVar("M", contravariant=True)
+R = TypeVar("R")
+C = TypeVar("C", covariant=True)
+
+if TYPE_CHECKING:
+
+    class Returns(Generic[R]):
+        """Type of a result that has no class of its own: Returns["list[Item] | None"]."""
+
+    class Function(Protocol[P, M, C]):
+        """run() and call() take the fields of Params, or one object: a Params or a dict with the original names."""
+
+        @overload
+        def __call__(self, params: M | Mapping[str, Any], /) -> C: ...
+        @overload
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C: ...
+
+    class AsyncFunction(Protocol[P, M, C]):
+        """The same, to be awaited."""
+
+        @overload
+        async def __call__(self, params: M | Mapping[str, Any], /) -> C: ...
+        @overload
+        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C: ...
+
+    Functions = tuple[
+        Function[P, M, C],
+        Function[P, M, ToolResult],
+        AsyncFunction[P, M, C],
+        AsyncFunction[P, M, ToolResult],
+        AsyncFunction[P, M, C],
+        AsyncFunction[P, M, ToolResult],
+    ]
+
+else:
+
+    class Returns:
+        """Type of a result that has no class of its own. Here it is the text between the brackets."""
+
+        def __class_getitem__(cls, text):
+            return text
+
+
+class _Names(tuple[str, ...]):
+    """__all__ of a generated module: `import *` takes all names, help() shows the docstring alone."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+
+def _help(description: str, params: type[Model], classes: list[type[Model]]) -> str:
+    """The description, then each documented field, then the fields of the other classes."""
+    parts = [cleandoc(description), cleandoc(params.__doc__ or "")]
+    for cls in classes:
+        doc = cleandoc(cls.__doc__ or "")
+        parts.append(f"{cls.__name__}({one_line(cls)})" + ("\n  " + doc.replace("\n", "\n  ") if doc else ""))
+    return "\n\n".join(part for part in parts if part)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def bind(
+        module: dict[str, Any], name: str, params: Callable[P, M], returns: type[Returns[R]]
+    ) -> Functions[P, M, R]: ...
+    @overload
+    def bind(module: dict[str, Any], name: str, params: Callable[P, M], returns: type[R]) -> Functions[P, M, R]: ...
+
+
+def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
+    """Called once by a generated module, with its globals, the tool's original name, and types.
+
+    Returns run, call, run_async, call_async, arun (which is run_async) and acall (call_async).
+    """
+    tool = Tool(module, name)
+    header, _, description = module["__doc__"].partition("\n\n")
+    shown = returns if isinstance(returns, str) else returns.__name__
+
+    def run(params: Any = None, /, **fields: Any) -> Any:
+        return tool.run(params, fields)
+
+    def call(params: Any = None, /, **fields: Any) -> ToolResult:
+        """Like run(), but returns every content block and does not raise when the tool reports an error."""
+        return tool.call(params, fields)
+
+    async def run_async(params: Any = None, /, **fields: Any) -> Any:
+        """Like run(), to be awaited: any number of calls may wait at once."""
+        return await tool.run_async(params, fields)
+
+    async def call_async(params: Any = None, /, **fields: Any) -> ToolResult:
+        """Like call(), to be awaited."""
+        return await tool.call_async(params, fields)
+
+    own = module["__name__"]
+    classes = [v for v in module.values() if isinstance(v, type) and v.__module__ == own]
+    run.__doc__ = _help(description, params, [c for c in classes if c is not params])
+    module["__doc__"] = f"{header}\n\nrun({one_line(params)}) -> {shown}\n\n{run.__doc__}"
+    functions: tuple[Any, ...] = (run, call, run_async, call_async)
+    for function in functions:
+        result = shown if function in (run, run_async) else "ToolResult"
+        function.__signature__ = of_function(params, result)
+        function.__annotations__["return"] = result
+        function.__module__ = own
+        function.__qualname__ = function.__name__
+    names = [*(c.__name__ for c in classes), "run", "call", "arun", "acall", "run_async", "call_async"]
+    module["__all__"] = _Names(names)
+    module["__dir__"] = lambda: names
+    module["_tool"] = tool
+    return run, call, run_async, call_async, run_async, call_async
