@@ -36,7 +36,7 @@
 #define MAX_SHELLS         33
 #define MAX_UNORDERED      16
 
-enum request_kind {
+enum request_flag {
         REQUEST_ORDERED = 1,
         REQUEST_UNORDERED = 2,
         REQUEST_OFFERED = 4, /* may be offered, and is not queued then */
@@ -44,7 +44,7 @@ enum request_kind {
 
 static const struct {
         const char *type;
-        unsigned int kinds;
+        unsigned int flags;
 } requests[] = {
         { "complete_request", REQUEST_ORDERED },
         { "inspect_request", REQUEST_ORDERED },
@@ -72,7 +72,7 @@ static struct cell *cell_free(struct cell *c)
 }
 
 /* Takes the raw frames of @m. */
-static struct cell *cell_new(uint64_t id, struct cg_msg *m, struct cg_err *err)
+static struct cell *cell_new(enum cell_kind kind, uint64_t id, struct cg_msg *m, struct cg_err *err)
 {
         size_t n = m->n_frames - 1;
         struct cell *c = calloc(1, sizeof(*c) + n * sizeof(c->frames[0]));
@@ -82,6 +82,7 @@ static struct cell *cell_new(uint64_t id, struct cg_msg *m, struct cg_err *err)
                 return NULL;
         }
         c->id = id;
+        c->kind = kind;
         for (; c->n_frames < n; c->n_frames++)
                 c->frames[c->n_frames] = CG_STEAL(m->frames[c->n_frames + 1]);
         return c;
@@ -140,7 +141,7 @@ static void send_error_reply(struct session *ss, const struct cell *c, const cha
 static void end_unanswered(struct session *ss, const struct cell *c, const char *status, int64_t count,
                            const char *text)
 {
-        if (c->request[0])
+        if (c->kind == CELL_REQUEST)
                 send_error_reply(ss, c, status, text);
         else
                 send_result(ss, c, status, count, text, false, NULL);
@@ -305,7 +306,7 @@ static void run_next(struct shell *l)
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
-        if (c->request[0])
+        if (c->kind == CELL_REQUEST)
                 send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                                json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
         else
@@ -313,7 +314,7 @@ static void run_next(struct shell *l)
                                json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
                                          c->store_history, "allow_stdin", c->allow_stdin, "subshell",
                                          subshell));
-        if (!c->request[0] && !c->silent && (c->announce || ss->members)) {
+        if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || ss->members)) {
                 out.id = c->id;
                 body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
                 if (c->announce)
@@ -356,7 +357,7 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
                 cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
                 goto fail;
         }
-        c = cell_new(id, m, &err);
+        c = cell_new(CELL_EXECUTE, id, m, &err);
         if (!c || cg_msg_json(m, &body, &err) < 0 ||
             cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||
             cg_json_bool(body, "silent", false, &c->silent, &err) < 0 ||
@@ -411,10 +412,10 @@ static void on_unordered_timer(uv_timer_t *t)
 
 void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
 {
-        struct cell none = { .id = id, .request = "?" }, *c = NULL;
+        struct cell none = { .id = id, .kind = CELL_REQUEST }, *c = NULL;
         cg_auto_json json_t *body = NULL;
         const char *type, *subshell;
-        unsigned int kinds = 0;
+        unsigned int flags = 0;
         bool offer = false;
         struct shell *l;
         size_t n = 0;
@@ -428,28 +429,29 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 cg_fail(&err, CG_E_LIMIT, "%d cells and requests wait already", CG_MAX_QUEUE);
                 goto fail;
         }
-        c = cell_new(id, m, &err);
+        c = cell_new(CELL_REQUEST, id, m, &err);
         if (!c || cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "type", "", &type, &err) < 0 ||
             cg_json_str(body, "subshell", "", &subshell, &err) < 0 ||
             cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||
             cg_json_bool(body, "offer", false, &offer, &err) < 0)
                 goto fail;
-        for (size_t i = 0; i < CG_ARRAY_LEN(requests); i++)
-                if (strcmp(requests[i].type, type) == 0)
-                        kinds = requests[i].kinds;
-        if (offer && !(kinds & REQUEST_OFFERED)) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(requests); i++) {
+                if (strcmp(requests[i].type, type) == 0) {
+                        c->request = requests[i].type;
+                        flags = requests[i].flags;
+                }
+        }
+        if (offer && !(flags & REQUEST_OFFERED)) {
                 cg_fail(&err, CG_E_INVAL, "%s cannot be offered: comm messages can", type);
                 goto fail;
         }
-        if (!kinds) {
+        if (!c->request) {
                 cg_fail(&err, CG_E_INVAL, "\"%.40s\" is not a request", type);
                 goto fail;
         }
         if (c->timeout_ms <= 0)
                 c->timeout_ms = DEFAULT_REQUEST_MS;
-        snprintf(c->request, sizeof(c->request), "%s", type);
-
-        if (!offer && !(kinds & REQUEST_UNORDERED)) {
+        if (!offer && !(flags & REQUEST_UNORDERED)) {
                 l = get_shell(ss, subshell, &err);
                 if (!l)
                         goto fail;
@@ -526,17 +528,17 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 
 /* ------------------------------------------------------------------ messages of the kernel */
 
-static struct shell *shell_running(struct session *ss, uint64_t id, bool request)
+static struct shell *shell_running(struct session *ss, uint64_t id, enum cell_kind kind)
 {
         for (struct shell *l = &ss->main; l; l = l->next)
-                if (l->running && l->running->id == id && (l->running->request[0] != '\0') == request)
+                if (l->running && l->running->id == id && l->running->kind == kind)
                         return l;
         return NULL;
 }
 
 void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
 {
-        struct shell *l = shell_running(ss, m->id, false);
+        struct shell *l = shell_running(ss, m->id, CELL_EXECUTE);
         cg_auto_json json_t *body = NULL;
         const char *status = NULL, *ename, *evalue, *raw;
         char text[1200] = "";
@@ -580,7 +582,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
 
 void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
 {
-        struct shell *l = shell_running(ss, m->id, true);
+        struct shell *l = shell_running(ss, m->id, CELL_REQUEST);
         struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
         struct cell *c;
         bool answered;
@@ -614,14 +616,14 @@ void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
 
 bool cg_sup_cells_allows_stdin(struct session *ss, uint64_t id)
 {
-        const struct shell *l = shell_running(ss, id, false);
+        const struct shell *l = shell_running(ss, id, CELL_EXECUTE);
 
         return l && l->running->allow_stdin;
 }
 
 void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id)
 {
-        struct shell *l = shell_running(ss, id, false);
+        struct shell *l = shell_running(ss, id, CELL_EXECUTE);
 
         if (!l || l->stop != STOP_CANCEL)
                 return;
@@ -689,7 +691,7 @@ static void on_grace(uv_timer_t *t)
                 cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
                 return;
         }
-        if (l->running->request[0] && why == STOP_TIMEOUT) {
+        if (l->running->kind == CELL_REQUEST && why == STOP_TIMEOUT) {
                 send_error_reply(ss, l->running, "timeout", "the kernel did not answer in time");
                 l->timed_out = true;
                 return;

@@ -11,11 +11,17 @@
 
 struct session;
 
+enum cell_kind {
+        CELL_EXECUTE, /* code, answered with RESULT */
+        CELL_REQUEST, /* answered with REPLY */
+};
+
 /* A cell or a request, from the host's message to its result. */
 struct cell {
         TAILQ_ENTRY(cell) entry;
-        uint64_t id;         /* on the kernel wire: see CELL_SLOT */
-        char request[32];    /* type of a request; "" for a cell */
+        uint64_t id; /* on the kernel wire: see CELL_SLOT */
+        enum cell_kind kind;
+        const char *request; /* type of a request, from the table in cells.c; NULL for a cell */
         int64_t timeout_ms;  /* 0: none */
         int64_t deadline_ms; /* of a request in `unordered` */
         bool silent, allow_stdin, store_history, announce;

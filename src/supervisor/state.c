@@ -24,7 +24,7 @@ const char *cg_sup_tier(const struct session *ss)
 
 uint64_t cg_sup_running_cell(const struct session *ss)
 {
-        return ss->main.running && !ss->main.running->request[0] ? ss->main.running->id : 0;
+        return ss->main.running && ss->main.running->kind == CELL_EXECUTE ? ss->main.running->id : 0;
 }
 
 uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id)
