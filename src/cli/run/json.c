@@ -70,35 +70,35 @@ static struct json *json_of(const struct cg_run *run)
  * One line being made. A failure of any step is kept, so that the steps need no checks of their
  * own; line_end() reports it.
  */
-struct line {
+struct json_line {
         struct cg_buf b;
         struct cg_err err;
         int r;
 };
 
-static void line_begin(struct line *l, const char *type, uint64_t cell)
+static void line_begin(struct json_line *l, const char *type, uint64_t cell)
 {
-        *l = (struct line){ .r = 0 };
+        *l = (struct json_line){ .r = 0 };
         cg_buf_init(&l->b, SIZE_MAX - 1);
         l->r = cg_buf_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
         if (l->r == 0 && cell)
                 l->r = cg_buf_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
 }
 
-static void line_name(struct line *l, const char *name)
+static void line_name(struct json_line *l, const char *name)
 {
         if (l->r == 0)
                 l->r = cg_buf_addf(&l->b, &l->err, ",\"%s\":", name);
 }
 
-static void line_string(struct line *l, const char *name, const char *text, size_t len)
+static void line_string(struct json_line *l, const char *name, const char *text, size_t len)
 {
         line_name(l, name);
         if (l->r == 0)
                 l->r = cg_json_quote(&l->b, text, len, &l->err);
 }
 
-static void line_int(struct line *l, const char *name, int64_t n)
+static void line_int(struct json_line *l, const char *name, int64_t n)
 {
         line_name(l, name);
         if (l->r == 0)
@@ -106,7 +106,7 @@ static void line_int(struct line *l, const char *name, int64_t n)
 }
 
 /* JSON text of ours, or NULL for no member. */
-static void line_json(struct line *l, const char *name, const char *json)
+static void line_json(struct json_line *l, const char *name, const char *json)
 {
         if (!json)
                 return;
@@ -115,7 +115,7 @@ static void line_json(struct line *l, const char *name, const char *json)
                 l->r = cg_buf_adds(&l->b, json, &l->err);
 }
 
-static void line_bool(struct line *l, const char *name, bool v)
+static void line_bool(struct json_line *l, const char *name, bool v)
 {
         line_name(l, name);
         if (l->r == 0)
@@ -123,7 +123,7 @@ static void line_bool(struct line *l, const char *name, bool v)
 }
 
 /* A JSON object from outside. Other text becomes the string "invalid". */
-static void line_object(struct line *l, const char *name, const char *json, size_t len)
+static void line_object(struct json_line *l, const char *name, const char *json, size_t len)
 {
         struct cg_slice v;
 
@@ -136,7 +136,7 @@ static void line_object(struct line *l, const char *name, const char *json, size
                 l->r = cg_pretty_ascii(v, &l->b, &l->err);
 }
 
-static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)
+static int line_end(struct cg_run *run, struct json_line *l, struct cg_err *err)
 {
         int r = l->r;
 
@@ -169,7 +169,7 @@ static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg
         return cg_run_answer(run, a.id, false, why, err);
 }
 
-static void add_call(struct line *l, const struct cg_event *e)
+static void add_call(struct json_line *l, const struct cg_event *e)
 {
         const char *args;
         size_t len;
@@ -182,7 +182,7 @@ static void add_call(struct line *l, const struct cg_event *e)
 }
 
 /* Text of a call or connection that is safe to print, the same as at the terminal. */
-static void add_shown(struct line *l, const struct cg_event *e)
+static void add_shown(struct json_line *l, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
         struct cg_call call = { .cell = cg_event_cell(e) };
@@ -202,11 +202,23 @@ static void add_shown(struct line *l, const struct cg_event *e)
         line_bool(l, "shown_whole", !cut);
 }
 
+/* The members of a result, whether the cell has run or was dropped from the queue. */
+static void add_result(struct json_line *l, enum cg_status status, int64_t execution_count, bool refused,
+                       const char *text, size_t len)
+{
+        const char *name = cg_status_name(status);
+
+        line_string(l, "status", name, strlen(name));
+        line_int(l, "execution_count", execution_count);
+        line_bool(l, "refused", refused);
+        line_string(l, "text", text, len);
+}
+
 /*
  * Members after type and cell; each type of event has its few. @question: the number of the last
  * question of input().
  */
-static void add_members(struct line *l, const struct cg_event *e, int64_t question)
+static void add_members(struct json_line *l, const struct cg_event *e, int64_t question)
 {
         const char *text, *json;
         size_t len, json_len;
@@ -251,12 +263,8 @@ static void add_members(struct line *l, const struct cg_event *e, int64_t questi
                 line_string(l, "text", text, len);
                 break;
         case CG_EVENT_RESULT:
-                text = cg_status_name(cg_event_status(e));
-                line_string(l, "status", text, strlen(text));
-                line_int(l, "execution_count", cg_event_execution_count(e));
-                line_bool(l, "refused", cg_event_refused(e));
-                text = cg_event_text(e, &len);
-                line_string(l, "text", text, len);
+                add_result(l, cg_event_status(e), cg_event_execution_count(e), cg_event_refused(e), text,
+                           len);
                 break;
         default:
                 line_string(l, "text", text, len);
@@ -277,7 +285,7 @@ static const char *id_of(const struct cg_run *run, uint64_t cell)
 
 static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
         line_json(&l, "id", id_of(run, cg_event_cell(e)));
@@ -309,7 +317,7 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
                         struct cg_err *err)
 {
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "approval_decided", cg_event_cell(e));
         line_json(&l, "id", id_of(run, cg_event_cell(e)));
@@ -347,7 +355,7 @@ static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 /* Reports that the current line was not understood or came too late. It has decided nothing. */
 static int input_error(struct cg_run *run, const char *text, struct cg_err *err)
 {
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "input_error", 0);
         line_json(&l, "id", json_of(run)->line_id);
@@ -462,17 +470,13 @@ static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 /* A cell that was in the queue ends without having run. Takes @c. */
 static int drop(struct cg_run *run, struct cg_queued_cell *c, const char *why, struct cg_err *err)
 {
-        const char *status = cg_status_name(CG_STATUS_CANCELLED);
-        struct line l;
+        struct json_line l;
         int r;
 
         line_begin(&l, "result", 0);
         line_json(&l, "id", c->id);
         line_int(&l, "line", (int64_t)c->line);
-        line_string(&l, "status", status, strlen(status));
-        line_int(&l, "execution_count", 0);
-        line_bool(&l, "refused", false);
-        line_string(&l, "text", why, strlen(why));
+        add_result(&l, CG_STATUS_CANCELLED, 0, false, why, strlen(why));
         r = line_end(run, &l, err);
         cg_queued_cell_free(c);
         return r;
@@ -536,7 +540,7 @@ static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *er
 static int write_reset(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = json_of(run);
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "reset", 0);
         line_json(&l, "id", j->reset_id);
@@ -587,7 +591,7 @@ static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
 static int report_not_run(struct cg_run *run, struct cg_err *err)
 {
         static const char text[] = "a cell of the command line failed: the cells after it are not run";
-        struct line l;
+        struct json_line l;
 
         json_of(run)->not_run_reported = true;
         if (!json_of(run)->failed || run->index + 1 >= run->opts.cells.n)
@@ -623,7 +627,7 @@ static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait
 static int json_started(struct cg_run *run, struct cg_err *err)
 {
         const struct cg_queued_cell *c = json_of(run)->running;
-        struct line l;
+        struct json_line l;
 
         if (!c)
                 return 0;
@@ -735,7 +739,7 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
 static int json_opened(struct cg_run *run, struct cg_err *err)
 {
         const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "session", 0);
         line_string(&l, "version", cg_version(), strlen(cg_version()));
@@ -746,7 +750,7 @@ static int json_opened(struct cg_run *run, struct cg_err *err)
 
 static int json_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "mcp_servers", 0);
         line_object(&l, "servers", report, strlen(report));
@@ -777,7 +781,7 @@ static int json_tick(struct cg_run *run, struct cg_err *err)
 
 static void json_failed(struct cg_run *run, const struct cg_err *err, int status)
 {
-        struct line l;
+        struct json_line l;
 
         line_begin(&l, "failed", 0);
         line_int(&l, "status", status);
