@@ -127,29 +127,29 @@ int cg_json_strdup(struct cg_slice value, char **ret, struct cg_err *err)
 
 /* ---- grammar: a recursive-descent scan that converts nothing */
 
-struct scan {
+struct json_scan {
         const unsigned char *p, *end, *start;
         unsigned depth;
         bool encodable; /* lone surrogates are refused */
         const char *why;
 };
 
-static bool scan_value(struct scan *s);
+static bool scan_value(struct json_scan *s);
 
-static bool scan_fail(struct scan *s, const char *why)
+static bool scan_fail(struct json_scan *s, const char *why)
 {
         if (!s->why)
                 s->why = why;
         return false;
 }
 
-static void scan_space(struct scan *s)
+static void scan_space(struct json_scan *s)
 {
         while (s->p < s->end && cg_json_is_space((char)*s->p))
                 s->p++;
 }
 
-static bool scan_string(struct scan *s)
+static bool scan_string(struct json_scan *s)
 {
         s->p++;
         while (s->p < s->end) {
@@ -177,7 +177,7 @@ static bool scan_string(struct scan *s)
         return scan_fail(s, "string is not closed");
 }
 
-static bool scan_digits(struct scan *s)
+static bool scan_digits(struct json_scan *s)
 {
         const unsigned char *from = s->p;
 
@@ -186,7 +186,7 @@ static bool scan_digits(struct scan *s)
         return s->p > from || scan_fail(s, "a number needs digits");
 }
 
-static bool scan_number(struct scan *s)
+static bool scan_number(struct json_scan *s)
 {
         const unsigned char *from = s->p;
 
@@ -212,7 +212,7 @@ static bool scan_number(struct scan *s)
                scan_fail(s, "a number has more than 1000 characters: send it as a string");
 }
 
-static bool scan_word(struct scan *s, const char *word)
+static bool scan_word(struct json_scan *s, const char *word)
 {
         size_t n = strlen(word);
 
@@ -222,7 +222,7 @@ static bool scan_word(struct scan *s, const char *word)
         return true;
 }
 
-static bool scan_member(struct scan *s)
+static bool scan_member(struct json_scan *s)
 {
         if (s->p >= s->end || *s->p != '"')
                 return scan_fail(s, "a member's name must be a string");
@@ -235,7 +235,7 @@ static bool scan_member(struct scan *s)
         return scan_value(s);
 }
 
-static bool scan_container(struct scan *s, unsigned char close, bool (*item)(struct scan *))
+static bool scan_container(struct json_scan *s, unsigned char close, bool (*item)(struct json_scan *))
 {
         if (s->depth-- == 0)
                 return scan_fail(s, "nested too deeply");
@@ -263,7 +263,7 @@ static bool scan_container(struct scan *s, unsigned char close, bool (*item)(str
         }
 }
 
-static bool scan_value(struct scan *s)
+static bool scan_value(struct json_scan *s)
 {
         scan_space(s);
         if (s->p >= s->end)
@@ -288,7 +288,7 @@ static bool scan_value(struct scan *s)
         }
 }
 
-static int check_object(struct scan s, size_t len, struct cg_err *err)
+static int check_object(struct json_scan s, size_t len, struct cg_err *err)
 {
         s.p = s.start;
         s.end = s.start + len;
@@ -306,19 +306,20 @@ static int check_object(struct scan s, size_t len, struct cg_err *err)
 
 int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err)
 {
-        return check_object((struct scan){ .start = (const unsigned char *)text, .depth = depth }, len, err);
+        return check_object((struct json_scan){ .start = (const unsigned char *)text, .depth = depth }, len,
+                            err);
 }
 
 int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err)
 {
         return check_object(
-                (struct scan){ .start = (const unsigned char *)text, .depth = depth, .encodable = true }, len,
-                err);
+                (struct json_scan){ .start = (const unsigned char *)text, .depth = depth, .encodable = true },
+                len, err);
 }
 
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err)
 {
-        struct scan s = { .start = (const unsigned char *)text, .depth = depth };
+        struct json_scan s = { .start = (const unsigned char *)text, .depth = depth };
 
         s.p = s.start;
         s.end = s.start + len;

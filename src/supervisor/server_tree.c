@@ -37,7 +37,7 @@ struct name {
         nlink_t links;
 };
 
-struct walk {
+struct tree_walk {
         struct check *c;
         const char *what;
         unsigned int flags;
@@ -72,7 +72,7 @@ static bool was_searched(const struct check *c, const char *path, bool lenient)
  * The target of a symlink is loaded under the name of the link. Checked later, not by recursion:
  * cells decide how many links lead from one folder to the next.
  */
-static int visit_link(struct walk *w)
+static int visit_link(struct tree_walk *w)
 {
         struct check *c = w->c;
         bool exposed = cg_sup_file_is_exposed(c, w->path);
@@ -89,7 +89,7 @@ static int visit_link(struct walk *w)
                        : 0;
 }
 
-static int visit_file(struct walk *w, const struct stat *st)
+static int visit_file(struct tree_walk *w, const struct stat *st)
 {
         size_t cap = w->cap ? w->cap * 2 : 256;
         struct name *v = w->names;
@@ -112,7 +112,7 @@ static int visit_file(struct walk *w, const struct stat *st)
 }
 
 /* By errno. */
-static int cannot_read(struct walk *w)
+static int cannot_read(struct tree_walk *w)
 {
         if (errno == EACCES && (w->flags & TREE_LENIENT)) {
                 w->cut = w->c->linked = true;
@@ -123,10 +123,10 @@ static int cannot_read(struct walk *w)
                              w->c->name, w->path);
 }
 
-static int walk_folder(struct walk *w, int fd, size_t len, int depth);
+static int walk_folder(struct tree_walk *w, int fd, size_t len, int depth);
 
 /* @len: of the folder's path. Entries that vanish meanwhile are none. */
-static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t len, int depth)
+static int walk_entry(struct tree_walk *w, int dir, const struct dirent *d, size_t len, int depth)
 {
         struct check *c = w->c;
         int n = snprintf(w->path + len, sizeof(w->path) - len, "/%s", d->d_name), sub;
@@ -179,7 +179,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
 }
 
 /* Takes @fd. */
-static int walk_folder(struct walk *w, int fd, size_t len, int depth)
+static int walk_folder(struct tree_walk *w, int fd, size_t len, int depth)
 {
         DIR *dir = fdopendir(fd);
         const struct dirent *d;
@@ -199,7 +199,7 @@ static int walk_folder(struct walk *w, int fd, size_t len, int depth)
 }
 
 /* An absent folder is empty. */
-static int walk(struct walk *w, const char *folder)
+static int walk(struct tree_walk *w, const char *folder)
 {
         size_t len = strlen(folder);
         int fd;
@@ -219,7 +219,7 @@ static int walk(struct walk *w, const char *folder)
 
 int cg_sup_tree_search_inside(struct check *c, const char *what, const char *folder)
 {
-        struct walk w = { .c = c, .what = what };
+        struct tree_walk w = { .c = c, .what = what };
 
         if (json_array_append_new(c->searched, json_string(folder)) < 0)
                 return cg_fail(c->err, CG_E_NOMEM, "MCP server");
@@ -271,7 +271,7 @@ int cg_sup_tree_search_outside(struct check *c, const char *what, const char *pa
         cg_auto_json json_t *key = json_sprintf("%s%s%s", flags & TREE_VISIBLE ? "visible:" : "",
                                                 flags & TREE_LENIENT ? LENIENT : "", path);
         size_t n_searched = json_array_size(c->searched);
-        struct walk w = { .c = c, .what = what, .flags = flags, .files = true };
+        struct tree_walk w = { .c = c, .what = what, .flags = flags, .files = true };
         size_t entries = c->entries;
         struct stat st;
         int r = 0;

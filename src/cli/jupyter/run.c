@@ -137,13 +137,13 @@ static json_t *sessions_at(const char *address, struct cg_err *err)
         return list;
 }
 
-struct listing {
+struct session_list {
         json_t *all; /* every session, with its "address" */
 };
 
 static int collect(const char *address, void *data)
 {
-        struct listing *l = data;
+        struct session_list *l = data;
         struct cg_err err;
         json_t *list = sessions_at(address, &err), *s;
         size_t i;
@@ -158,7 +158,7 @@ static int collect(const char *address, void *data)
 }
 
 /* The sessions of one supervisor, which must exist, or of all supervisors of this user. */
-static int collect_all(const char *address, struct listing *l, struct cg_err *err)
+static int collect_all(const char *address, struct session_list *l, struct cg_err *err)
 {
         json_t *list;
 
@@ -182,7 +182,7 @@ static const char *text_of(const json_t *s, const char *key)
 int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        struct listing l = { NULL };
+        struct session_list l = { NULL };
         json_t *s;
         size_t i;
         int r = collect_all(o->address, &l, err);
@@ -223,7 +223,7 @@ int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 /* ------------------------------------------------------------------ attach */
 
 /* The session whose id begins with @id: borrowed from the list. NULL: none, or more than one. */
-static const json_t *find_session(const struct listing *l, const char *id, struct cg_err *err)
+static const json_t *find_session(const struct session_list *l, const char *id, struct cg_err *err)
 {
         const json_t *s, *found = NULL;
         size_t i, n = 0;
@@ -272,7 +272,7 @@ int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *er
                                        .judge = cg_jup_judge(o->kernel.approve),
                                        .announce = true,
                                        .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
-        struct listing l = { NULL };
+        struct session_list l = { NULL };
         const json_t *s = NULL;
         int r = collect_all(o->address, &l, err);
 

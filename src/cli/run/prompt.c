@@ -36,11 +36,11 @@
 /* A line that a person types: terminals give at most 4095 bytes at once. */
 #define MAX_LINE 65536u
 
-enum state { IDLE, CALL, REASON, INPUT, CONNECTION };
+enum prompt_state { IDLE, CALL, REASON, INPUT, CONNECTION };
 
 struct cg_prompt {
         struct cg_screen *screen;
-        enum state state;
+        enum prompt_state state;
         int in, out;
         bool own; /* in and out are ours to close */
         const struct cg_call *call;
@@ -253,7 +253,7 @@ static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
         return 0;
 }
 
-static void start(struct cg_prompt *p, enum state state)
+static void start(struct cg_prompt *p, enum prompt_state state)
 {
         p->state = state;
         p->has_text = p->ignored = false;
@@ -360,7 +360,7 @@ static bool is_pasted(struct cg_prompt *p)
 }
 
 /* Handles a line that was typed. *ret stays CG_ANSWER_NONE where the question is still open. */
-static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err *err)
 {
         const char *typed;
 
@@ -406,7 +406,7 @@ static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 }
 
 /* End of file, or the terminal was closed: the answer is no. */
-static int end_of_file(struct cg_prompt *p, enum cg_answer *ret)
+static int end_of_file(struct cg_prompt *p, enum cg_prompt_answer *ret)
 {
         *ret = p->state == INPUT ? CG_ANSWER_EOF : CG_ANSWER_NO;
         p->has_text = false;
@@ -415,7 +415,7 @@ static int end_of_file(struct cg_prompt *p, enum cg_answer *ret)
         return 0;
 }
 
-int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+int cg_prompt_read(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err *err)
 {
         char typed[4096], *newline;
         ssize_t n = read(p->in, typed, sizeof(typed));

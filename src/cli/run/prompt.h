@@ -12,7 +12,7 @@
 
 struct cg_prompt;
 
-enum cg_answer {
+enum cg_prompt_answer {
         CG_ANSWER_NONE = 0, /* the question is still open */
         /* also end of file, and a terminal that was closed */
         CG_ANSWER_NO,
@@ -39,7 +39,7 @@ bool cg_prompt_is_interactive(const struct cg_prompt *p);
 
 /* Descriptor to poll for reading while a question is open, and the function to call then. */
 int cg_prompt_fd(const struct cg_prompt *p);
-int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err);
+int cg_prompt_read(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err *err);
 bool cg_prompt_is_open(const struct cg_prompt *p);
 
 /*

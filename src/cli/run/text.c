@@ -354,7 +354,7 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
 {
         static const char refused[] = "refused at the terminal";
         struct text *t = text_of(run);
-        enum cg_answer answer;
+        enum cg_prompt_answer answer;
         const char *typed;
         size_t len;
         int r;

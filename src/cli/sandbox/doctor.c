@@ -25,15 +25,15 @@ static const char help_text[] =
         "tier works, the report shows it; it must be requested: --tier landlock, or\n"
         "\"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
-struct outcome {
+struct check_outcome {
         int error; /* 0: it works */
         char note[400];
 };
 
 /* In a child: a check changes the process that makes it. */
-static struct outcome try(const struct cg_doctor_check *check)
+static struct check_outcome try(const struct cg_doctor_check *check)
 {
-        struct outcome o = { .error = EIO };
+        struct check_outcome o = { .error = EIO };
         int fds[2], status;
         pid_t pid;
 
@@ -41,13 +41,13 @@ static struct outcome try(const struct cg_doctor_check *check)
                 return o;
         pid = fork();
         if (pid == 0) {
-                o = (struct outcome){ 0 };
+                o = (struct check_outcome){ 0 };
                 o.error = check->run(o.note, sizeof(o.note));
                 _exit(write(fds[1], &o, sizeof(o)) == (ssize_t)sizeof(o) ? 0 : 1);
         }
         close(fds[1]);
         if (pid < 0 || read(fds[0], &o, sizeof(o)) != (ssize_t)sizeof(o))
-                o = (struct outcome){ .error = EIO };
+                o = (struct check_outcome){ .error = EIO };
         close(fds[0]);
         while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 ;
@@ -170,7 +170,7 @@ static int finish_text(const struct summary *sum)
 
 static void run_check(struct cg_doctor_check check, size_t i, json_t *list, struct summary *sum)
 {
-        struct outcome o;
+        struct check_outcome o;
         json_t *j;
 
         fflush(stdout);

@@ -116,7 +116,7 @@ static const struct cg_attempt_line kernel_lines[] = {
 };
 const struct cg_attempt_table cg_attempts_kernel = { kernel_lines, CG_ARRAY_LEN(kernel_lines) };
 
-struct host {
+struct kernel_host {
         struct cg_scene *scene;
         struct cg_attempt_list *list;
         struct cg_report *report;
@@ -132,11 +132,11 @@ struct host {
         char died[600], error[600];
         unsigned asked, once;
         uint64_t later, waiting;
-        void (*on_text)(struct host *h);
+        void (*on_text)(struct kernel_host *h);
 };
 
 /* ---- one cell */
-static void decide(struct host *h, uint64_t approval, bool yes)
+static void decide(struct kernel_host *h, uint64_t approval, bool yes)
 {
         if (yes)
                 cg_approval_accept(h->session, approval, NULL);
@@ -145,7 +145,7 @@ static void decide(struct host *h, uint64_t approval, bool yes)
 }
 
 /* The prefix of a call's text selects the decision; calls without one are refused. */
-static void on_approval(struct host *h, const struct cg_event *e)
+static void on_approval(struct kernel_host *h, const struct cg_event *e)
 {
         size_t len;
         const char *args = cg_event_arguments(e, &len), *text;
@@ -166,7 +166,7 @@ static void on_approval(struct host *h, const struct cg_event *e)
                                                   (strncmp(text, "once:", 5) == 0 && h->once++ == 0)));
 }
 
-static void on_stream(struct host *h, const struct cg_event *e)
+static void on_stream(struct kernel_host *h, const struct cg_event *e)
 {
         size_t len;
         const char *text = cg_event_text(e, &len);
@@ -185,7 +185,7 @@ static void on_stream(struct host *h, const struct cg_event *e)
 }
 
 /* 1: the cell has ended. */
-static int on_event(struct host *h, const struct cg_event *e)
+static int on_event(struct kernel_host *h, const struct cg_event *e)
 {
         const char *name = NULL, *value = NULL, *text;
         cg_auto_json json_t *o = NULL;
@@ -215,7 +215,7 @@ static int on_event(struct host *h, const struct cg_event *e)
         }
 }
 
-static int next_event(const struct host *h, struct cg_event **ret, struct cg_err *err)
+static int next_event(const struct kernel_host *h, struct cg_event **ret, struct cg_err *err)
 {
         int r = cg_session_next_event(h->session, 0, ret, err);
 
@@ -233,7 +233,7 @@ static int next_event(const struct host *h, struct cg_event **ret, struct cg_err
         return r == CG_CLOSED ? cg_fail(err, CG_E_CLOSED, "the session ended") : r;
 }
 
-static int run_cell(struct host *h, const char *code, struct cg_err *err)
+static int run_cell(struct kernel_host *h, const char *code, struct cg_err *err)
 {
         const struct cg_execute_options opts = { .size = sizeof(opts), .timeout_ms = CELL_MS };
         int over = 0;
@@ -274,7 +274,7 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
 }
 
 /* The scene with this session's layers: the first line of each name counts. */
-static int write_scene(struct host *h, struct cg_err *err)
+static int write_scene(struct kernel_host *h, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = 32768 };
         cg_auto_json json_t *o = NULL;
@@ -292,7 +292,7 @@ static int write_scene(struct host *h, struct cg_err *err)
 }
 
 /* Reports the complete lines that have come so far. */
-static void take_lines(struct host *h)
+static void take_lines(struct kernel_host *h)
 {
         char *eol;
 
@@ -311,7 +311,7 @@ static void take_lines(struct host *h)
  * If the scene is in a folder that kernels have a private copy of, only its workspace exists
  * inside: denials would prove nothing.
  */
-static void skip_what_is_not_there(struct host *h)
+static void skip_what_is_not_there(struct kernel_host *h)
 {
         if (strncmp(h->scene->dir, "/tmp/", 5) != 0 && strncmp(h->scene->dir, "/var/tmp/", 9) != 0)
                 return;
@@ -328,8 +328,8 @@ static void skip_what_is_not_there(struct host *h)
 }
 
 /* Makes the due attempts in a new session. */
-static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where,
-                       struct cg_err *err)
+static int run_session(struct kernel_host *h, struct cg_client *client, const char *settings,
+                       const char *where, struct cg_err *err)
 {
         struct cg_session_options opts = { .size = sizeof(opts), .settings = settings };
         cg_auto_buf struct cg_buf code = { .max = 65536 };
@@ -370,7 +370,7 @@ static int run_session(struct host *h, struct cg_client *client, const char *set
 }
 
 /* ---- from within the process */
-static int add_server(struct host *h, struct cg_err *err)
+static int add_server(struct kernel_host *h, struct cg_err *err)
 {
         char marks[PATH_MAX], script[PATH_MAX];
         /* The script is in the workspace: it must become read-only. */
@@ -388,7 +388,7 @@ static int add_server(struct host *h, struct cg_err *err)
 }
 
 /* Number of calls that reached the tool with this name. */
-static unsigned count_marks(const struct host *h, const char *name)
+static unsigned count_marks(const struct kernel_host *h, const char *name)
 {
         cg_auto_free char *text = NULL;
         char path[PATH_MAX];
@@ -406,13 +406,13 @@ static unsigned count_marks(const struct host *h, const char *name)
  * A file that another session writes into its /tmp. The name is new in each run, since without a
  * sandbox it is in the real /tmp.
  */
-static void other_file(const struct host *h, char path[64])
+static void other_file(const struct kernel_host *h, char path[64])
 {
         snprintf(path, 64, "/tmp/cellgate-selftest-%.16s-other", h->scene->secret);
 }
 
 /* The report of the cell itself counts only if nothing else shows a hole. */
-static int run_python(struct host *h, const struct cg_attempt_line *a, struct cg_err *err)
+static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf code = { .max = 65536 };
         enum cg_outcome bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
@@ -477,11 +477,11 @@ static bool any_wanted(const struct cg_attempt_list *l)
 }
 
 /* A second session with a file that the first must not see. */
-static int other_session(struct host *h, struct cg_client *client, struct cg_session **ret,
+static int other_session(struct kernel_host *h, struct cg_client *client, struct cg_session **ret,
                          struct cg_err *err)
 {
         struct cg_session_options opts = { .size = sizeof(opts) };
-        struct host other = { .scene = h->scene, .signals = h->signals };
+        struct kernel_host other = { .scene = h->scene, .signals = h->signals };
         char path[PATH_MAX], file[64], code[128];
         int r;
 
@@ -499,7 +499,7 @@ static int other_session(struct host *h, struct cg_client *client, struct cg_ses
         return r;
 }
 
-static int from_within(struct host *h, struct cg_client *client, struct cg_err *err)
+static int from_within(struct kernel_host *h, struct cg_client *client, struct cg_err *err)
 {
         struct cg_session_options opts = { .size = sizeof(opts) };
         struct cg_session *other = NULL;
@@ -536,7 +536,7 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
                        struct cg_err *err)
 {
         const struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
-        struct host h = { .scene = s, .list = l, .report = report, .signals = signals };
+        struct kernel_host h = { .scene = s, .list = l, .report = report, .signals = signals };
         struct cg_client *client = NULL;
         cg_auto_free char *settings = NULL;
         char path[PATH_MAX];

@@ -66,7 +66,7 @@ static int list(void)
 /*
  * Result of the attempt's process, in shared memory, since the attempt may close all descriptors.
  */
-struct outcome {
+struct attempt_outcome {
         bool done;
         enum cg_verdict verdict;
         char note[CG_NOTE_SIZE];
@@ -106,7 +106,7 @@ static int await(pid_t pid, int *status)
         return 0;
 }
 
-static void run_one(const char *scene, const struct cg_attempt *a, struct outcome *o)
+static void run_one(const char *scene, const struct cg_attempt *a, struct attempt_outcome *o)
 {
         struct cg_try t = { .scene = scene, .attempt = a };
         int status = 0, waited;
@@ -159,7 +159,7 @@ static bool is_wanted(const struct cg_attempt *a, int place, char *const *names)
         return !*names;
 }
 
-static int run_all(const char *scene, int place, char *const *names, struct outcome *o)
+static int run_all(const char *scene, int place, char *const *names, struct attempt_outcome *o)
 {
         for (size_t i = 0; i < N_TABLES; i++) {
                 for (size_t j = 0; j < tables[i]->n; j++) {
@@ -178,7 +178,8 @@ static int run_all(const char *scene, int place, char *const *names, struct outc
 int main(int argc, char **argv)
 {
         static char scene[SCENE_SIZE];
-        struct outcome *o = mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        struct attempt_outcome *o = mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                         -1, 0);
         sigset_t set;
 
         if (argc == 2 && strcmp(argv[1], "--list") == 0)
