@@ -245,7 +245,7 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                         r = cg_fail(err, CG_E_NOMEM, "spawn request");
                 /* Comes last: turns the finished plan into rules. */
                 if (r == 0)
-                        r = cg_sandbox_set_landlock(ret->plan, tier.denials, tmp, err);
+                        r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
         }
         if (r == 0)
                 r = make_config(o, ret, err);

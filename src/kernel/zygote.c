@@ -174,8 +174,8 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
         const char *const *names = cg_sandbox_layers(plan);
         json_t *layers = json_array(), *by = json_array(), *body;
         struct cg_cgroup_files files = { NULL, NULL, NULL };
-        int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
-        size_t n = child->denied_fd >= 0 ? 3 : 2;
+        int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denials_fd };
+        size_t n = child->denials_fd >= 0 ? 3 : 2;
         const char *tier = cg_sandbox_tier(plan);
 
         for (; names && *names; names++)
@@ -186,7 +186,7 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
                 cg_cgroup_paths(child->cgroup, &files);
         body = json_pack("{s:I, s:s, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id,
                          "tier", tier, "pid", (int)child->init_pid, "layers", layers, "denials",
-                         child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
+                         child->denials_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
                          child->cgroup != NULL, "counts", "memory", files.memory, "processes",
                          files.processes, "cpu", files.cpu);
         if (strcmp(tier, "landlock") == 0)
@@ -238,7 +238,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                         cg_cgroup_free(child.cgroup);
                 }
                 close(child.status_fd);
-                cg_closep_(&child.denied_fd);
+                cg_closep_(&child.denials_fd);
                 cg_closep_(&child.doors_fd);
                 for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                         cg_closep_(&child.ports[i]);

@@ -231,7 +231,7 @@ static int open_signals(const struct cg_spawn *sp)
 /* Resets handlers, closes descriptors and drops rights of the caller. */
 static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
-        int fds[FIXED_FDS] = { sp->status_fd, open_signals(sp), sp->listener_out, sp->denied_fd,
+        int fds[FIXED_FDS] = { sp->status_fd, open_signals(sp), sp->listener_out, sp->denials_fd,
                                sp->doors_fd };
 
         memcpy(fds + PROXY_FD, proxies, sizeof(int) * CG_LANDLOCK_PORTS);

@@ -203,7 +203,7 @@ enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
         return state;
 }
 
-/* ---- denials that are not held */
+/* ---- deny rules that are not enforced */
 
 /* Drops nodes that only deny writing in writable folders. Hidden paths stay hidden. */
 static int drop_unheld(struct cg_grants *g, struct cg_err *err)
@@ -260,7 +260,7 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
 /* State of the recursion; path is the current folder. */
 struct grant_walk {
         struct cg_grants *g;
-        enum cg_denials denials;
+        enum cg_deny_rules deny_rules;
         char path[PATH_MAX];
 };
 
@@ -269,7 +269,7 @@ static int freeze(struct grant_walk *w, const struct cg_grant_node *because, boo
         struct cg_grants *g = w->g;
         struct cg_frozen *v;
 
-        if (write && w->denials == CG_DENIALS_REFUSE)
+        if (write && w->deny_rules == CG_DENY_RULES_REFUSE)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: the landlock tier cannot deny %s%s%s%s while %s may be written. Choose by "
@@ -424,14 +424,14 @@ static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t 
         return grant_named(w, state, have, lo, hi, err);
 }
 
-int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+int cg_grants_make(const struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                    struct cg_grants **ret, struct cg_err *err)
 {
         struct cg_grants *g = calloc(1, sizeof(*g));
-        struct grant_walk w = { .g = g, .denials = denials, .path = "/" };
+        struct grant_walk w = { .g = g, .deny_rules = deny_rules, .path = "/" };
         int r = g ? make_nodes(g, sb, err) : no_memory(err);
 
-        if (r == 0 && denials == CG_DENIALS_ACCEPT)
+        if (r == 0 && deny_rules == CG_DENY_RULES_ACCEPT)
                 r = drop_unheld(g, err);
         if (r == 0)
                 r = grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);

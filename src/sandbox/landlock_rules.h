@@ -46,7 +46,7 @@ struct cg_grants {
         size_t n, cap;
         struct cg_frozen *frozen;
         size_t n_frozen, cap_frozen;
-        char **unheld; /* paths whose denial of writing is dropped (CG_DENIALS_ACCEPT) */
+        char **unheld; /* paths whose denial of writing is dropped (CG_DENY_RULES_ACCEPT) */
         size_t n_unheld, cap_unheld;
         char *private_dir; /* writable regardless of the rest; NULL: none */
         char *shown;       /* readable regardless of the rest; NULL: none */
@@ -54,10 +54,10 @@ struct cg_grants {
 
 /*
  * Reads the file system. CG_E_UNSUPPORTED: the plan has something that Landlock cannot express,
- * which the error names; with CG_DENIALS_REFUSE also if a writable folder would be frozen.
+ * which the error names; with CG_DENY_RULES_REFUSE also if a writable folder would be frozen.
  * CG_E_LIMIT.
  */
-int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+int cg_grants_make(const struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                    struct cg_grants **ret, struct cg_err *err);
 struct cg_grants *cg_grants_free(struct cg_grants *g);
 

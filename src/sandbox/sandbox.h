@@ -52,17 +52,17 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
  */
 enum cg_tier { CG_TIER_FULL, CG_TIER_LANDLOCK, CG_TIER_AUTO };
 
-/* Handling of denied paths in writable folders, which Landlock cannot express. */
-enum cg_denials {
-        CG_DENIALS_REFUSE, /* an error that names the first of them */
-        CG_DENIALS_FREEZE, /* nothing new can be made in the folders above them */
-        /* denials of writing are dropped; hidden paths stay hidden, as with FREEZE */
-        CG_DENIALS_ACCEPT,
+/* Handling of deny rules for paths in writable folders, which Landlock cannot express. */
+enum cg_deny_rules {
+        CG_DENY_RULES_REFUSE, /* an error that names the first of them */
+        CG_DENY_RULES_FREEZE, /* nothing new can be made in the folders above them */
+        /* rules that deny writing are dropped; hidden paths stay hidden, as with FREEZE */
+        CG_DENY_RULES_ACCEPT,
 };
 
 struct cg_tier_choice {
         enum cg_tier tier;
-        enum cg_denials denials;
+        enum cg_deny_rules deny_rules;
 };
 
 /*
@@ -91,7 +91,7 @@ int cg_landlock_abi(void);
  * regardless of the rest; NULL: none. CG_E_UNSUPPORTED: the plan has something that this tier
  * cannot do, which the error names.
  */
-int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                             struct cg_err *err);
 /* "full", "landlock", or "off". */
 const char *cg_sandbox_tier(const struct cg_sandbox *sb);
@@ -149,7 +149,7 @@ void cg_sandbox_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LI
 void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder);
 
 /*
- * Reports denied system calls by cg_sandbox_child.denied_fd. Otherwise, and where the machine
+ * Reports denied system calls by cg_sandbox_child.denials_fd. Otherwise, and where the machine
  * cannot report them (another sandbox around this one has a listener, or Linux before 5.0), they
  * fail without a report.
  */
@@ -207,7 +207,7 @@ struct cg_sandbox_child {
          * socket: one struct cg_sandbox_denial a message, then end of file; -1 without
          * cg_sandbox_report_denials()
          */
-        int denied_fd;
+        int denials_fd;
         /* NULL: none. The caller frees it once init has ended: cgroup.h */
         struct cg_cgroup *cgroup;
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is enforced */
@@ -224,7 +224,7 @@ struct cg_sandbox_status {
 #define CG_SANDBOX_STATUS_MAGIC 0x43475331u
 
 /*
- * Written by init to denied_fd: a system call that the filter denied. Its contents come from
+ * Written by init to denials_fd: a system call that the filter denied. Its contents come from
  * inside.
  */
 struct cg_sandbox_denial {

@@ -266,7 +266,7 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         sp.doors_fd = doors[1];
         sp.listener_in = listener[0];
         sp.listener_out = listener[1];
-        sp.denied_fd = denied[1];
+        sp.denials_fd = denied[1];
         sp.ready_fd = ready[1];
         if (make_keep_list(keep_fds, n_keep, &sp, err) < 0)
                 return CG_E_NOMEM;
@@ -301,7 +301,7 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         ret->init_pid = pid;
         ret->init_pidfd = cg_steal_fd(&pidfd);
         ret->status_fd = cg_steal_fd(&status[0]);
-        ret->denied_fd = cg_steal_fd(&denied[0]);
+        ret->denials_fd = cg_steal_fd(&denied[0]);
         ret->doors_fd = cg_steal_fd(&doors[0]);
         return 0;
 }

@@ -24,7 +24,7 @@ struct cg_spawn {
         int status_fd;
         /* the main process sends the filter's listener to init; -1: denials are not reported */
         int listener_in, listener_out;
-        int denied_fd;            /* receives init's reports of denials; -1 */
+        int denials_fd;           /* receives init's reports of denials; -1 */
         struct cg_cgroup *cgroup; /* NULL: none */
         bool cloned_into;         /* the clone has put the child into its version 2 group */
         bool affinity;            /* cores are limited by CPUs */

@@ -19,25 +19,25 @@ int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *e
         static const char *const tiers[] = {
                 [CG_TIER_FULL] = "full", [CG_TIER_LANDLOCK] = "landlock", [CG_TIER_AUTO] = "auto"
         };
-        static const char *const denials[] = { [CG_DENIALS_REFUSE] = ":refuse",
-                                               [CG_DENIALS_FREEZE] = ":freeze",
-                                               [CG_DENIALS_ACCEPT] = ":accept" };
-        struct cg_tier_choice c = { .denials = CG_DENIALS_REFUSE };
+        static const char *const deny_rules[] = { [CG_DENY_RULES_REFUSE] = ":refuse",
+                                                  [CG_DENY_RULES_FREEZE] = ":freeze",
+                                                  [CG_DENY_RULES_ACCEPT] = ":accept" };
+        struct cg_tier_choice c = { .deny_rules = CG_DENY_RULES_REFUSE };
         size_t n = strcspn(text, ":"), d = 0;
 
         while (c.tier < CG_ARRAY_LEN(tiers) &&
                (strlen(tiers[c.tier]) != n || strncmp(tiers[c.tier], text, n) != 0))
                 c.tier++;
-        while (text[n] && d < CG_ARRAY_LEN(denials) && strcmp(denials[d], text + n) != 0)
+        while (text[n] && d < CG_ARRAY_LEN(deny_rules) && strcmp(deny_rules[d], text + n) != 0)
                 d++;
-        if (c.tier == CG_ARRAY_LEN(tiers) || d == CG_ARRAY_LEN(denials) ||
+        if (c.tier == CG_ARRAY_LEN(tiers) || d == CG_ARRAY_LEN(deny_rules) ||
             (c.tier == CG_TIER_FULL && text[n]))
                 return cg_fail(
                         err, CG_E_INVAL,
                         "tier \"%.40s\" is none of full, landlock, auto; the latter two may be followed by :refuse, "
                         ":freeze or :accept",
                         text);
-        c.denials = d;
+        c.deny_rules = d;
         *ret = c;
         return 0;
 }
@@ -96,7 +96,7 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
                        landlock.msg);
 }
 
-int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                             struct cg_err *err)
 {
         int r;
@@ -116,7 +116,7 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, cons
                         err, CG_E_UNSUPPORTED,
                         "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
                         "landlock tier has no network of its own that doors could lead from");
-        r = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
+        r = cg_grants_make(sb, deny_rules, private_dir, &sb->grants, err);
         if (r < 0)
                 return r;
         sb->names = false; /* the broker does not handle such calls */

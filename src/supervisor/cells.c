@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "supervisor/clock.h"
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
@@ -115,8 +115,8 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
                                  refused);
 
         cg_sup_egress_drain(ss->sup); /* the cell's denials come before its end */
-        cg_sup_denied_drain(ss->kernel);
-        cg_sup_denied_cell_ended(ss, c->id);
+        cg_sup_denials_drain(ss->kernel);
+        cg_sup_denials_cell_ended(ss, c->id);
         cg_sup_event(ss, &out, body, reply);
 }
 

@@ -13,7 +13,7 @@
 #include "sandbox/egress/client.h"
 #include "sandbox/settings/environ.h"
 #include "supervisor/clock.h"
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
@@ -252,7 +252,7 @@ static void on_event(struct sup *s, json_t *event)
                 json_object_del(event, "sandbox");
                 json_object_del(event, "allowed");
                 json_object_set_new(event, "source", json_string("proxy"));
-                cg_sup_denied(ss, 0, json_incref(event));
+                cg_sup_denial_report(ss, 0, json_incref(event));
         } else if (strcmp(type, "error") == 0) {
                 cg_sup_notice(ss, "network: %s", text);
         }

@@ -17,7 +17,7 @@
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
@@ -264,7 +264,7 @@ static void on_drained(uv_timer_t *t)
                         break;
         }
         describe_end(k, how, sizeof(how));
-        cg_sup_denied_drain(k);
+        cg_sup_denials_drain(k);
         k->session = NULL;
         if (ss)
                 ss->kernel = NULL;
@@ -473,7 +473,7 @@ static void kernel_spawn(struct kernel *k)
                 kernel_spawn_failed(k, &err);
 }
 
-static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
+static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denials_fd,
                            int doors_fd, const int *ports, size_t n_ports)
 {
         size_t n_proxy = k->session->egress_policy ? 2 : 0;
@@ -490,11 +490,11 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, in
         close(cg_steal_fd(&k->tool_listener));
         k->state = K_BOOTING;
         if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
-                cg_closep_(&denied_fd);
+                cg_closep_(&denials_fd);
                 goto fail;
         }
         cg_sup_memory_watch(k);
-        if (denied_fd >= 0 && cg_sup_denied_open(k, denied_fd, &err) < 0)
+        if (denials_fd >= 0 && cg_sup_denials_open(k, denials_fd, &err) < 0)
                 goto fail;
         if (n_proxy && n_ports && cg_sup_egress_open(k, ports, n_proxy, &err) < 0)
                 goto fail;

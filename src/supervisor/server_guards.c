@@ -71,7 +71,7 @@ json_t *cg_sup_server_guards(const struct sup *s)
  * True if denials in write roots hold in the session's kernel: the landlock tier has them with
  * ":freeze" only.
  */
-static bool holds_denials(const struct session *ss)
+static bool enforces_deny_rules(const struct session *ss)
 {
         const char *tier = cg_sup_tier(ss);
 
@@ -374,7 +374,7 @@ static int close_kernels(struct registration *g)
                                        "session begins, or keep its program where cells cannot write",
                                        e->open,
                                        e->session == g->session ? "this session" : "another session");
-                if (!holds_denials(e->session))
+                if (!enforces_deny_rules(e->session))
                         return cg_fail(
                                 &g->err, CG_E_UNSUPPORTED,
                                 "%s, which the server runs, is where cells write, and the landlock tier "

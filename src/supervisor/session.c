@@ -15,7 +15,7 @@
 #include "sandbox/settings/settings.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
@@ -117,7 +117,7 @@ static void kernel_message(struct session *ss, struct cg_msg *m)
                 cg_sup_cells_request_reply(ss, m);
                 return;
         case CG_KERNEL_DENIED:
-                cg_sup_denied_from_kernel(ss, m);
+                cg_sup_denial_from_kernel(ss, m);
                 return;
         case CG_KERNEL_INPUT_WAIT:
                 if (cg_sup_cells_allows_stdin(ss, m->id))

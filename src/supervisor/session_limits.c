@@ -14,7 +14,7 @@
 #include "sandbox/plan.h"
 #include "sandbox/settings/limit_json.h"
 #include "sandbox/settings/settings.h"
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 #include "supervisor/kernel.h"
 #include "supervisor/oom.h"
 #include "supervisor/state.h"
@@ -145,7 +145,7 @@ static void report(struct session *ss, const char *source, enum cg_limit limit, 
         if (!o)
                 return;
         json_object_set_new(o, "source", json_string(source));
-        cg_sup_denied(ss, cg_sup_running_cell(ss), o);
+        cg_sup_denial_report(ss, cg_sup_running_cell(ss), o);
 }
 
 /* Describes why @limit ends something, and how to raise it. */

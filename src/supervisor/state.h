@@ -74,12 +74,12 @@ struct session {
         dev_t workspace_dev;  /* the folder that it was opened for */
         ino_t workspace_ino;  /* 0: not known yet */
         /* how many more denials the kernel may report, in thousandths */
-        int64_t denied_tokens, denied_filled_ms;
+        int64_t denial_tokens, denials_filled_ms;
         /* reported at the end of the running cell, unless a traceback reports the same */
         json_t *no_network;
         bool no_network_reported;
         /* denials that were not reported one by one: too many, or the host read nothing */
-        uint64_t denied_unreported;
+        uint64_t denials_unreported;
 };
 
 /* Events of a session's kernel; session.c implements them. */

@@ -15,11 +15,11 @@ struct cg_zygote_ops {
         /* The zygote is ready for the kernel's request. */
         void (*spawn)(struct kernel *k);
         /*
-         * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1) but @doors_fd (-1:
+         * @answer: the zygote's. Takes the descriptors (@denials_fd may be -1) but @doors_fd (-1:
          * none) and @ports, which are borrowed: listeners for the egress proxy, then for
          * cellgate.ports.reach.
          */
-        void (*spawned)(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
+        void (*spawned)(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denials_fd,
                         int doors_fd, const int *ports, size_t n_ports);
         void (*failed)(struct kernel *k, const struct cg_err *err);
         /* The final counters of the kernel's control group are known. */

@@ -89,7 +89,7 @@ static int measure_spawns(struct cg_sandbox *sb, int n, struct cg_err *err)
                 gone[i] = now_ms() - start;
                 close(child.init_pidfd);
                 close(child.status_fd);
-                cg_closep_(&child.denied_fd);
+                cg_closep_(&child.denials_fd);
                 close(p[0]);
                 close(p[1]);
         }

@@ -161,7 +161,8 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return cg_limit_option(&o->limits, value, err);
         case CG_KOPT_TIER:
                 o->tier = value;
-                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
+                return cg_tier_parse(value, &(struct cg_tier_choice){ .deny_rules = CG_DENY_RULES_REFUSE },
+                                     err);
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

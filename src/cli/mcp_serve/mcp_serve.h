@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "cellgate.h"
 #include "cli/common/approve.h"
-#include "cli/common/denied.h"
+#include "cli/common/denials.h"
 #include "cli/common/images.h"
 #include "cli/common/kernel_options.h"
 #include "mcp/server.h"
@@ -97,11 +97,11 @@ struct cg_serve {
         /* the worker's */
         struct cg_client *client;
         struct cg_images *images;
-        json_t *configured;        /* mcpServers of --mcp */
-        json_t *registered;        /* servers that the agent has added; added to new sessions, too */
-        struct cg_answer *answer;  /* of the call that runs; NULL: none */
-        struct cg_answer *between; /* output that came while none ran */
-        struct cg_denied denied;   /* denials that were reported for this call */
+        json_t *configured;               /* mcpServers of --mcp */
+        json_t *registered;               /* servers that the agent has added; added to new sessions, too */
+        struct cg_answer *answer;         /* of the call that runs; NULL: none */
+        struct cg_answer *between;        /* output that came while none ran */
+        struct cg_denial_reports denials; /* denials that were reported for this call */
         bool cell_done, death_reported;
         enum cg_status status;
         char *status_text;

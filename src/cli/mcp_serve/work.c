@@ -100,7 +100,7 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 cg_serve_connect(sv, e);
                 break;
         case CG_EVENT_DENIED:
-                if (cg_denied_report(&sv->denied, e, &b, NULL) < 0 || !b.len)
+                if (cg_denial_reports_add(&sv->denials, e, &b, NULL) < 0 || !b.len)
                         break;
                 /* A note while a call runs, so that a flood of output cannot push it out. */
                 if (sv->answer)
@@ -377,7 +377,7 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
         set_cell(sv, job, 0);
         if (!sv->lost && cg_serve_given_up(sv, job))
                 cg_serve_refuse_connections(sv);
-        cg_denied_forget(&sv->denied);
+        cg_denial_reports_clear(&sv->denials);
         sv->answer = NULL;
 }
 
@@ -584,7 +584,7 @@ void *cg_serve_worker(void *data)
                         wait_once(sv, -1, -1);
         }
         close_session(sv);
-        cg_denied_forget(&sv->denied);
+        cg_denial_reports_clear(&sv->denials);
         free(sv->status_text);
         pthread_mutex_lock(&sv->lock);
         sv->worker_gone = true;

@@ -19,7 +19,7 @@
 #include "base/ceilings.h"
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
-#include "cli/common/denied.h"
+#include "cli/common/denials.h"
 #include "cli/common/pretty.h"
 
 /* A cell of the largest size, in JSON that escapes little of it. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/args.h"
-#include "cli/common/denied.h"
+#include "cli/common/denials.h"
 #include "cli/common/images.h"
 #include "cli/run/prompt.h"
 #include "cli/common/pretty.h"
@@ -35,7 +35,7 @@ struct held {
 struct text {
         struct cg_prompt *prompt; /* NULL where there is no terminal */
         struct cg_images *images;
-        struct cg_denied denied;
+        struct cg_denial_reports denials;
         /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
         struct cg_event *asked;
         struct cg_call call;
@@ -148,7 +148,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 return 0;
         case CG_EVENT_RESULT:
                 cg_run_result(run, e);
-                cg_denied_forget(&text_of(run)->denied);
+                cg_denial_reports_clear(&text_of(run)->denials);
                 /* A traceback or KERNEL_DIED has reported the others. */
                 if (status != CG_STATUS_OK && status != CG_STATUS_ERROR &&
                     (status != CG_STATUS_KERNEL_DIED || !run->died))
@@ -156,7 +156,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                                        *text ? text : cg_status_name(status));
                 return 0;
         case CG_EVENT_DENIED:
-                if (cg_denied_report(&text_of(run)->denied, e, &b, err) < 0)
+                if (cg_denial_reports_add(&text_of(run)->denials, e, &b, err) < 0)
                         return -1;
                 if (b.len)
                         cg_screen_note(&run->screen, "%s", b.data);
@@ -468,7 +468,7 @@ static void text_free(struct cg_run *run)
         while (t->held)
                 cg_event_free(unhold(t, &t->held));
         cg_event_free(t->asked);
-        cg_denied_forget(&t->denied);
+        cg_denial_reports_clear(&t->denials);
         cg_prompt_free(t->prompt);
         cg_images_free(t->images);
         free(t);

@@ -171,7 +171,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = cg_sandbox_set_names(c->sb, s->own.writable_names.v, s->own.writable_names.n,
                                          s->filesystem.allow_git_config, err);
         if (r == 0 && tier.tier == CG_TIER_LANDLOCK)
-                r = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
+                r = cg_sandbox_set_landlock(c->sb, tier.deny_rules, c->tmp_on_host ? c->tmp : NULL, err);
         return r;
 }
 

@@ -10,7 +10,7 @@
 #include "sandbox/sandbox.h"
 
 /*
- * Next message of cg_sandbox_child.denied_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no
+ * Next message of cg_sandbox_child.denials_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no
  * more.
  */
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret);

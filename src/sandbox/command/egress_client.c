@@ -13,13 +13,13 @@
 #define BOX 1 /* the proxy serves one sandbox */
 
 void cg_egress_client_init(struct cg_egress_client *c, const int ports[2], json_t *policy, int secrets,
-                           int ask_fd, struct cg_violations *violations)
+                           int ask_fd, struct cg_denial_log *denials)
 {
         *c = (struct cg_egress_client){ .ports = { ports[0], ports[1] },
                                         .policy = policy,
                                         .secrets = secrets,
                                         .ask_fd = ask_fd,
-                                        .violations = violations };
+                                        .denials = denials };
 }
 
 static void close_ports(struct cg_egress_client *c)
@@ -63,27 +63,27 @@ static void debug_decision(const struct cg_egress_client *c, const json_t *event
         const char *rule = strcmp(list, "answers") == 0          ? allowed ? "User allowed" : "User denied"
                            : strcmp(list, "allowedDomains") == 0 ? "Allowed by config rule"
                            : strcmp(list, "deniedDomains") == 0  ? "Denied by config rule"
-                           : c->violations->settings->network.strict_allowlist
+                           : c->denials->settings->network.strict_allowlist
                                    ? "No matching config rule, denying"
                                    : "No matching rule, denying";
 
         if (!host[0]) /* a request without a host; the denial has the reason */
                 return;
         if (socks)
-                cg_violations_debug(c->violations, "Connection request to %s:%d", host, port);
-        cg_violations_debug(c->violations, "%s: %s:%d", rule, host, port);
+                cg_denial_log_debug(c->denials, "Connection request to %s:%d", host, port);
+        cg_denial_log_debug(c->denials, "%s: %s:%d", rule, host, port);
         if (!allowed)
-                cg_violations_debug(c->violations, "%s blocked to %s:%d",
+                cg_denial_log_debug(c->denials, "%s blocked to %s:%d",
                                     strcmp(protocol, "http") == 0 ? "HTTP request" : "Connection", host,
                                     port);
         else if (socks)
-                cg_violations_debug(c->violations, "Connection allowed to %s:%d", host, port);
+                cg_denial_log_debug(c->denials, "Connection allowed to %s:%d", host, port);
         if (!error)
                 return;
         if (socks)
-                cg_violations_debug(c->violations, "SOCKS connect to %s:%d failed: %s", host, port, error);
+                cg_denial_log_debug(c->denials, "SOCKS connect to %s:%d failed: %s", host, port, error);
         else
-                cg_violations_debug(c->violations, "%s failed: %s",
+                cg_denial_log_debug(c->denials, "%s failed: %s",
                                     strcmp(protocol, "http") == 0 ? "Proxy request" : "CONNECT tunnel",
                                     error);
 }
@@ -130,7 +130,7 @@ static void ask(struct cg_egress_client *c, json_t *event)
 {
         json_int_t id = json_integer_value(json_object_get(event, "id"));
 
-        cg_violations_debug(c->violations, "No matching rule, asking user: %s:%d", text_of(event, "host"),
+        cg_denial_log_debug(c->denials, "No matching rule, asking user: %s:%d", text_of(event, "host"),
                             (int)json_integer_value(json_object_get(event, "port")));
         if (!send_line(c, event))
                 answer(c, id, CG_EGRESS_NO, "nobody can be asked");
@@ -167,7 +167,7 @@ void cg_egress_client_read_events(struct cg_egress_client *c)
                                 json_object_del(event, "type");
                                 json_object_del(event, "sandbox");
                                 json_object_set_new(event, "source", json_string("proxy"));
-                                cg_violations_add(c->violations, json_incref(event));
+                                cg_denial_log_add(c->denials, json_incref(event));
                         }
                 } else if (strcmp(type, "egress_request") == 0) {
                         ask(c, event);

@@ -7,7 +7,7 @@
 #define CG_SANDBOX_COMMAND_EGRESS_CLIENT_H
 
 #include <poll.h>
-#include "sandbox/command/violations.h"
+#include "sandbox/command/denial_log.h"
 
 #define CG_EGRESS_CLIENT_FDS 3
 
@@ -17,15 +17,15 @@ struct cg_egress_client {
         int ports[2]; /* listening sockets, until the proxy runs; then -1 */
         struct cg_egress *egress;
         json_t *policy;
-        int secrets;                      /* for the proxy (cg_masks_secrets()); -1: none */
-        struct cg_violations *violations; /* gets the denials (borrowed) */
+        int secrets;                   /* for the proxy (cg_masks_secrets()); -1: none */
+        struct cg_denial_log *denials; /* gets the denials (borrowed) */
         /* stream socket for questions, one JSON object a line (borrowed); -1: nobody is asked */
         int ask_fd;
 };
 
-/* @ports: two listening sockets; takes them, @policy and @secrets. Borrows @violations. */
+/* @ports: two listening sockets; takes them, @policy and @secrets. Borrows @denials. */
 void cg_egress_client_init(struct cg_egress_client *c, const int ports[2], json_t *policy, int secrets,
-                           int ask_fd, struct cg_violations *violations);
+                           int ask_fd, struct cg_denial_log *denials);
 void cg_egress_client_fini(struct cg_egress_client *c);
 
 /* Descriptors to wait for; -1 where there is none. */

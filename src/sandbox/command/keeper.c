@@ -189,7 +189,7 @@ struct keeper {
         struct cg_egress_client egress;
         int stderr_flags; /* of standard error at the start; -1: unknown */
         struct cg_doors_process doors;
-        struct cg_violations violations;
+        struct cg_denial_log denials;
         int secrets;           /* for the proxy; -1: none */
         struct cg_buf control; /* a piece of a line of the control channel */
         bool control_worked;   /* it has delivered */
@@ -260,7 +260,7 @@ static void report_limit(struct keeper *k, enum cg_limit limit, const char *what
                                     what);
 
         if (o)
-                cg_violations_add(&k->violations, o);
+                cg_denial_log_add(&k->denials, o);
 }
 
 /* Reports limits that only a group's counts show. Once, after the last process inside has ended. */
@@ -343,21 +343,21 @@ static bool out_of_time(struct keeper *k, int *status)
         return false;
 }
 
-static void take_denials(struct keeper *k)
+static void read_denials(struct keeper *k)
 {
         struct cg_sandbox_denial d;
         int r = CG_CLOSED;
 
-        while (k->child.denied_fd >= 0 && (r = cg_denial_recv(k->child.denied_fd, &d)) == 0) {
+        while (k->child.denials_fd >= 0 && (r = cg_denial_recv(k->child.denials_fd, &d)) == 0) {
                 json_t *o = cg_denial_of_call(&d, true);
 
                 if (o)
-                        cg_violations_add(&k->violations, o);
+                        cg_denial_log_add(&k->denials, o);
                 else
-                        k->violations.more += d.lost;
+                        k->denials.more += d.lost;
         }
         if (r == CG_CLOSED)
-                cg_closep_(&k->child.denied_fd);
+                cg_closep_(&k->child.denials_fd);
 }
 
 /*
@@ -377,10 +377,10 @@ static void control_line(struct keeper *k, const char *line, size_t len)
             cg_egress_policy(s, k->c->host_env, &policy, &err) < 0) {
                 dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n",
                         k->c->control_fd);
-                cg_violations_debug(&k->violations, "Invalid config on control fd (ignored): %s", err.msg);
+                cg_denial_log_debug(&k->denials, "Invalid config on control fd (ignored): %s", err.msg);
                 return;
         }
-        cg_violations_debug(&k->violations, "Config updated from control fd: %.*s", (int)len, line);
+        cg_denial_log_debug(&k->denials, "Config updated from control fd: %.*s", (int)len, line);
         if (k->c->proxy)
                 cg_egress_client_change(&k->egress, cg_command_policy(k->c, policy));
         else
@@ -491,7 +491,7 @@ static int watch(struct keeper *k)
                         wait = look;
                 fds[2] = (struct pollfd){ .fd = k->c->control_fd, .events = POLLIN };
                 fds[3] = (struct pollfd){ .fd = k->watcher };
-                fds[4] = (struct pollfd){ .fd = k->child.denied_fd, .events = POLLIN };
+                fds[4] = (struct pollfd){ .fd = k->child.denials_fd, .events = POLLIN };
                 fds[5] = (struct pollfd){ .fd = k->doors.reports, .events = POLLIN };
                 cg_egress_client_poll(&k->egress, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait);
@@ -510,7 +510,7 @@ static int watch(struct keeper *k)
                 if (fds[3].revents)
                         replace_watcher(k);
                 if (fds[4].revents)
-                        take_denials(k);
+                        read_denials(k);
                 if (fds[5].revents)
                         read_doors(k);
                 cg_egress_client_dispatch(&k->egress, fds + FIXED_FDS);
@@ -572,8 +572,8 @@ static int start(struct keeper *k, struct cg_err *err)
                 if (log < 0)
                         r = cg_fail_errno(err, "violation log %s", log_path);
         }
-        cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
-        command_line(k->c, k->violations.command, sizeof(k->violations.command));
+        cg_denial_log_init(&k->denials, k->c->settings, log, k->c->debug);
+        command_line(k->c, k->denials.command, sizeof(k->denials.command));
         if (r == 0 && k->c->proxy)
                 r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /* Before there is anything to clean up. The sandbox itself ends with this process. */
@@ -596,7 +596,7 @@ static int start(struct keeper *k, struct cg_err *err)
         if (k->c->proxy)
                 cg_egress_client_init(&k->egress, k->child.ports, CG_STEAL(k->c->policy),
                                       cg_steal_fd(&k->secrets), k->c->ask_seconds ? k->c->control_fd : -1,
-                                      &k->violations);
+                                      &k->denials);
         if (cg_doors_any(k->c->settings))
                 r = start_doors(k, err);
         if (r < 0)
@@ -615,9 +615,9 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
         struct keeper k = { .c = c,
                             .watcher = -1,
                             .signals = -1,
-                            .child = { .init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1 },
+                            .child = { .init_pidfd = -1, .status_fd = -1, .denials_fd = -1, .doors_fd = -1 },
                             .egress = { .ports = { -1, -1 }, .secrets = -1, .ask_fd = -1 },
-                            .violations = { .log = -1 },
+                            .denials = { .log = -1 },
                             .secrets = -1,
                             .doors = CG_DOORS_PROCESS_NONE };
         int status = 1;
@@ -639,11 +639,11 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
          */
         if (k.stderr_flags >= 0)
                 fcntl(2, F_SETFL, k.stderr_flags);
-        take_denials(&k);
+        read_denials(&k);
         cg_egress_client_read_events(&k.egress);
         if (!c->quiet)
-                cg_violations_summary(&k.violations);
-        cg_violations_fini(&k.violations);
+                cg_denial_log_summary(&k.denials);
+        cg_denial_log_fini(&k.denials);
 
         if (!k.all_gone)
                 end_sandbox(&k);

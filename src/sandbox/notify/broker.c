@@ -461,7 +461,7 @@ static const struct broker_handler {
 
 static void answer(struct broker_call *c, int r)
 {
-        struct cg_denied_path p = { .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME };
+        struct cg_path_denial p = { .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME };
 
         if (c->denied && !(c->m && r == -EACCES)) {
                 cg_reply_deny(c->n, c->notif, -r, c->path[0] ? c->path : NULL);

@@ -484,7 +484,7 @@ void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid)
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif)
 {
         struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
-        struct cg_denied_path p = { .path = call.denied_path, .access = CG_ACCESS_WRITE };
+        struct cg_path_denial p = { .path = call.denied_path, .access = CG_ACCESS_WRITE };
         int r;
 
         /* Set-user-ID bits are refused by notify.c's other handlers. */

@@ -7,7 +7,7 @@
  *      init            notify.c    cg_notify_work(): receives calls, finds their handler in
  *                                  broker.c, doors_inside.c, mediate.c or watch.c
  *                      reply.c     replies and reports
- *      caller          denial.c    cg_denial_recv() on cg_sandbox_child.denied_fd
+ *      caller          denial.c    cg_denial_recv() on cg_sandbox_child.denials_fd
  *
  * Init has no filter, the sandbox's view and its user, and no capabilities but those of the main
  * process. When the listener is closed the calls fail with ENOSYS; it is closed when init ends, and

@@ -64,7 +64,7 @@ static bool is_repeated(struct cg_notify *n, const struct seccomp_notif *call, c
 }
 
 static void report(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path,
-                   const struct cg_denied_path *p)
+                   const struct cg_path_denial *p)
 {
         struct cg_sandbox_denial d = { .magic = CG_SANDBOX_DENIAL_MAGIC,
                                        .nr = call->data.nr,
@@ -125,7 +125,7 @@ void cg_reply_deny(struct cg_notify *n, const struct seccomp_notif *call, int er
         cg_reply_result(n, call, -error);
 }
 
-void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_denied_path *p)
+void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_path_denial *p)
 {
         report(n, call, 0, p->path, p);
 }

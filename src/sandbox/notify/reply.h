@@ -17,13 +17,13 @@ void cg_reply_continue(const struct cg_notify *n, const struct seccomp_notif *ca
 void cg_reply_deny(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path);
 
 /* A file or address that a rule denies. */
-struct cg_denied_path {
+struct cg_path_denial {
         const char *path;
         int access, rule;    /* enum cg_access, cg_access_rule */
         const char *setting; /* the setting that the rule comes from, or NULL */
 };
 /* Reports @p as denied without a reply. */
-void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_denied_path *p);
+void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_path_denial *p);
 /*
  * The main process has ended: reports how many denials were left out since the last report, if any
  * were.

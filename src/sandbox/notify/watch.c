@@ -115,7 +115,7 @@ static bool read_path(const struct seccomp_notif *call, int dir, int arg, char r
 static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
                         const char *path)
 {
-        struct cg_denied_path f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
+        struct cg_path_denial f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
         const char *slash = strrchr(path, '/');
         char parent[PATH_MAX];
         struct stat st, above;
@@ -182,7 +182,7 @@ void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
         struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&a;
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&a;
-        struct cg_denied_path p = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
+        struct cg_path_denial p = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
         size_t len = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a);
         char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 16] = "";
         uint16_t port;

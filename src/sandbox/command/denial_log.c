@@ -1,5 +1,5 @@
-/* A command's denials: see violations.h. */
-#include "sandbox/command/violations.h"
+/* A command's denials: see denial_log.h. */
+#include "sandbox/command/denial_log.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -11,12 +11,12 @@
 #include "base/text.h"
 #include "sandbox/command/denial.h"
 
-void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug)
+void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, int log, bool debug)
 {
-        *v = (struct cg_violations){ .settings = s, .log = log, .debug = debug };
+        *v = (struct cg_denial_log){ .settings = s, .log = log, .debug = debug };
 }
 
-void cg_violations_fini(struct cg_violations *v)
+void cg_denial_log_fini(struct cg_denial_log *v)
 {
         for (size_t i = 0; i < v->n; i++)
                 free(v->sentences[i]);
@@ -24,7 +24,7 @@ void cg_violations_fini(struct cg_violations *v)
         cg_closep_(&v->log);
 }
 
-static bool is_ignored(const struct cg_violations *v, const char *line)
+static bool is_ignored(const struct cg_denial_log *v, const char *line)
 {
         const struct cg_settings *s = v->settings;
 
@@ -39,12 +39,12 @@ static bool is_ignored(const struct cg_violations *v, const char *line)
         return false;
 }
 
-static void write_log(struct cg_violations *v, const json_t *denial)
+static void write_log(struct cg_denial_log *v, const json_t *denial)
 {
         cg_auto_free char *text = NULL;
         size_t len;
 
-        if (v->log < 0 || v->logged > CG_VIOLATIONS_LOG_MAX)
+        if (v->log < 0 || v->logged > CG_DENIAL_LOG_BYTES)
                 return;
         text = cg_json_text(denial, &len);
         if (!text)
@@ -52,12 +52,12 @@ static void write_log(struct cg_violations *v, const json_t *denial)
         v->logged += len + 1;
         /* in the place of the NUL: one write, so that logs that commands share have whole lines */
         text[len] = '\n';
-        if (v->logged > CG_VIOLATIONS_LOG_MAX || cg_write_all(v->log, text, len + 1, NULL) < 0)
+        if (v->logged > CG_DENIAL_LOG_BYTES || cg_write_all(v->log, text, len + 1, NULL) < 0)
                 dprintf(2, "cellgate sandbox: the violation log gets no more lines of this command: %s\n",
-                        v->logged > CG_VIOLATIONS_LOG_MAX ? "there were too many" : "it cannot be written");
+                        v->logged > CG_DENIAL_LOG_BYTES ? "there were too many" : "it cannot be written");
 }
 
-void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
+void cg_denial_log_debug(const struct cg_denial_log *v, const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf b = { .max = 16384 };
         char line[4096];
@@ -72,7 +72,7 @@ void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
                 dprintf(2, "[SandboxDebug] %s\n", b.data);
 }
 
-void cg_violations_add(struct cg_violations *v, json_t *denial)
+void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
 {
         cg_auto_json json_t *o = denial;
         cg_auto_buf struct cg_buf b = { .max = 16384 };
@@ -82,7 +82,7 @@ void cg_violations_add(struct cg_violations *v, json_t *denial)
         line = json_string_value(json_object_get(o, "line"));
         if (!line || is_ignored(v, line))
                 return;
-        cg_violations_debug(v, "%s", line);
+        cg_denial_log_debug(v, "%s", line);
         write_log(v, o);
         v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
         if (cg_denial_sentence(o, &b, NULL) < 0 || !b.len)
@@ -93,7 +93,7 @@ void cg_violations_add(struct cg_violations *v, json_t *denial)
                         return;
                 }
         }
-        if (v->n == CG_VIOLATIONS_LISTED) {
+        if (v->n == CG_DENIAL_LOG_LISTED) {
                 v->more++;
                 return;
         }
@@ -101,7 +101,7 @@ void cg_violations_add(struct cg_violations *v, json_t *denial)
         v->times[v->n++] = 1;
 }
 
-void cg_violations_summary(const struct cg_violations *v)
+void cg_denial_log_summary(const struct cg_denial_log *v)
 {
         for (size_t i = 0; i < v->n; i++) {
                 if (v->times[i] > 1)

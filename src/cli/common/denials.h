@@ -1,31 +1,32 @@
 /*
- * Reports of what the sandbox refused, for people and agents. Programs retry, and code in a kernel
- * is hostile: so each refusal is reported once for a cell, and at most CG_DENIED_MAX of them.
+ * Reports of denials, for people and agents. Programs retry, and code in a kernel is hostile: so
+ * each denial is reported once for a cell, and at most CG_DENIAL_REPORTS_MAX of them.
  */
-#ifndef CG_CLI_COMMON_DENIED_H
-#define CG_CLI_COMMON_DENIED_H
+#ifndef CG_CLI_COMMON_DENIALS_H
+#define CG_CLI_COMMON_DENIALS_H
 
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "cellgate.h"
 
-#define CG_DENIED_MAX 8
+#define CG_DENIAL_REPORTS_MAX 8
 
-struct cg_denied {
-        char *reported[CG_DENIED_MAX];
+struct cg_denial_reports {
+        char *reported[CG_DENIAL_REPORTS_MAX];
         size_t n;
         bool full; /* and that was reported */
 };
 
 /* Call at the end of a cell. */
-void cg_denied_forget(struct cg_denied *d);
+void cg_denial_reports_clear(struct cg_denial_reports *d);
 
 /*
  * Appends the report of a DENIED event, a sentence without line end; nothing where it was reported
  * already.
  */
-int cg_denied_report(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
+int cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e, struct cg_buf *b,
+                          struct cg_err *err);
 
 /*
  * Appends the other side of a connection, from the JSON of an EGRESS_REQUEST or DENIED:

@@ -3,7 +3,7 @@
  * egress proxy (egress.c), from a sandbox's init, which answers denied system calls, and from the
  * kernel itself, whose reports are checked and marked as such.
  */
-#include "supervisor/denied.h"
+#include "supervisor/denials.h"
 
 #include <string.h>
 #include "base/json.h"
@@ -23,23 +23,23 @@
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
-void cg_sup_denied(struct session *ss, uint64_t cell, json_t *denial)
+void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
 {
         struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
         cg_auto_buf struct cg_buf b = { .max = 32768 };
 
         if (!ss->host || ss->warming || ss->unread > MAX_UNREAD) {
-                ss->denied_unreported += ss->host && !ss->warming;
+                ss->denials_unreported += ss->host && !ss->warming;
                 json_decref(denial);
                 return;
         }
-        if (ss->denied_unreported)
+        if (ss->denials_unreported)
                 cg_sup_notice(
                         ss,
                         "%llu denials were not reported one by one, because there were too many, or the session's events were not read",
-                        (unsigned long long)ss->denied_unreported);
-        ss->denied_unreported = 0;
-        ss->denied_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
+                        (unsigned long long)ss->denials_unreported);
+        ss->denials_unreported = 0;
+        ss->denials_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (cg_denial_sentence(denial, &b, NULL) == 0)
                 json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
@@ -77,17 +77,17 @@ static void no_network(struct session *ss, json_t *o)
                 json_object_set_new(o, "how", json_string(network_how(ss)));
         ss->no_network = o;
         if (!cg_sup_running_cell(ss))
-                cg_sup_denied_cell_ended(ss, 0);
+                cg_sup_denials_cell_ended(ss, 0);
 }
 
-void cg_sup_denied_cell_ended(struct session *ss, uint64_t cell)
+void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
 {
         json_t *o = CG_STEAL(ss->no_network);
 
         if (!o)
                 return;
         ss->no_network_reported = true;
-        cg_sup_denied(ss, cell, o);
+        cg_sup_denial_report(ss, cell, o);
 }
 
 /* ------------------------------------------------------------------ system calls */
@@ -104,7 +104,7 @@ static void on_reports(struct watch *w)
                 if (o && d.rule == CG_ACCESS_NO_NETWORK)
                         no_network(k->session, o);
                 else if (o && k->session)
-                        cg_sup_denied(k->session, cg_sup_running_cell(k->session), o);
+                        cg_sup_denial_report(k->session, cg_sup_running_cell(k->session), o);
                 else
                         json_decref(o);
         }
@@ -112,12 +112,12 @@ static void on_reports(struct watch *w)
                 uv_poll_stop(&w->poll);
 }
 
-int cg_sup_denied_open(struct kernel *k, int fd, struct cg_err *err)
+int cg_sup_denials_open(struct kernel *k, int fd, struct cg_err *err)
 {
         return cg_sup_watch_start(k->sup, &k->denied, fd, on_reports, k, err);
 }
 
-void cg_sup_denied_drain(struct kernel *k)
+void cg_sup_denials_drain(struct kernel *k)
 {
         if (k && k->denied.active)
                 on_reports(&k->denied);
@@ -174,7 +174,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
 }
 
-void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
+void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *report = NULL, *denial = NULL;
         const char *operation;
@@ -188,18 +188,18 @@ void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
                 cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
-        if (!ss->denied_filled_ms)
-                ss->denied_tokens = REPORT_BURST * 1000;
+        if (!ss->denials_filled_ms)
+                ss->denial_tokens = REPORT_BURST * 1000;
         else
-                ss->denied_tokens += (now - ss->denied_filled_ms) * REPORTS_PER_SECOND;
-        if (ss->denied_tokens > REPORT_BURST * 1000)
-                ss->denied_tokens = REPORT_BURST * 1000;
-        ss->denied_filled_ms = now;
-        if (ss->denied_tokens < 1000) {
-                ss->denied_unreported++;
+                ss->denial_tokens += (now - ss->denials_filled_ms) * REPORTS_PER_SECOND;
+        if (ss->denial_tokens > REPORT_BURST * 1000)
+                ss->denial_tokens = REPORT_BURST * 1000;
+        ss->denials_filled_ms = now;
+        if (ss->denial_tokens < 1000) {
+                ss->denials_unreported++;
                 return;
         }
-        ss->denied_tokens -= 1000;
+        ss->denial_tokens -= 1000;
 
         /* A traceback about the network replaces the report at the end of the cell. */
         operation = json_string_value(json_object_get(denial, "operation"));
@@ -207,5 +207,5 @@ void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
                 json_decref(CG_STEAL(ss->no_network));
                 ss->no_network_reported = true;
         }
-        cg_sup_denied(ss, m->id, CG_STEAL(denial));
+        cg_sup_denial_report(ss, m->id, CG_STEAL(denial));
 }

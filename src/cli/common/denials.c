@@ -2,7 +2,7 @@
  * Descriptions of refused operations and connections. Runs in the command `cellgate`; host names
  * come from the code inside.
  */
-#include "cli/common/denied.h"
+#include "cli/common/denials.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +20,15 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
         return cg_denial_connection(o, b, err);
 }
 
-void cg_denied_forget(struct cg_denied *d)
+void cg_denial_reports_clear(struct cg_denial_reports *d)
 {
         while (d->n)
                 free(d->reported[--d->n]);
         d->full = false;
 }
 
-int cg_denied_report(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err)
+int cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e, struct cg_buf *b,
+                          struct cg_err *err)
 {
         cg_auto_buf struct cg_buf line = { .max = MAX_LINE };
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
@@ -44,7 +45,7 @@ int cg_denied_report(struct cg_denied *d, const struct cg_event *e, struct cg_bu
         for (size_t i = 0; i < d->n; i++)
                 if (strcmp(d->reported[i], line.data) == 0)
                         return 0;
-        if (d->n < CG_DENIED_MAX) {
+        if (d->n < CG_DENIAL_REPORTS_MAX) {
                 if ((d->reported[d->n] = strdup(line.data)))
                         d->n++;
                 return cg_buf_adds(b, line.data, err);

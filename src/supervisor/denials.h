@@ -1,0 +1,27 @@
+/* Denials of the sandbox, reported to the session's hosts. */
+#ifndef CG_SUPERVISOR_DENIALS_H
+#define CG_SUPERVISOR_DENIALS_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/wire.h"
+
+struct kernel;
+struct session;
+
+/*
+ * Reports a denial during @cell (0: none is known): an object as sandbox/command/denial.h has it
+ * (takes).
+ */
+void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial);
+/* Watches the reports of the kernel's init about system calls; takes @fd. */
+int cg_sup_denials_open(struct kernel *k, int fd, struct cg_err *err);
+/* A kernel's own report of a denial. */
+void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m);
+/* Handles the reports of init that have arrived; @k may be NULL. */
+void cg_sup_denials_drain(struct kernel *k);
+/* A cell has ended: sends the report that waited for that. */
+void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell);
+
+#endif
