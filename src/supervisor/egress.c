@@ -59,26 +59,9 @@ int cg_sup_egress_new(struct sup *s, struct cg_err *err)
 
 /* ------------------------------------------------------------------ a session's settings */
 
-int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
+/* Some settings need processes that only `cellgate sandbox` has. */
+static int check_supported(const struct cg_settings *s, struct cg_err *err)
 {
-        const struct cg_settings *s = ss->settings;
-        json_t *from = json_object_get(ss->options, "env"), *v;
-        struct cg_environ_options eo = { .http_port = 0 };
-        struct cg_environ env = { 0 };
-        cg_auto_free char **list = NULL;
-        bool ask;
-        size_t i;
-        int r;
-
-        json_decref(CG_STEAL(ss->egress_policy));
-        if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
-                return -1;
-        if (!s)
-                return ask ? cg_fail(err, CG_E_INVAL,
-                                     "ask_egress needs settings: without them there is no network")
-                           : 0;
-
-        /* These settings need processes that only `cellgate sandbox` has. */
         if (s->network.all_unix_sockets)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
@@ -89,13 +72,21 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
                         err, CG_E_UNSUPPORTED,
                         "cellgate.violationLog works for `cellgate sandbox` only; a session reports denials "
                         "as events");
+        return 0;
+}
 
-        /* The environment, with the proxy's variables unless the network is off. */
-        if (!s->own.network_off) {
-                eo.http_port = CG_PROXY_HTTP_PORT;
-                eo.socks_port = CG_PROXY_SOCKS_PORT;
-        }
-        list = calloc(json_array_size(from) + 1, sizeof(*list));
+/* Sets the kernel's environment, with the proxy's variables unless the network is off. */
+static int set_env(struct session *ss, struct cg_err *err)
+{
+        const struct cg_settings *s = ss->settings;
+        const json_t *from = json_object_get(ss->options, "env"), *v;
+        struct cg_environ_options eo = { .http_port = s->own.network_off ? 0 : CG_PROXY_HTTP_PORT,
+                                         .socks_port = s->own.network_off ? 0 : CG_PROXY_SOCKS_PORT };
+        struct cg_environ env = { 0 };
+        cg_auto_free char **list = calloc(json_array_size(from) + 1, sizeof(*list));
+        size_t i;
+        int r;
+
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "session");
         json_array_foreach(from, i, v) list[i] = (char *)(uintptr_t)json_string_value(v);
@@ -107,32 +98,56 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
         for (i = 0; i < env.n; i++)
                 json_array_append_new(ss->egress_env, json_string(env.v[i]));
         cg_environ_fini(&env);
+        return 0;
+}
 
-        /* The network policy. */
-        if (s->own.network_off)
-                return 0;
-        r = cg_egress_policy(s, environ, &ss->egress_policy, err);
+/* Sets the policy that the proxy enforces. @ask: hosts that no rule names are asked about. */
+static int set_policy(struct session *ss, bool ask, struct cg_err *err)
+{
+        int64_t timeout_ms = ss->approval_timeout_ms;
+        int r = cg_egress_policy(ss->settings, environ, &ss->egress_policy, err);
+
         if (r < 0)
                 return r;
         /*
          * Names come from untrusted code: a name that resolves to a private network is refused
          * unless the settings allow it.
          */
-        if (!s->own.private_addresses)
+        if (!ss->settings->own.private_addresses)
                 json_object_del(ss->egress_policy, "privateAddresses");
-        if (ask) {
-                json_object_set_new(ss->egress_policy, "ask", json_true());
-                /*
-                 * As with tool calls: without a limit by the host, a question stays open until it
-                 * is answered or the connection is given up.
-                 */
-                json_object_set_new(
-                        ss->egress_policy, "askTimeoutMs",
-                        json_integer(ss->approval_timeout_ms > 0 && ss->approval_timeout_ms < ASK_MAX_MS
-                                             ? ss->approval_timeout_ms
-                                             : ASK_MAX_MS));
-        }
+        if (!ask)
+                return 0;
+        json_object_set_new(ss->egress_policy, "ask", json_true());
+        /*
+         * As with tool calls: without a limit by the host, a question stays open until it is
+         * answered or the connection is given up.
+         */
+        json_object_set_new(
+                ss->egress_policy, "askTimeoutMs",
+                json_integer(timeout_ms > 0 && timeout_ms < ASK_MAX_MS ? timeout_ms : ASK_MAX_MS));
         return 0;
+}
+
+int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
+{
+        const struct cg_settings *s = ss->settings;
+        bool ask;
+        int r;
+
+        json_decref(CG_STEAL(ss->egress_policy));
+        if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
+                return -1;
+        if (!s && ask)
+                return cg_fail(err, CG_E_INVAL,
+                               "ask_egress needs settings: without them there is no network");
+        if (!s)
+                return 0;
+        r = check_supported(s, err);
+        if (r == 0)
+                r = set_env(ss, err);
+        if (r == 0 && !s->own.network_off)
+                r = set_policy(ss, ask, err);
+        return r;
 }
 
 /* ------------------------------------------------------------------ questions */
