@@ -136,8 +136,29 @@ def goes_on() -> None:
 def input(content: str, /) -> str | None:
     """Send INPUT_REQUEST and wait for the line; None: end of file."""
 
-def tool_call(server: str, tool: str, arguments: bytes, timeout_ms: int, /) -> tuple[str, bytes]:
-    """Call a tool and wait for its result: (status, content) as docs/wire.md describes CALL_RESULT.
+def tool_call(server: str, tool: str, arguments: Buffer, timeout_ms: int, /) -> tuple[str, bytes, str]:
+    """Call a tool and wait for its result: (status, content, kind) as docs/wire.md describes CALL_RESULT.
 
     May be called by several threads at once. An interrupt cancels the call and raises KeyboardInterrupt.
     """
+
+class Calls:
+    """Calls of one event loop. Any number may wait; above CG_MAX_CALLS they are sent in order.
+
+    Calls without a result are cancelled when the object is closed or collected.
+    """
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when results() has some."""
+
+    def start(self, server: str, tool: str, arguments: Buffer, timeout_ms: int, key: int, /) -> None:
+        """Queue a call, under a key of the caller's own, from 1 on. ValueError: over a limit."""
+
+    def cancel(self, keys: list[int], /) -> None:
+        """Cancel these calls at once: their servers, and hosts that are asked about them, are notified."""
+
+    def results(self, into: list[tuple[int, tuple[str, bytes, str]]], /) -> None:
+        """Append the calls that have ended since: the key, and what tool_call() returns."""
+
+    def close(self) -> None:
+        """Cancel all calls. start(), fileno() and results() raise RuntimeError from now on."""

@@ -43,6 +43,14 @@ def _mark_lifted() -> Iterator[None]:
 class KernelLoop(asyncio.SelectorEventLoop):
     """A loop that can be run while another one is only marked as running."""
 
+    cellgate_calls: Any = None  # set by cellgate_tools: the tool calls that coroutines wait for
+
+    def close(self) -> None:
+        super().close()
+        calls, self.cellgate_calls = self.cellgate_calls, None
+        if calls is not None:
+            calls.close()
+
     def run_forever(self) -> None:
         with _mark_lifted():
             super().run_forever()

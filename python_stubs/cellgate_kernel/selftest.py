@@ -77,7 +77,7 @@ def again(name: str) -> Verdict:
 
 def raw(name: str) -> Verdict:
     """A call without the generated modules."""
-    status, content = _cellgate.tool_call("canary", "mark", b'{"text": "refuse:' + name.encode() + b'"}', 0)
+    status, content, _ = _cellgate.tool_call("canary", "mark", b'{"text": "refuse:' + name.encode() + b'"}', 0)
     return ("hole", "it was made") if b"marked" in content else ("held", status)
 
 
@@ -93,7 +93,7 @@ def changed(name: str) -> Verdict:
         print("changed", flush=True)
 
     threading.Thread(target=overwrite, daemon=True).start()
-    status, _ = _cellgate.tool_call("canary", "mark", args, 0)
+    status, *_ = _cellgate.tool_call("canary", "mark", args, 0)
     return "held", status
 
 
@@ -102,7 +102,7 @@ def bad(server: str, tool: str, args: bytes) -> Callable[[str], Verdict]:
 
     def attempt(name: str) -> Verdict:
         try:
-            status, content = _cellgate.tool_call(server, tool, args.replace(b"@NAME@", name.encode()), 0)
+            status, content, _ = _cellgate.tool_call(server, tool, args.replace(b"@NAME@", name.encode()), 0)
         except (ValueError, OverflowError) as e:
             return "held", type(e).__name__
         return ("hole", "it was made") if b"marked" in content else ("held", status)

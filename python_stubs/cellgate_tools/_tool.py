@@ -1,7 +1,7 @@
 """Calls of tools: arguments are checked and encoded, the host approves and calls, results decoded.
 
-All calls use _cellgate.tool_call(server, tool, arguments, timeout_ms), a function of the kernel. It
-only names the tool; the host knows the server, and approves exactly these bytes.
+All calls use _cellgate.tool_call(server, tool, arguments, timeout_ms) or its form for coroutines, of
+the kernel. It only names the tool; the host knows the server, and approves exactly these bytes.
 """
 
 from __future__ import annotations
@@ -55,20 +55,17 @@ def options(*, timeout: float | None = None, strict: bool | None = None) -> Iter
         _OPTIONS.reset(token)
 
 
-def _send(server: str, tool: str, arguments: bytes) -> tuple[str, bytes]:
+def _host(server: str, tool: str) -> Any:
     try:
-        host = import_module("_cellgate")
+        return import_module("_cellgate")
     except ImportError:
         raise UnavailableError(
             f"{server}.{tool} cannot be called here: this is no cellgate kernel (it has no module _cellgate)"
         ) from None
-    status, payload = host.tool_call(server, tool, arguments, _OPTIONS.get().timeout_ms)
-    return str(status), bytes(payload)
 
 
-def _exchange(server: str, tool: str, arguments: bytes) -> ToolResult:
-    """One call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
-    status, payload = _send(server, tool, arguments)
+def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> ToolResult:
+    """The result of a call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
     what = f"{server}.{tool}"
     if status == "rejected":
         raise RejectedError(server, tool, payload.decode("utf-8", "replace"))
@@ -143,15 +140,21 @@ class Tool:
         return text.encode("ascii")
 
     def call(self, params: Any, fields: dict[str, Any]) -> ToolResult:
-        return _exchange(self.server, self.name, self.arguments(params, fields))
+        arguments = self.arguments(params, fields)
+        host = _host(self.server, self.name)
+        answer = host.tool_call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
+        return _result(self.server, self.name, *answer)
 
     def run(self, params: Any, fields: dict[str, Any]) -> Any:
         return self.value(self.call(params, fields))
 
     async def call_async(self, params: Any, fields: dict[str, Any]) -> ToolResult:
-        from asyncio import to_thread
+        from . import _async
 
-        return await to_thread(_exchange, self.server, self.name, self.arguments(params, fields))
+        arguments = self.arguments(params, fields)
+        _host(self.server, self.name)
+        answer = await _async.call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
+        return _result(self.server, self.name, *answer)
 
     async def run_async(self, params: Any, fields: dict[str, Any]) -> Any:
         return self.value(await self.call_async(params, fields))

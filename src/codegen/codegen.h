@@ -7,7 +7,7 @@
  *
  *      OUT/NAME/__init__.py    catalogue: one line a tool; loads the modules when they are used
  *      OUT/NAME/TOOL.py        Params, Result and nested classes, run(), call(); bind() adds
- *                              run_async(), call_async()
+ *                              run_async(), call_async(), arun(), acall()
  *      OUT/NAME/_tools.json    the original schemas and names, which decide what is valid and what
  *                              is sent
  *      OUT/__init__.py         with root_package: mcptools.search() and access to the servers'

@@ -209,13 +209,34 @@ void cg_io_goes_on(struct cg_io *io, uint64_t cell);
 const char *cg_wait_text(const struct cg_wait *w, size_t *len);
 
 /*
- * Sends CALL; *ret waits for the result, and cg_wait_free() before that sends CALL_CANCEL.
- * CG_TIMEOUT: CG_MAX_CALLS calls have no result yet, and *ret waits until one ends: free it, then
- * call again.
+ * ---- tool calls. A wait for calls has any number of them; its descriptor is readable when some
+ * have a result. CG_MAX_CALLS are sent at a time, the others follow in order. cg_wait_free()
+ * cancels calls that have no result.
  */
-int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len,
-               struct cg_wait **ret, struct cg_err *err);
-/* After cg_wait_once() returned 0: the status ("ok", ...; borrowed) and the content. */
-const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len);
+
+struct cg_tool_call;
+
+struct cg_tool_call_result { /* CALL_RESULT, see docs/wire.md */
+        char status[24], kind[24];
+        struct cg_frame *content;
+};
+
+/* @blocking: the caller uses cg_wait_once(), which returns when at least one call has a result. */
+struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err);
+int cg_calls_fd(const struct cg_wait *w);
+/* Queues CALL (copies), which the caller calls @key (not 0). CG_E_LIMIT: too large. */
+int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_bytes args,
+               struct cg_err *err);
+/* Cancels these calls, and sends no queued one meanwhile. Calls that have a result keep it. */
+void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n);
+/*
+ * The calls that have a result (caller: cg_tool_call_free() for each). NULL: none, and the descriptor is
+ * not readable any more.
+ */
+struct cg_tool_call *cg_wait_results(struct cg_wait *w);
+struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c);
+/* Its result (borrowed) and key. */
+const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call *c, uint64_t *key);
+struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c);
 
 #endif

@@ -26,7 +26,7 @@
 #define INTERRUPT_ECHO_MS      20
 #define EXIT_PROTOCOL          71
 
-enum wait_kind { WAIT_ROOM, WAIT_PLACE, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
+enum wait_kind { WAIT_ROOM, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
 
 struct cg_wait {
         struct cg_wait *next;
@@ -34,14 +34,23 @@ struct cg_wait {
         enum wait_kind kind;
         int fd; /* eventfd */
         bool done;
-        uint64_t call;
         uint64_t cell;     /* the cell that asks for input */
         uint64_t question; /* number of the INPUT_REQUEST; 0: not sent */
         pthread_t thread;  /* the waiting thread */
-        char status[24];
         bool eof;
         bool has_raw;
         struct cg_frame *raw;
+        struct cg_tool_call *finished, **finished_tail; /* WAIT_CALL: calls with a result */
+};
+
+/* A call is in one of three lists: `queued` and `sent` of struct cg_io, `finished` of its wait. */
+struct cg_tool_call {
+        struct cg_tool_call *next;
+        struct cg_wait *wait;     /* NULL: cancelled, but CALL_CANCEL could not be sent */
+        uint64_t id;              /* on the wire */
+        uint64_t key;             /* of the caller */
+        struct tool_out *message; /* not sent yet */
+        struct cg_tool_call_result result;
 };
 
 struct tool_out {
@@ -106,15 +115,17 @@ struct cg_io {
         bool woken;
         struct cg_outq out;
         bool blocked; /* the socket of the kernel wire is full; dequeued messages wait in conn */
-        struct tool_out *tool_head, *tool_tail;
+        struct tool_out *tool_head, *tool_tail;     /* all but CALL, which wait in `queued` */
+        struct cg_tool_call *queued, **queued_tail; /* in the order of the calls */
+        struct cg_tool_call *sent;                  /* CG_MAX_CALLS at most */
+        size_t n_sent;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         pthread_cond_t control_queued; /* a request of the control shell was queued */
         uint64_t last_cell;            /* the cell that ended last */
         uint64_t named_cell;           /* cg_io_set_running() */
         struct cg_wait *waits;
-        uint64_t last_call, sent_call;              /* number of the last CALL, of the last sent one */
+        uint64_t last_call;                         /* number of the last CALL */
         uint64_t last_question;                     /* number of the last INPUT_REQUEST */
-        size_t calls;                               /* calls without a result yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t interrupt_echo_ms; /* until then a SIGINT may belong to a handled interrupt */
         bool interrupt_arrived;    /* no further attempt is needed */
@@ -182,6 +193,11 @@ struct cg_shell *cg_io_find_asking_locked(struct cg_io *io, uint64_t cell);
 void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
+/* The next message of the tool wire (caller: free()); a CALL only below CG_MAX_CALLS. */
+struct tool_out *cg_io_next_tool_message_locked(struct cg_io *io);
+/* Ends sent call @id (takes @content); ignored if there is none: it was cancelled. */
+void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,
+                           struct cg_frame *content);
 /* The cell's reply ends its questions: threads that wait for an answer get the end of file. */
 void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
 

@@ -259,11 +259,7 @@ bool cg_io_send_calls(struct cg_io *io)
                 struct cg_out out;
 
                 pthread_mutex_lock(&io->lock);
-                t = io->tool_head;
-                if (t && !(io->tool_head = t->next))
-                        io->tool_tail = NULL;
-                if (t && t->type == CG_TOOL_CALL)
-                        io->sent_call = t->id;
+                t = cg_io_next_tool_message_locked(io);
                 pthread_mutex_unlock(&io->lock);
                 if (!t)
                         break;

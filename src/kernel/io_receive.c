@@ -245,21 +245,20 @@ void cg_io_calls_lost(struct cg_io *io)
                 "It has been started again: later calls work";
 
         pthread_mutex_lock(&io->lock);
-        for (struct cg_wait *w = io->waits; w; w = w->next) {
-                if (w->kind != WAIT_CALL || w->done || w->call > io->sent_call)
-                        continue;
-                snprintf(w->status, sizeof(w->status), "failed");
-                w->raw = cg_frame_new(sizeof(text) - 1);
-                w->has_raw = true;
-                if (w->raw)
-                        memcpy(w->raw->data, text, sizeof(text) - 1);
-                w->done = true;
-                cg_io_event_set(w->fd);
+        while (io->tool_head) { /* about calls that this tool server knew */
+                struct tool_out *t = io->tool_head;
+
+                io->tool_head = t->next;
+                free(t);
         }
-        io->calls = 0;
-        for (const struct tool_out *t = io->tool_head; t; t = t->next)
-                io->calls += t->type == CG_TOOL_CALL;
-        cg_io_end_waits_locked(io, WAIT_PLACE);
+        io->tool_tail = NULL;
+        while (io->sent) {
+                struct cg_frame *content = cg_frame_new(sizeof(text) - 1);
+
+                if (content) /* else out of memory: without a text */
+                        memcpy(content->data, text, sizeof(text) - 1);
+                cg_io_end_call_locked(io, io->sent->id, "failed", "died", content);
+        }
         pthread_mutex_unlock(&io->lock);
 }
 
@@ -289,23 +288,17 @@ int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
-        const char *status;
+        const char *status, *kind;
         int r = cg_msg_json(m, &body, err);
 
         if (r == 0)
                 r = cg_json_str(body, "status", "failed", &status, err);
+        if (r == 0)
+                r = cg_json_str(body, "kind", "", &kind, err);
         if (r < 0)
                 return r;
         pthread_mutex_lock(&io->lock);
-        for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_CALL && w->call == m->id && !w->done) {
-                        snprintf(w->status, sizeof(w->status), "%s", status);
-                        take_raw_locked(w, m);
-                        break;
-                }
-        if (io->calls)
-                io->calls--;
-        cg_io_end_waits_locked(io, WAIT_PLACE);
+        cg_io_end_call_locked(io, m->id, status, kind, CG_STEAL(m->frames[1]));
         pthread_mutex_unlock(&io->lock);
         return 0;
 }

@@ -48,24 +48,28 @@ int cg_wait_once(struct cg_wait *w)
         return done ? 0 : CG_TIMEOUT;
 }
 
-static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
-                            const void *args, size_t args_len, struct cg_err *err)
+static struct tool_out *tool_out_new(uint16_t type, uint64_t id, struct cg_bytes body, struct cg_bytes args)
 {
-        struct tool_out *t = malloc(sizeof(*t) + body_len + args_len);
+        struct tool_out *t = malloc(sizeof(*t) + body.len + args.len);
 
         if (!t)
-                return cg_fail(err, CG_E_NOMEM, "tool call");
-        *t = (struct tool_out){ .type = type, .id = id, .body_len = body_len, .args_len = args_len };
-        memcpy(t->bytes, body, body_len);
-        if (args_len)
-                memcpy(t->bytes + body_len, args, args_len);
+                return NULL;
+        *t = (struct tool_out){ .type = type, .id = id, .body_len = body.len, .args_len = args.len };
+        if (body.len)
+                memcpy(t->bytes, body.data, body.len);
+        if (args.len)
+                memcpy(t->bytes + body.len, args.data, args.len);
+        return t;
+}
+
+static void push_tool_locked(struct cg_io *io, struct tool_out *t)
+{
         if (io->tool_tail)
                 io->tool_tail->next = t;
         else
                 io->tool_head = t;
         io->tool_tail = t;
         cg_io_wake_locked(io);
-        return 0;
 }
 
 /* INPUT_REQUEST and INPUT_CANCEL. */
@@ -83,6 +87,61 @@ static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell
         return r;
 }
 
+struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c)
+{
+        if (!c)
+                return NULL;
+        free(c->message);
+        cg_frame_unref(c->result.content);
+        free(c);
+        return NULL;
+}
+
+/*
+ * Cancels call @key of @w, or all when it is 0. The tool server ends a call when it reads
+ * CALL_CANCEL, before it reads a later CALL, so its place is free at once.
+ */
+static void cancel_locked(struct cg_wait *w, uint64_t key)
+{
+        struct cg_io *io = w->io;
+        struct cg_tool_call **p = &io->queued;
+
+        while (*p) {
+                struct cg_tool_call *c = *p;
+
+                if (c->wait != w || (key && c->key != key)) {
+                        p = &c->next;
+                        continue;
+                }
+                *p = c->next;
+                if (!*p)
+                        io->queued_tail = p;
+                cg_tool_call_free(c);
+                if (key)
+                        return;
+        }
+        for (p = &io->sent; *p;) {
+                struct cg_tool_call *c = *p;
+                struct tool_out *t;
+
+                if (c->wait != w || (key && c->key != key)) {
+                        p = &c->next;
+                        continue;
+                }
+                t = tool_out_new(CG_TOOL_CALL_CANCEL, c->id, (struct cg_bytes){ NULL, 0 },
+                                 (struct cg_bytes){ NULL, 0 });
+                if (!t) {
+                        c->wait = NULL;
+                        p = &c->next;
+                        continue;
+                }
+                push_tool_locked(io, t);
+                *p = c->next;
+                io->n_sent--;
+                cg_tool_call_free(c);
+        }
+}
+
 struct cg_wait *cg_wait_free(struct cg_wait *w)
 {
         if (!w)
@@ -93,8 +152,8 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                         *p = w->next;
                         break;
                 }
-        if (w->kind == WAIT_CALL && !w->done) /* its result still arrives, and ends the call */
-                push_tool_locked(w->io, CG_TOOL_CALL_CANCEL, w->call, "", 0, NULL, 0, NULL);
+        if (w->kind == WAIT_CALL)
+                cancel_locked(w, 0);
         if (w->question && !w->done) {
                 struct cg_out m = { .type = CG_KERNEL_INPUT_CANCEL };
 
@@ -103,6 +162,12 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                 cg_io_end_waits_locked(w->io, WAIT_TURN);
         }
         pthread_mutex_unlock(&w->io->lock);
+        while (w->finished) {
+                struct cg_tool_call *c = w->finished;
+
+                w->finished = c->next;
+                cg_tool_call_free(c);
+        }
         cg_frame_unref(w->raw);
         close(w->fd);
         free(w);
@@ -217,48 +282,142 @@ const char *cg_wait_text(const struct cg_wait *w, size_t *len)
         return text.data;
 }
 
-int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len,
-               struct cg_wait **ret, struct cg_err *err)
+struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err)
 {
-        struct cg_wait *w;
-        int r = CG_TIMEOUT;
+        struct cg_wait *w = wait_new(io, WAIT_CALL, err);
 
-        if (body_len > 4096)
-                return cg_fail(err, CG_E_LIMIT, "names of server and tool are too long");
-        if (len > CG_MAX_TOOL_ARGS)
-                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", len,
-                               CG_MAX_TOOL_ARGS);
-        w = wait_new(io, WAIT_CALL, err);
         if (!w)
-                return err ? err->code : CG_E_SYS;
-        pthread_mutex_lock(&io->lock);
-        if (io->calls >= CG_MAX_CALLS) {
-                w->kind = WAIT_PLACE;
-        } else {
-                w->call = ++io->last_call;
-                r = push_tool_locked(io, CG_TOOL_CALL, w->call, body, body_len, args, len, err);
-                io->calls += r == 0;
-                /* Output of the cell is sent before the question about the call. */
-                cg_io_read_captures_locked(io);
-                cg_io_flush_locked(io);
-        }
-        if (r >= 0)
+                return NULL;
+        w->finished_tail = &w->finished;
+        if (blocking) { /* for interrupts of the waiting thread */
+                pthread_mutex_lock(&io->lock);
                 register_locked(w);
-        pthread_mutex_unlock(&io->lock);
-        if (r < 0) {
-                w->kind = WAIT_PLACE; /* nothing was sent: nothing to cancel */
-                cg_wait_free(w);
-        } else {
-                *ret = w;
+                pthread_mutex_unlock(&io->lock);
         }
-        return r;
+        return w;
 }
 
-const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len)
+int cg_calls_fd(const struct cg_wait *w)
 {
-        struct cg_bytes content = cg_frame_bytes(w->raw);
+        return w->fd;
+}
 
-        *data = content.data;
-        *len = content.len;
-        return w->status;
+int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_bytes args,
+               struct cg_err *err)
+{
+        struct cg_io *io = w->io;
+        struct cg_tool_call *c;
+
+        if (body.len > 4096)
+                return cg_fail(err, CG_E_LIMIT, "names of server and tool are too long");
+        if (args.len > CG_MAX_TOOL_ARGS)
+                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", args.len,
+                               CG_MAX_TOOL_ARGS);
+        c = calloc(1, sizeof(*c));
+        if (c)
+                c->message = tool_out_new(CG_TOOL_CALL, 0, body, args);
+        if (!c || !c->message) {
+                free(c);
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        }
+        c->wait = w;
+        c->key = key;
+        pthread_mutex_lock(&io->lock);
+        c->id = c->message->id = ++io->last_call;
+        *io->queued_tail = c;
+        io->queued_tail = &c->next;
+        /* Output of the cell is sent before the question about the call. */
+        cg_io_read_captures_locked(io);
+        cg_io_flush_locked(io);
+        cg_io_wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+struct tool_out *cg_io_next_tool_message_locked(struct cg_io *io)
+{
+        struct tool_out *t = io->tool_head;
+        struct cg_tool_call *c = io->queued;
+
+        if (t) {
+                io->tool_head = t->next;
+                if (!io->tool_head)
+                        io->tool_tail = NULL;
+                return t;
+        }
+        if (!c || io->n_sent >= CG_MAX_CALLS)
+                return NULL;
+        io->queued = c->next;
+        if (!io->queued)
+                io->queued_tail = &io->queued;
+        c->next = io->sent;
+        io->sent = c;
+        io->n_sent++;
+        return CG_STEAL(c->message);
+}
+
+void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,
+                           struct cg_frame *content)
+{
+        struct cg_tool_call **p = &io->sent;
+        struct cg_tool_call *c;
+
+        while (*p && (*p)->id != id)
+                p = &(*p)->next;
+        c = *p;
+        if (!c) {
+                cg_frame_unref(content);
+                return;
+        }
+        *p = c->next;
+        c->next = NULL;
+        io->n_sent--;
+        snprintf(c->result.status, sizeof(c->result.status), "%s", status);
+        snprintf(c->result.kind, sizeof(c->result.kind), "%s", kind);
+        c->result.content = content;
+        if (c->wait) {
+                *c->wait->finished_tail = c;
+                c->wait->finished_tail = &c->next;
+                c->wait->done = true;
+                cg_io_event_set(c->wait->fd);
+        } else {
+                cg_tool_call_free(c);
+        }
+        if (io->queued)
+                cg_io_wake_locked(io);
+}
+
+void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n)
+{
+        pthread_mutex_lock(&w->io->lock);
+        for (size_t i = 0; i < n; i++)
+                if (keys[i])
+                        cancel_locked(w, keys[i]);
+        pthread_mutex_unlock(&w->io->lock);
+}
+
+struct cg_tool_call *cg_wait_results(struct cg_wait *w)
+{
+        struct cg_tool_call *c;
+
+        pthread_mutex_lock(&w->io->lock);
+        c = w->finished;
+        if (!c)
+                cg_io_event_clear(w->fd);
+        w->finished = NULL;
+        w->finished_tail = &w->finished;
+        w->done = false;
+        pthread_mutex_unlock(&w->io->lock);
+        return c;
+}
+
+struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c)
+{
+        return c->next;
+}
+
+const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call *c, uint64_t *key)
+{
+        *key = c->key;
+        return &c->result;
 }

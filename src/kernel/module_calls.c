@@ -76,60 +76,213 @@ static int call_body(struct cg_buf *b, const char *server, size_t server_len, co
         return r;
 }
 
-/* Waits until another call is allowed, then sends this one. NULL with an exception. */
-static struct cg_wait *start_call(struct cg_io *io, const struct cg_buf *body, const Py_buffer *args)
+/* Queues a call. @args: server, tool, arguments, timeout_ms and the key. -1 with an exception. */
+static int start_call(struct cg_wait *w, PyObject *args)
 {
-        for (;;) {
-                struct cg_wait *w = NULL;
-                struct cg_err err;
-                int r = cg_io_call(io, body->data, body->len, args->buf, (size_t)args->len, &w, &err);
-
-                if (r == 0)
-                        return w;
-                if (r < 0) {
-                        cg_py_raise(&err);
-                        return NULL;
-                }
-                r = cg_py_wait_done(io, w);
-                cg_wait_free(w);
-                if (r < 0)
-                        return NULL;
-        }
-}
-
-static PyObject *m_tool_call(PyObject *module, PyObject *args)
-{
-        struct cg_io *io = cg_py_need_io(module, "a tool call");
+        unsigned long long key = 1;
         cg_auto_buf struct cg_buf body;
         const char *server, *tool;
         Py_ssize_t server_len, tool_len;
         Py_buffer arguments;
         long long timeout_ms;
         struct cg_err err;
-        struct cg_wait *w = NULL;
-        PyObject *ret = NULL;
+        int r = -1;
 
         cg_buf_init(&body, CG_MAX_BODY);
-        if (!io || !PyArg_ParseTuple(args, "s#s#y*L:tool_call", &server, &server_len, &tool, &tool_len,
-                                     &arguments, &timeout_ms))
-                return NULL;
+        if (!PyArg_ParseTuple(args, "s#s#y*L|K", &server, &server_len, &tool, &tool_len, &arguments,
+                              &timeout_ms, &key))
+                return -1;
         if (server_len > CG_MAX_NAME || tool_len > CG_MAX_NAME)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);
-        else if (call_body(&body, server, (size_t)server_len, tool, (size_t)tool_len, timeout_ms, &err) < 0)
+        else if (call_body(&body, server, (size_t)server_len, tool, (size_t)tool_len, timeout_ms, &err) < 0 ||
+                 cg_io_call(w, key, (struct cg_bytes){ body.data, body.len },
+                            (struct cg_bytes){ arguments.buf, (size_t)arguments.len }, &err) < 0)
                 cg_py_raise(&err);
         else
-                w = start_call(io, &body, &arguments);
-        if (w && cg_py_wait_done(io, w) == 0) {
-                const void *data;
-                size_t len;
-                const char *status = cg_wait_result(w, &data, &len);
+                r = 0;
+        PyBuffer_Release(&arguments);
+        return r;
+}
 
-                ret = Py_BuildValue("(sy#)", status, (const char *)data, (Py_ssize_t)len);
+/* (status, content, kind). NULL with an exception. */
+static PyObject *result_tuple(const struct cg_tool_call_result *r)
+{
+        struct cg_bytes content = cg_frame_bytes(r->content);
+
+        return Py_BuildValue("(sy#s)", r->status, content.data, (Py_ssize_t)content.len, r->kind);
+}
+
+static PyObject *m_tool_call(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "a tool call");
+        struct cg_err err;
+        struct cg_wait *w;
+        PyObject *ret = NULL;
+        uint64_t key;
+
+        if (!io)
+                return NULL;
+        w = cg_io_calls(io, true, &err);
+        if (!w)
+                return cg_py_raise(&err);
+        if (start_call(w, args) == 0 && cg_py_wait_done(io, w) == 0) {
+                struct cg_tool_call *c = cg_wait_results(w);
+
+                ret = result_tuple(cg_tool_call_result(c, &key));
+                cg_tool_call_free(c);
         }
         cg_wait_free(w); /* cancels a call that has no result yet */
-        PyBuffer_Release(&arguments);
         return ret;
 }
+
+/* ------------------------------------------------------------------ calls of an event loop */
+
+struct calls {
+        PyObject_HEAD struct cg_io *io;
+        struct cg_wait *wait; /* NULL: closed */
+};
+
+static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *options)
+{
+        PyObject *module = PyType_GetModule(type);
+        struct cg_io *io = module ? cg_py_need_io(module, "a tool call") : NULL;
+        struct cg_err err;
+        struct calls *c;
+
+        if (!io || !PyArg_ParseTuple(args, ":Calls"))
+                return NULL;
+        c = (struct calls *)type->tp_alloc(type, 0);
+        if (!c)
+                return NULL;
+        c->io = io;
+        c->wait = cg_io_calls(io, false, &err);
+        if (!c->wait) {
+                Py_DECREF(c);
+                return cg_py_raise(&err);
+        }
+        return (PyObject *)c;
+}
+
+/* NULL with an exception: closed, or in a forked process. */
+static struct cg_wait *calls_wait(PyObject *self)
+{
+        struct calls *c = (struct calls *)self;
+
+        if (c->wait && !cg_io_forked(c->io))
+                return c->wait;
+        PyErr_SetString(PyExc_RuntimeError,
+                        c->wait ? "a tool call does not work in a forked process: do it in the process "
+                                  "that runs the cell"
+                                : "these calls are closed");
+        return NULL;
+}
+
+static PyObject *calls_fileno(PyObject *self, PyObject *unused)
+{
+        struct cg_wait *w = calls_wait(self);
+
+        return w ? PyLong_FromLong(cg_calls_fd(w)) : NULL;
+}
+
+static PyObject *calls_start(PyObject *self, PyObject *args)
+{
+        struct cg_wait *w = calls_wait(self);
+
+        if (!w || start_call(w, args) < 0)
+                return NULL;
+        Py_RETURN_NONE;
+}
+
+static PyObject *calls_cancel(PyObject *self, PyObject *list)
+{
+        struct calls *c = (struct calls *)self;
+        uint64_t *keys;
+        size_t n;
+
+        if (!PyList_Check(list)) {
+                PyErr_SetString(PyExc_TypeError, "cancel() needs a list");
+                return NULL;
+        }
+        n = (size_t)PyList_GET_SIZE(list);
+        keys = PyMem_Calloc(n, sizeof(*keys));
+        if (!keys)
+                return PyErr_NoMemory();
+        for (size_t i = 0; i < n && !PyErr_Occurred(); i++)
+                keys[i] = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+        if (!PyErr_Occurred() && c->wait && !cg_io_forked(c->io))
+                cg_io_cancel(c->wait, keys, n);
+        PyMem_Free(keys);
+        if (PyErr_Occurred())
+                return NULL;
+        Py_RETURN_NONE;
+}
+
+static PyObject *calls_results(PyObject *self, PyObject *list)
+{
+        struct cg_wait *w = calls_wait(self);
+        struct cg_tool_call *next;
+        bool failed = false;
+
+        if (!w)
+                return NULL;
+        if (!PyList_Check(list)) {
+                PyErr_SetString(PyExc_TypeError, "results() needs a list");
+                return NULL;
+        }
+        for (struct cg_tool_call *c = cg_wait_results(w); c; c = next) {
+                uint64_t key;
+                const struct cg_tool_call_result *r = cg_tool_call_result(c, &key);
+                PyObject *item = NULL;
+
+                next = cg_tool_call_next(c);
+                if (!failed)
+                        item = Py_BuildValue("(KN)", (unsigned long long)key, result_tuple(r));
+                failed = !item || PyList_Append(list, item) < 0; /* out of memory: the rest is lost */
+                Py_XDECREF(item);
+                cg_tool_call_free(c);
+        }
+        if (failed)
+                return NULL;
+        Py_RETURN_NONE;
+}
+
+static PyObject *calls_close(PyObject *self, PyObject *unused)
+{
+        struct calls *c = (struct calls *)self;
+
+        if (c->wait && !cg_io_forked(c->io)) /* in a forked process the lock may be held for ever */
+                c->wait = cg_wait_free(c->wait);
+        Py_RETURN_NONE;
+}
+
+static void calls_dealloc(PyObject *self)
+{
+        PyTypeObject *type = Py_TYPE(self);
+
+        Py_DECREF(calls_close(self, NULL));
+        type->tp_free(self);
+        Py_DECREF(type);
+}
+
+static PyMethodDef calls_methods[] = {
+        { "fileno", calls_fileno, METH_NOARGS, NULL }, { "start", calls_start, METH_VARARGS, NULL },
+        { "cancel", calls_cancel, METH_O, NULL },      { "results", calls_results, METH_O, NULL },
+        { "close", calls_close, METH_NOARGS, NULL },   { NULL, NULL, 0, NULL },
+};
+
+static PyType_Slot calls_slots[] = {
+        { Py_tp_new, (void *)calls_new },
+        { Py_tp_dealloc, (void *)calls_dealloc },
+        { Py_tp_methods, calls_methods },
+        { 0, NULL },
+};
+
+static PyType_Spec calls_spec = {
+        .name = "_cellgate.Calls",
+        .basicsize = sizeof(struct calls),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = calls_slots,
+};
 
 static PyMethodDef methods[] = {
         { "goes_on", m_goes_on, METH_NOARGS, NULL },
@@ -140,5 +293,9 @@ static PyMethodDef methods[] = {
 
 int cg_py_add_calls(PyObject *module)
 {
-        return PyModule_AddFunctions(module, methods);
+        PyObject *type = PyType_FromModuleAndSpec(module, &calls_spec, NULL);
+        int r = type ? PyModule_AddObjectRef(module, "Calls", type) : -1;
+
+        Py_XDECREF(type);
+        return r < 0 ? r : PyModule_AddFunctions(module, methods);
 }

@@ -194,19 +194,52 @@ def import_all(out: Path, package: str, timeout: float = 60) -> int:
     return int(done.stdout)
 
 
+class Calls:
+    """Stands for _cellgate.Calls. Calls end when `at` of them wait."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.waiting: list[tuple[int, Any]] = []
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def start(self, server: str, tool: str, arguments: bytes, timeout_ms: int, key: int) -> None:
+        self.waiting.append((key, self.host.module.tool_call(server, tool, arguments, timeout_ms)))
+        if len(self.waiting) == self.host.at:
+            os.eventfd_write(self.fd, 1)
+
+    def cancel(self, keys: list[int]) -> None:
+        self.host.cancelled.extend(keys)
+
+    def results(self, into: list[tuple[int, Any]]) -> None:
+        if not self.waiting:
+            os.eventfd_read(self.fd)
+        into.extend(self.waiting)
+        self.waiting.clear()
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 class Host:
     """Replaces the kernel's module _cellgate: records sent messages and returns prepared answers."""
 
     def __init__(self) -> None:
-        self.module = ModuleType("_cellgate")
-        self.module.tool_call = self.tool_call  # type: ignore[attr-defined]
+        self.module: Any = ModuleType("_cellgate")
+        self.module.tool_call = self.tool_call
+        self.module.Calls = lambda: Calls(self)
         self.sent: list[tuple[str, str, bytes, int]] = []
+        self.cancelled: list[int] = []
+        self.at = 1
         self.answer: tuple[str, bytes] = ("ok", b'{"content":[]}')
+        self.kind = ""
 
-    def tool_call(self, server: str, tool: str, arguments: bytes, timeout_ms: int) -> tuple[str, bytes]:
+    def tool_call(self, server: str, tool: str, arguments: bytes, timeout_ms: int) -> tuple[str, bytes, str]:
         assert type(server) is str and type(tool) is str and type(arguments) is bytes and type(timeout_ms) is int
         self.sent.append((server, tool, arguments, timeout_ms))
-        return self.answer
+        return (*self.answer, self.kind)
 
     def answers(self, result: Any, status: str = "ok") -> None:
         self.answer = (status, result if isinstance(result, bytes) else json.dumps(result).encode())

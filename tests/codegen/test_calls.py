@@ -12,7 +12,6 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -435,20 +434,46 @@ def test_timeout_option(tool: Tool, host: Host) -> None:
 
 
 def test_async_calls_run_side_by_side(tool: Tool, host: Host) -> None:
-    """The loop continues while calls wait: four meet at a barrier."""
-    barrier = threading.Barrier(4, timeout=20)
-
-    def tool_call(*args: Any) -> tuple[str, bytes]:
-        barrier.wait()
-        return "ok", b'{"content":[{"type":"text","text":"x"}]}'
-
-    host.module.tool_call = tool_call  # type: ignore[attr-defined]
+    """The loop continues while calls wait: none ends before four of them wait."""
+    host.at = 4
+    host.answers({"content": [{"type": "text", "text": "x"}]})
     t = tool(OBJECT)
 
     async def all_of_them() -> list[str]:
-        return await asyncio.gather(*(t.run_async() for _ in range(4)))
+        return await asyncio.gather(t.run_async(), t.arun(), t.run_async(), t.run_async())
 
     assert asyncio.run(all_of_them()) == ["x"] * 4
+    assert t.arun is t.run_async and t.acall is t.call_async and host.cancelled == []
+
+
+def test_cancelled_coroutines_cancel_their_calls(tool: Tool, host: Host) -> None:
+    host.at = 100
+    t = tool(OBJECT)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(t.acall())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert host.cancelled == [1]
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(t.arun(), 0.01)
+        await asyncio.sleep(0)
+        assert host.cancelled == [1, 2]
+        coroutine = t.acall()
+        coroutine.send(None)
+        coroutine.close()
+        assert host.cancelled == [1, 2, 3]
+
+    asyncio.run(cancel())
+    assert len(host.sent) == 3
+
+
+def test_coroutines_without_a_loop(tool: Tool, host: Host) -> None:
+    with pytest.raises(RuntimeError, match="trio"):
+        tool(OBJECT).acall().send(None)
+    assert host.sent == []
 
 
 def test_interrupt_reaches_the_caller(tool: Tool, host: Host) -> None:

@@ -7,7 +7,8 @@ import pytest
 from kernel.harness import Call, Kernel, Result
 
 SETUP = (
-    "import _cellgate, threading\ncall = lambda a=b'{}', s='files', t='read', ms=5000: _cellgate.tool_call(s, t, a, ms)"
+    "import _cellgate, threading\n"
+    "call = lambda a=b'{}', s='files', t='read', ms=5000: _cellgate.tool_call(s, t, a, ms)[:2]"
 )
 
 

@@ -1,0 +1,82 @@
+"""Calls that coroutines wait for. A call takes no thread: its result completes a future of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["call"]
+
+Result = tuple[str, bytes, str]
+
+_ATTRIBUTE = "cellgate_calls"
+
+
+class _LoopCalls:
+    """The calls of one event loop. An attribute of the loop, so that both are collected together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        from _cellgate import Calls
+
+        self.loop = loop
+        self.calls = Calls()
+        self.fd = self.calls.fileno()
+        self.waiting: dict[int, asyncio.Future[Result]] = {}
+        self.last = 0
+        self.cancelled: list[int] = []
+        self.ended: list[tuple[int, Result]] = []
+
+    def on_results(self) -> None:
+        """The descriptor stays readable until results() finds nothing: an interrupt may end this at any place."""
+        self.calls.results(self.ended)
+        for key, result in self.ended:
+            future = self.waiting.get(key)
+            if future is not None and not future.done():
+                future.set_result(result)
+        self.ended.clear()
+
+    async def call(self, arguments: tuple[str, str, bytes, int]) -> Result:
+        future: asyncio.Future[Result] = self.loop.create_future()
+        self.last = key = self.last + 1
+        self.waiting[key] = future
+        try:
+            if len(self.waiting) == 1:
+                self.loop.add_reader(self.fd, self.on_results)
+            self.calls.start(*arguments, key)
+            return await future
+        except asyncio.CancelledError:
+            # Of a cancelled gather() all calls are cancelled together: none may take another's place meanwhile.
+            if not self.cancelled:
+                self.loop.call_soon(self.cancel)
+            self.cancelled.append(key)
+            raise
+        except BaseException:  # an interrupt, or the coroutine was closed, perhaps without a loop that runs
+            self.calls.cancel([key])
+            raise
+        finally:
+            del self.waiting[key]
+            if not self.waiting and not self.loop.is_closed():
+                self.loop.remove_reader(self.fd)
+
+    def cancel(self) -> None:
+        keys, self.cancelled = self.cancelled, []
+        self.calls.cancel(keys)
+
+    def close(self) -> None:
+        """Cancel all calls, when the loop is closed."""
+        self.calls.close()
+
+
+async def call(server: str, tool: str, arguments: bytes, timeout_ms: int) -> Result:
+    """As _cellgate.tool_call(). Cancelling the task cancels the call."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "run_async() and call_async() need asyncio's event loop; with trio, call run() in a thread: "
+            "await trio.to_thread.run_sync(lambda: tool.run(...))"
+        ) from None
+    calls: _LoopCalls | None = getattr(loop, _ATTRIBUTE, None)
+    if calls is None:
+        calls = _LoopCalls(loop)
+        setattr(loop, _ATTRIBUTE, calls)
+    return await calls.call((server, tool, arguments, timeout_ms))

@@ -1,0 +1,223 @@
+"""Tool calls that coroutines wait for: any number at once, cancelled with their tasks."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from kernel.harness import SLOWNESS, Call, Kernel
+
+SETUP = """
+import asyncio, threading, time
+from cellgate_tools._async import call as _call
+async def call(n=0, tool='read'):
+    status, content, _ = await _call('files', tool, str(n).encode(), 0)
+    return status, int(content or -1)
+"""
+
+
+@pytest.fixture
+def tools(kernel: Kernel) -> Kernel:
+    assert kernel.run(SETUP).status == "ok"
+    return kernel
+
+
+def echo(call: Call) -> tuple[str, bytes]:
+    return "ok", call.arguments
+
+
+def serve_until(tools: Kernel, true: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds * SLOWNESS
+    while not true():
+        assert time.monotonic() < deadline, (len(tools.calls), tools.cancelled)
+        if tools.tools in dict(tools.poller.poll(100)):
+            tools._serve_tools()
+
+
+def answer(tools: Kernel, calls: list[Call]) -> None:
+    for c in calls:
+        tools.finish_call(c.id, "ok", c.arguments)
+
+
+def test_all_wait_at_once_without_threads(tools: Kernel) -> None:
+    cell = tools.execute(
+        "before = threading.active_count()\n"
+        "task = asyncio.gather(*map(call, range(100)))\nawait asyncio.sleep(0.2)\n"
+        "assert threading.active_count() == before\n"
+        "await task == [('ok', n) for n in range(100)]"
+    )
+    serve_until(tools, lambda: len(tools.calls) == 100)
+    answer(tools, tools.calls[::-1])
+    assert tools.collect(cell).result == "True"
+
+
+def test_ten_thousand(tools: Kernel) -> None:
+    """They are sent in order, no more than the limit at once."""
+    tools.tool_functions.append(echo)
+    r = tools.run("r = await asyncio.gather(*map(call, range(10_000)))\nr == [('ok', n) for n in range(10_000)]", 60)
+    assert r.result == "True"
+    assert [int(c.arguments) for c in tools.calls] == list(range(10_000))
+
+
+def test_no_more_than_the_limit_is_sent(tools: Kernel) -> None:
+    cell = tools.execute("r = await asyncio.gather(*map(call, range(300)))\nlen(r)")
+    serve_until(tools, lambda: len(tools.calls) == 256)
+    tools.quiet(0.2)
+    answer(tools, tools.calls[:1])
+    serve_until(tools, lambda: len(tools.calls) == 257)
+    tools.quiet(0.2)
+    first = tools.calls[1:]
+    tools.tool_functions.append(echo)
+    answer(tools, first)
+    assert tools.collect(cell).result == "300"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await asyncio.gather(*map(call, range(20)))",
+        "asyncio.run(call(7))",
+        "asyncio.get_event_loop().run_until_complete(call(7))",
+        "loop = asyncio.new_event_loop()\nloop.run_until_complete(call(7))\nloop.run_until_complete(call(8))\nloop.close()",
+        "out = []\n"
+        "def run(n):\n    async def main(): out.extend(await asyncio.gather(*(call(n + i) for i in range(30))))\n"
+        "    asyncio.run(main())\n"
+        "threads = [threading.Thread(target=run, args=(n,)) for n in range(0, 600, 100)]\n"
+        "for t in threads: t.start()\nawait call(1)\nfor t in threads: t.join()\n"
+        "assert sorted(n for _, n in out) == [n + i for n in range(0, 600, 100) for i in range(30)]",
+        "t = asyncio.create_task(call(7))\nawait asyncio.sleep(0)\nassert (await t)[1] == 7",
+        "async with asyncio.TaskGroup() as g: [g.create_task(call(i)) for i in range(5)]",
+        "async for r in (await call(i) for i in range(3)): pass",
+    ],
+)
+def test_loops(tools: Kernel, code: str) -> None:
+    tools.tool_functions.append(echo)
+    for _ in range(2):
+        assert tools.run(code, 20).status == "ok"
+    assert tools.run("len(asyncio.all_tasks())").result == "0"
+
+
+def test_task_goes_on_between_cells(tools: Kernel) -> None:
+    assert tools.run("t = asyncio.create_task(call(7))").status == "ok"
+    serve_until(tools, lambda: len(tools.calls) == 1)
+    answer(tools, tools.calls)
+    assert tools.run("await asyncio.wait_for(t, 5)").result == "('ok', 7)"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("t = asyncio.create_task(call())\nawait asyncio.sleep(0.3)\nt.cancel()\nawait t", "CancelledError"),
+        ("await asyncio.wait_for(call(), 0.3)", "TimeoutError"),
+        ("async with asyncio.timeout(0.3): await asyncio.gather(call())", "TimeoutError"),
+        ("loop = asyncio.new_event_loop()\nt = loop.create_task(call())\n"
+         "loop.run_until_complete(asyncio.sleep(0.3))\nloop.close()\ntime.sleep(1)\n1/0", "ZeroDivisionError"),
+        ("c = call()\nc.send(None)\ntime.sleep(0.3)\ndel c\ntime.sleep(1)\n1/0", "ZeroDivisionError"),
+        ("async def main():\n  t = asyncio.create_task(call())\n  await asyncio.sleep(0.3)\n"
+         "asyncio.run(main())\ntime.sleep(1)\n1/0", "ZeroDivisionError"),
+    ],
+    ids=["cancel", "wait_for", "timeout", "closed loop", "collected coroutine", "end of run"],
+)  # fmt: skip
+def test_cancelled_at_once(tools: Kernel, code: str, error: str) -> None:
+    cell = tools.execute(code)
+    serve_until(tools, lambda: len(tools.calls) == 1)
+    begun = time.monotonic()
+    serve_until(tools, lambda: tools.cancelled == [tools.calls[0].id])
+    assert time.monotonic() - begun < 0.3 + 0.1 * SLOWNESS
+    assert tools.collect(cell).reply["ename"] == error
+    answer(tools, tools.calls)  # too late
+    tools.tool_functions.append(echo)
+    assert tools.run("await call(3)").result == "('ok', 3)"
+
+
+def test_interrupt_of_a_gather(tools: Kernel) -> None:
+    """The calls that were not sent yet never are."""
+    cell = tools.execute("await asyncio.gather(*map(call, range(400)))")
+    serve_until(tools, lambda: len(tools.calls) == 256)
+    begun = time.monotonic()
+    tools.interrupt(cell)
+    serve_until(tools, lambda: len(tools.cancelled) == 256)
+    assert time.monotonic() - begun < SLOWNESS
+    assert sorted(tools.cancelled) == [c.id for c in tools.calls]
+    assert tools.collect(cell).reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+    tools.quiet(0.2)
+    assert len(tools.calls) == 256
+
+
+def test_cancelled_calls_leave_their_places_at_once(tools: Kernel) -> None:
+    cell = tools.execute(
+        "first = asyncio.gather(*map(call, range(256)))\nawait asyncio.sleep(0.3)\nfirst.cancel()\n"
+        "r = await asyncio.gather(*map(call, range(256)))\nlen(r)"
+    )
+    serve_until(tools, lambda: len(tools.calls) == 512)
+    assert len(tools.cancelled) == 256
+    late = [c for c in tools.calls if c.id in tools.cancelled]
+    for c in late:
+        tools.finish_call(c.id, "failed", b"cancelled")
+    answer(tools, tools.calls[256:])
+    assert tools.collect(cell).result == "256"
+
+
+def test_interrupt_while_results_arrive(tools: Kernel) -> None:
+    """No task waits for ever, whatever the interrupt hits."""
+    tools.tool_functions.append(echo)
+    tools.run(
+        "count = [0] * 4\n"
+        "async def forever(i):\n"
+        "    while True: await call(i); count[i] += 1\n"
+        "tasks = [None] * 4\n"
+        "def restart():\n"
+        "    for i in range(4):\n"
+        "        if tasks[i] is None or tasks[i].done(): tasks[i] = asyncio.create_task(forever(i))"
+    )
+    for i in range(30):
+        tools.calls.clear()
+        cell = tools.execute("restart()\nwhile True: await call(9)")
+        serve_until(tools, lambda: any(c.arguments == b"9" for c in tools.calls))
+        deadline = time.monotonic() + i / 1000
+        while time.monotonic() < deadline:
+            if tools.tools in dict(tools.poller.poll(1)):
+                tools._serve_tools()
+        tools.interrupt(cell)
+        r = tools.collect(cell)
+        assert r.reply["ename"] in ("KeyboardInterrupt", "CancelledError"), r.error
+    assert tools.run("restart(); count = [0] * 4\nawait asyncio.sleep(0.3)\nall(count)").result == "True"
+
+
+def test_calls_of_a_tool_server_that_ended(tools: Kernel) -> None:
+    cell = tools.execute("r = await asyncio.gather(*map(call, range(300)), return_exceptions=True)\nlen(r)")
+    serve_until(tools, lambda: len(tools.calls) == 256)
+    tools.tool_functions.append(echo)
+    tools.end_tool_server()
+    tools.next_tool_server()
+    assert tools.collect(cell).result == "300"
+    assert len(tools.calls) == 300
+
+
+def test_forked_child(tools: Kernel) -> None:
+    """It has a copy of the calls and cannot end them."""
+    tools.run("t = asyncio.create_task(call(7))")
+    serve_until(tools, lambda: len(tools.calls) == 1)
+    r = tools.run(
+        "import os, gc\npid = os.fork()\n"
+        "if not pid:\n"
+        "    try:\n"
+        "        t.cancel(); asyncio.get_event_loop().close(); gc.collect()\n"
+        "        asyncio.run(call(8))\n"
+        "    except RuntimeError as e: print(e)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)[1]"
+    )
+    assert r.result == "0" and "forked process" in r.out
+    answer(tools, tools.calls)
+    assert tools.run("await t").result == "('ok', 7)"
+    assert tools.cancelled == [] and len(tools.calls) == 1
+
+
+def test_wrong_arguments(tools: Kernel) -> None:
+    tools.run("from _cellgate import Calls\nc = Calls()")
+    for code in ("c.start()", "c.start('a', 'b', 'c', 0, 1)", "c.cancel(1)", "c.cancel(['x'])", "c.cancel([-1])", "c.results(None)",
+                 "c.start('x' * 300, 'b', b'', 0, 1)", "c.start('a', 'b', b'x' * (5 << 20), 0, 1)", "Calls(1)",
+                 "class D(Calls): pass", "c.close(); c.start('a', 'b', b'', 0, 1)", "c.fileno()"):  # fmt: skip
+        assert tools.run(code).status == "error", code
+    assert tools.run("c.close(); c.cancel([1])").status == "ok"
+    assert tools.calls == []
