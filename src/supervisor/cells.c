@@ -314,12 +314,12 @@ static void run_next(struct shell *l)
                                json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
                                          c->store_history, "allow_stdin", c->allow_stdin, "subshell",
                                          subshell));
-        if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || ss->members)) {
+        if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || !LIST_EMPTY(&ss->members))) {
                 out.id = c->id;
                 body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
                 if (c->announce)
                         cg_sup_event_to_host(ss, &out, json_incref(body));
-                if (ss->members) {
+                if (!LIST_EMPTY(&ss->members)) {
                         code = cg_frame_bytes(c->frames[0]);
                         out.raw = code.data;
                         out.raw_len = code.len;

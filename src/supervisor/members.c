@@ -27,10 +27,11 @@
 void cg_sup_pause_if_full(struct session *ss)
 {
         uint64_t running = cg_sup_running_cell(ss);
+        const struct member *mb;
         bool full = ss->unread >= CG_EVENT_WINDOW;
 
-        for (const struct member *mb = ss->members; mb && running; mb = mb->next)
-                full |= mb->unread >= CG_EVENT_WINDOW && mb->slot == CELL_SLOT(running);
+        LIST_FOREACH(mb, &ss->members, entry)
+                full |= running && mb->unread >= CG_EVENT_WINDOW && mb->slot == CELL_SLOT(running);
         cg_sup_kernel_pause(ss->kernel, full);
 }
 
@@ -44,8 +45,9 @@ struct member *cg_sup_member(struct session *ss, const struct host *h)
 {
         struct member *mb;
 
-        for (mb = ss->members; mb && mb->host != h; mb = mb->next)
-                ;
+        LIST_FOREACH(mb, &ss->members, entry)
+                if (mb->host == h)
+                        break;
         return mb;
 }
 
@@ -108,15 +110,15 @@ static void send_member(struct member *mb, const struct cg_out *event, json_t *b
 
 static void drop_slow_members(struct session *ss)
 {
-        struct member *mb = ss->members;
+        struct member *mb = LIST_FIRST(&ss->members);
 
         while (mb) {
                 if (mb->unread <= MEMBER_MAX) {
-                        mb = mb->next;
+                        mb = LIST_NEXT(mb, entry);
                         continue;
                 }
                 cg_sup_detach(ss, mb, "this client did not read the session's events");
-                mb = ss->members; /* the results of its cells may have detached others */
+                mb = LIST_FIRST(&ss->members); /* the results of its cells may have detached others */
         }
 }
 
@@ -126,13 +128,14 @@ void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, 
         /* Answers and questions go to their own host only. */
         bool alone = out.type == CG_HOST_REPLY || out.type == CG_HOST_INPUT_REQUEST ||
                      out.type == CG_HOST_INPUT_CLOSED || out.type == CG_HOST_DEBUG_EVENT;
+        struct member *mb;
         size_t bytes;
 
         out.session = ss->number;
-        for (struct member *mb = ss->members; mb; mb = mb->next)
+        LIST_FOREACH(mb, &ss->members, entry)
                 if (!alone || mb->slot == CELL_SLOT(out.id))
                         send_member(mb, &out, body, m);
-        if (ss->members)
+        if (!LIST_EMPTY(&ss->members))
                 drop_slow_members(ss);
         if (CELL_SLOT(out.id) == 0) {
                 bytes = event_bytes(body, &out, m);
@@ -145,9 +148,10 @@ void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, 
 void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
 {
         struct cg_out out = *event;
+        struct member *mb;
 
         out.session = ss->number;
-        for (struct member *mb = ss->members; mb; mb = mb->next)
+        LIST_FOREACH(mb, &ss->members, entry)
                 if (mb->slot != CELL_SLOT(out.id))
                         send_member(mb, &out, body, NULL);
         json_decref(body);
@@ -160,8 +164,9 @@ void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t
         struct member *mb;
 
         out.session = ss->number;
-        for (mb = ss->members; mb && mb->slot != CELL_SLOT(out.id); mb = mb->next)
-                ;
+        LIST_FOREACH(mb, &ss->members, entry)
+                if (mb->slot == CELL_SLOT(out.id))
+                        break;
         if (mb) {
                 send_member(mb, &out, body, NULL);
         } else if (CELL_SLOT(out.id) == 0) {
@@ -208,7 +213,7 @@ struct member *cg_sup_member_new(struct session *ss, struct host *h, struct cg_e
                 cg_fail(err, CG_E_EXISTS, "this client takes part in the session already");
                 return NULL;
         }
-        for (mb = ss->members; mb; mb = mb->next)
+        LIST_FOREACH(mb, &ss->members, entry)
                 n++;
         if (n >= MAX_MEMBERS || ss->last_slot == UINT16_MAX) {
                 cg_fail(err, CG_E_LIMIT, "at most %d clients can be attached to a session", MAX_MEMBERS);
@@ -221,8 +226,7 @@ struct member *cg_sup_member_new(struct session *ss, struct host *h, struct cg_e
         }
         mb->host = h;
         mb->slot = ++ss->last_slot;
-        mb->next = ss->members;
-        ss->members = mb;
+        LIST_INSERT_HEAD(&ss->members, mb, entry);
         return mb;
 }
 
@@ -230,12 +234,7 @@ void cg_sup_detach(struct session *ss, struct member *mb, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_SESSION_CLOSED, .session = ss->number };
 
-        for (struct member **p = &ss->members; *p; p = &(*p)->next) {
-                if (*p == mb) {
-                        *p = mb->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(mb, entry);
         if (why)
                 cg_sup_host_send(mb->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(why)));
         if (!ss->ending)

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include "base/err.h"
 #include "base/wire.h"
 
@@ -13,7 +14,7 @@ struct session;
 
 /* A host that attached to the session. */
 struct member {
-        struct member *next;
+        LIST_ENTRY(member) entry;
         struct host *host;
         uint16_t slot;
         size_t unread; /* bytes of events it has not acknowledged */

@@ -541,8 +541,9 @@ void cg_sup_session_end(struct session *ss, const char *why)
         }
         cg_sup_cells_end_all(ss, "cancelled", why ? why : "the session ended",
                              why ? why : "the session ended");
-        while (ss->members)
-                cg_sup_detach(ss, ss->members, why ? why : "the client that opened the session has ended it");
+        while (!LIST_EMPTY(&ss->members))
+                cg_sup_detach(ss, LIST_FIRST(&ss->members),
+                              why ? why : "the client that opened the session has ended it");
         if (why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);

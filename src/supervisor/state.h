@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <uv.h>
 #include "base/err.h"
@@ -22,7 +23,7 @@ struct member;
 struct session {
         struct sup *sup;
         struct host *host; /* that opened it */
-        struct member *members;
+        LIST_HEAD(, member) members;
         uint16_t last_slot;
         uint64_t number;
         char id[33];
