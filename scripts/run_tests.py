@@ -40,6 +40,8 @@ NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
 # Processes of pytest: tests wait for about half of their time.
 WORKERS = 2 * JOBS
+# With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
+SANITIZED_WORKERS = 3 * JOBS
 # Niceness of the steps that run beside the tests.
 BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.
@@ -279,6 +281,7 @@ def pytest(
     limit_s: float,
     env: Mapping[str, str] | None = None,
     dist: str = "loadfile",
+    workers: int = WORKERS,
 ) -> Tally:
     """Runs pytest with these arguments. dist is xdist's: "loadfile" where the tests of a file share what is expensive
     to start, "loadgroup" where each test starts its own programs (files that do not are groups, by a mark)."""
@@ -304,8 +307,10 @@ def pytest(
         f"--rootdir={REPO}",
         f"--junit-xml={report}",
         "-n",
-        str(WORKERS),
+        str(workers),
         f"--dist={dist}",
+        # loadfile: keep the order of tests/conftest.py; loadgroup: start with the groups.
+        *(["--no-loadscope-reorder"] if dist == "loadfile" else []),
         # A worker that was killed is a failed test, and the end: with another in its place xdist may wait for ever.
         "--max-worker-restart=0",
     ]
@@ -320,16 +325,22 @@ def pytest(
 
 
 def left_running(prefix: Path) -> list[str]:
-    """Processes whose program is an installed one, 30 seconds after the last test at the latest.
+    """Processes whose program is an installed one, 30 seconds after the last test at the latest. Descendants of this
+    process are skipped: they belong to the step sessions. Processes that tests left have another parent.
 
     Without a sandbox the attempt "stray-process" of `cellgate selftest` leaves one for 20 seconds.
     """
+    import soak  # it imports this module
+
     deadline = time.monotonic() + 30
     while True:
         found = []
+        ours = set(map(str, soak.descendants(os.getpid())))
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and os.readlink(entry / "exe").startswith(f"{prefix}/"):
+                if not entry.name.isdigit() or entry.name in ours:
+                    continue
+                if os.readlink(entry / "exe").startswith(f"{prefix}/"):
                     found.append(f"{entry.name} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
             except OSError:  # ended meanwhile, or another user's
                 continue
@@ -361,21 +372,19 @@ def step_unit(opt: argparse.Namespace) -> Tally:
 
 # Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not
 # among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
-# driven by cli and mcp_serve.
+# driven by cli and mcp_serve. tests/conftest.py gives their tests the mark "sanitized", except for those that are slow
+# or cannot run there.
 SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_command")
-NOT_SANITIZED = "slow or no_sanitizer"
 
 
 def step_pytest(opt: argparse.Namespace) -> Tally:
-    """tests of the installed programs (pytest); those that the step asan runs too only where it does not"""
+    """tests of the installed programs (pytest), without those that the step asan runs"""
     folder = build_main()
     if opt.quick:
         return pytest(folder, "test", ["-m", "not slow", *changed.tests(opt.changed)], 600)
     if "asan" not in opt.steps:
         return pytest(folder, "test", ["-k", opt.k] if opt.k else [], 1800)
-    tally = pytest(folder, "test", [f"--ignore={REPO}/tests/{d}" for d in SANITIZED_TESTS], 1200)
-    tally.add(pytest(folder, "test-plain", ["-m", NOT_SANITIZED, *SANITIZED_TESTS], 600))
-    return tally
+    return pytest(folder, "test", ["-m", "not sanitized"], 1800)
 
 
 def only_a_thread_that_went(report: Path) -> bool:
@@ -386,8 +395,6 @@ def only_a_thread_that_went(report: Path) -> bool:
 
 def step_asan(opt: argparse.Namespace) -> Tally:
     """unit tests and tests of the programs with AddressSanitizer and UndefinedBehaviorSanitizer"""
-    import soak  # it imports this module
-
     folder = build_asan()
     reports = folder / "reports"
     shutil.rmtree(reports, ignore_errors=True)
@@ -396,12 +403,11 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     env = {k: f"{v}:log_path={reports}/report" for k, v in SANITIZER_ENV.items() if k[0] in "AU"}
     tally = unit_tests(folder, "asan", env)
     env["CG_SANITIZED"] = "address"
-    args = ["-m", f"not ({NOT_SANITIZED})", *(["-k", opt.k] if opt.k else [])]
-    tally.add(pytest(folder, "asan", [*args, *SANITIZED_TESTS], 1200, env, "loadgroup"))
+    args = ["-m", "sanitized", *(["-k", opt.k] if opt.k else []), *SANITIZED_TESTS]
+    tally.add(pytest(folder, "asan", args, 1200, env, "loadgroup", SANITIZED_WORKERS))
     found = [f for f in sorted(reports.iterdir()) if not only_a_thread_that_went(f)]
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
     tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
-    tally.add(sessions("asan:100 sessions", lambda: soak.sessions_asan(100)))
     return tally
 
 
@@ -503,10 +509,11 @@ def step_fuzz(opt: argparse.Namespace) -> Tally:
 
 
 def step_sessions(opt: argparse.Namespace) -> Tally:
-    """1,000 sessions opened and closed, and 20 under valgrind: no process, file, descriptor or memory stays"""
+    """1,000 sessions opened and closed, 100 with AddressSanitizer, 20 under valgrind: nothing of them stays"""
     import soak  # it imports this module
 
     tally = sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
+    tally.add(sessions("asan:100 sessions", lambda: soak.sessions_asan(100)))
     tally.add(sessions("valgrind:20 sessions", lambda: soak.sessions_valgrind(20)))
     return tally
 
@@ -664,8 +671,8 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "valgrind": step_valgrind,
 }
 QUICK = ("unit", "pytest", "lint-python", "lint-c")
-# These run no kernels and measure no times: they run at a lower priority beside the other steps, which often wait.
-BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind")
+# These measure no times: they run beside the other steps, which often wait; all but "sessions" at a lower priority.
+BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind", "sessions")
 
 
 def parse_args() -> argparse.Namespace:

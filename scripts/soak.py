@@ -222,6 +222,8 @@ def check_sessions(
             host.command("cold", 120 * slowness)
             first: Count | None = None
             for i in range(warm_up + n):
+                if run_tests.interrupted.is_set():
+                    raise KeyboardInterrupt
                 host.command(f"whole 0 {server}" if i % 10 == 0 else "kernel", 60 * slowness)
                 if i + 1 == (warm_up or max(1, n // 5)):  # caches are full by now
                     first = settled(host.proc.pid, folder)

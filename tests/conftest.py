@@ -16,9 +16,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from run_tests import SANITIZED_TESTS
 from web import web_server
 
 REPO = Path(__file__).resolve().parent.parent
+# Files of half a minute. They start first, so that no worker runs one of them while the others have finished.
+LONG = (
+    "clients/test_ends.py",
+    "layering/test_circles.py",
+    "sandbox_command/test_selftest.py",
+    "setup/test_kernel_env.py",
+    "setup/test_scripts.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that scripts/test runs with sanitizers, and move the tests of LONG to the front."""
+    tests = REPO / "tests"
+    for item in items:
+        excluded = item.get_closest_marker("slow") or item.get_closest_marker("no_sanitizer")
+        if item.path.relative_to(tests).parts[0] in SANITIZED_TESTS and not excluded:
+            item.add_marker("sanitized")
+    items.sort(key=lambda item: str(item.path.relative_to(tests)) not in LONG)
 
 
 def _raise_descriptor_limit() -> None:
