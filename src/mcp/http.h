@@ -1,6 +1,6 @@
 /*
  * HTTP requests on the caller's libuv loop, by libcurl's multi interface: nothing blocks, one
- * thread; names are looked up in libcurl's own threads.
+ * thread; names are looked up in libcurl's own threads. The process must ignore SIGPIPE.
  *
  * libcurl is loaded when the first cg_http is made: it would add 3.5 ms and 4 MB to the start of a
  * tool server that has stdio servers only.

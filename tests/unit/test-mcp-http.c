@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -637,5 +638,6 @@ int main(void)
             pthread_create(&t, NULL, serve_all, NULL))
                 return 1;
         snprintf(base, sizeof(base), "http://127.0.0.1:%d", ntohs(a.sin_port));
+        signal(SIGPIPE, SIG_IGN);
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

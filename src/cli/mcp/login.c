@@ -2,6 +2,7 @@
  * `cellgate mcp login` and `logout`: what the tool server cannot do by itself, because a person has
  * to agree. Runs in the command `cellgate`.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,13 +59,13 @@ static int help(unsigned command)
                 "Example: cellgate mcp login linear --mcp mcp.json\n");
 }
 
-struct options {
+struct login_options {
         const char *name, *mcp, *url;
         int64_t timeout_ms;
         bool no_browser, help;
 };
 
-static int parse(struct options *o, unsigned command, int argc, char **argv, struct cg_err *err)
+static int parse(struct login_options *o, unsigned command, int argc, char **argv, struct cg_err *err)
 {
         struct cg_optscan scan = { .table = table,
                                    .n = CG_ARRAY_LEN(table),
@@ -75,7 +76,7 @@ static int parse(struct options *o, unsigned command, int argc, char **argv, str
         const char *value = NULL;
         int id, r = 0;
 
-        *o = (struct options){ .timeout_ms = DEFAULT_MS };
+        *o = (struct login_options){ .timeout_ms = DEFAULT_MS };
         while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 if (id < 0)
                         return id;
@@ -135,7 +136,7 @@ static int take_definition(const char *name, const json_t *def, struct target *t
         return r < 0 || (t->url && !ca_file == !t->ca_file) ? r : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
-static int target_of_file(const struct options *o, struct target *t, struct cg_err *err)
+static int target_of_file(const struct login_options *o, struct target *t, struct cg_err *err)
 {
         cg_auto_json json_t *file = NULL, *servers = NULL, *expanded = NULL;
         cg_auto_free char *text = NULL;
@@ -159,7 +160,7 @@ static int target_of_file(const struct options *o, struct target *t, struct cg_e
 }
 
 /* Its URL: of --url, or of the only server of that name that something is stored about. */
-static int find_url(const struct options *o, char **ret, struct cg_err *err)
+static int find_url(const struct login_options *o, char **ret, struct cg_err *err)
 {
         cg_auto_json json_t *urls = NULL;
         int r = o->url ? 0 : cg_oauth_store_urls(o->name, &urls, err);
@@ -177,7 +178,7 @@ static int find_url(const struct options *o, char **ret, struct cg_err *err)
         return r;
 }
 
-static int target_of_record(const struct options *o, struct target *t, struct cg_err *err)
+static int target_of_record(const struct login_options *o, struct target *t, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL;
         const json_t *definition;
@@ -199,7 +200,7 @@ static int target_of_record(const struct options *o, struct target *t, struct cg
 /* ---- login */
 
 struct person {
-        const struct options *options;
+        const struct login_options *options;
         struct cg_listen listen;
         struct cg_proc browser;
 };
@@ -255,7 +256,7 @@ static int open_listener(const struct cg_oauth_server *s, struct cg_listen *l, s
         return cg_listen_open(0, l, err);
 }
 
-static int login(const struct options *o, struct cg_err *err)
+static int login(const struct login_options *o, struct cg_err *err)
 {
         struct person person = { .options = o, .listen = { .fd = -1 }, .browser = CG_PROC_NONE };
         struct target t = { 0 };
@@ -295,7 +296,7 @@ static int login(const struct options *o, struct cg_err *err)
         return r;
 }
 
-static int logout(const struct options *o, struct cg_err *err)
+static int logout(const struct login_options *o, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL;
         struct target t = { 0 };
@@ -316,10 +317,11 @@ static int logout(const struct options *o, struct cg_err *err)
 
 static int run(unsigned command, int argc, char **argv)
 {
-        struct options o;
+        struct login_options o;
         struct cg_err err;
         int r = parse(&o, command, argc, argv, &err);
 
+        signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
         if (r == 0 && o.help)
                 return help(command);
         if (r == 0)
