@@ -21,13 +21,14 @@ from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
 from ._tool import options
 from ._values import UNSET
-from .catalogue import Match, Matches
+from .catalogue import Lines, Match, Matches
 
 __all__ = [
     "UNSET",
     "Audio",
     "Block",
     "Image",
+    "Lines",
     "Match",
     "Matches",
     "Model",
@@ -52,7 +53,7 @@ __all__ = [
 for _cls in (
     *(ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError),
     *(Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult),
-    *(Match, Matches, Model, Open),
+    *(Lines, Match, Matches, Model, Open),
 ):
     _cls.__module__ = __name__
 del _cls

@@ -6,10 +6,10 @@ import json
 import os
 from typing import Any
 
-__all__ = ["DATA", "load_package", "parse_json"]
+__all__ = ["DATA", "load_package", "parse_json", "stamp"]
 
 DATA = "_tools.json"
-_LOADED: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {}
+_LOADED: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}
 
 
 def _integer(digits: str) -> int | float:
@@ -26,14 +26,21 @@ def parse_json(text: bytes | str) -> Any:
     return json.loads(text, parse_int=_integer)
 
 
+def stamp(folder: str) -> tuple[int, int, int] | None:
+    """Changes when the package in folder is replaced; None when there is none."""
+    try:
+        status = os.stat(os.path.join(folder, DATA))
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def load_package(folder: str) -> dict[str, Any]:
     """{"server": name as registered, "tools": {tool: entry}}; read again when the package was replaced."""
-    path = os.path.join(folder, DATA)
-    status = os.stat(path)
-    stamp = status.st_ino, status.st_mtime_ns, status.st_size
-    loaded = _LOADED.get(path)
-    if loaded is None or loaded[0] != stamp:
-        with open(path, "rb") as file:
-            loaded = stamp, parse_json(file.read())
-        _LOADED[path] = loaded
+    now = stamp(folder)
+    loaded = _LOADED.get(folder)
+    if loaded is None or loaded[0] != now:
+        with open(os.path.join(folder, DATA), "rb") as file:
+            data = parse_json(file.read())
+        loaded = _LOADED[folder] = (now, data)
     return loaded[1]

@@ -12,14 +12,17 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._data import DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Package", "package", "packages"]
 
 
-def packages(path: list[str]) -> list[str]:
+def packages(path: Iterable[str]) -> list[str]:
     """Names of the generated packages in the folders of path."""
     found: set[str] = set()
     for folder in path:

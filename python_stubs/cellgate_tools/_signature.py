@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import Parameter, Signature
+from inspect import signature as inspect_signature
 from typing import TYPE_CHECKING, Any
 
 from ._values import UNSET
@@ -10,7 +11,7 @@ from ._values import UNSET
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Lazy", "of_class", "of_function", "one_line"]
+__all__ = ["Lazy", "brief", "of_class", "of_function", "one_line"]
 
 
 class _Text(str):
@@ -84,3 +85,14 @@ def one_line(cls: Any) -> str:
         f"{name}: {kind} = UNSET" if name in cls._optional else f"{name}: {kind}"
         for name, kind in cls.__annotations__.items()
     )
+
+
+def brief(module: Any) -> str:
+    """name(path: str, dryRun?: bool) -> Result, of a generated module; long types are cut."""
+    params = module.Params
+    fields = (
+        f"{name}{'?' if name in params._optional else ''}: {kind if len(kind) <= 40 else kind[:37] + '...'}"
+        for name, kind in params.__annotations__.items()
+    )
+    returns = str(inspect_signature(module.run).return_annotation)
+    return f"{module.__name__.rpartition('.')[2]}({', '.join(fields)}) -> {returns}"

@@ -1,19 +1,25 @@
-"""Search for tools: mcptools.search() and the attributes of the package mcptools."""
+"""Finding tools, in levels: the functions of the package mcptools.
+
+servers(), tools(SERVER) with names, tools(SERVER, describe=True) with what distinguishes them,
+signature(TOOL), search(WORDS). Each takes the folders of the package first.
+"""
 
 from __future__ import annotations
 
-import math
 import os
-import re
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from importlib import import_module
+from typing import NamedTuple
 
-from ._data import load_package
+from ._index import Entry, index, sentence, words
 from ._package import packages
+from ._schema import hint
+from ._signature import brief
 
-__all__ = ["Match", "Matches", "search"]
+__all__ = ["Lines", "Match", "Matches", "search", "servers", "signature", "tools"]
 
 _DETAILS = ("name", "signature", "full")
+_DESCRIPTION = 44  # characters of tools(describe=True)
 
 
 class Match(NamedTuple):
@@ -40,73 +46,71 @@ class Matches(list[Match]):
         return "\n".join(match.text for match in self) or "no tool found"
 
 
-def _words(text: str) -> list[str]:
-    """Lower-case words; identifiers are taken apart at _, - and changes of case. A final s does not count."""
-    text = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)
-    return [
-        w[:-1] if len(w) > 3 and w.endswith("s") and not w.endswith("ss") else w
-        for w in re.findall(r"[^\W_]+", text.lower())
-    ]
+class Lines(list[str]):
+    """Texts, shown as one line for each."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
 
 
-def _weights(name: str, entry: dict[str, Any], server: str) -> dict[str, float]:
-    """The words of a tool and their weights."""
-    properties = entry["in"].get("properties") if isinstance(entry["in"], dict) else None
-    sources = (
-        (3.0, name),
-        (2.0, entry.get("title", "")),
-        (1.5, server),
-        (1.0, entry.get("description", "")),
-        (0.7, " ".join(properties) if isinstance(properties, dict) else ""),
-    )
-    weights: dict[str, float] = {}
-    for weight, text in sources:
-        for word in _words(text):
-            weights[word] = max(weights.get(word, 0.0), weight)
-    return weights
+def _of(path: Iterable[str], server: str) -> list[Entry]:
+    """The tools of a server, by its registered name or its package, in any case."""
+    entries = index(path).entries
+    found = [e for e in entries if server in (e.server, e.package)]
+    found = found or [e for e in entries if server.lower() in (e.server.lower(), e.package)]
+    if not found:
+        names = sorted({e.package for e in entries})
+        near = hint(server.lower(), names) or f"; servers: {', '.join(names) or 'none'}"
+        raise LookupError(f"there is no server {server!r} with tools{near}")
+    return found
 
 
-def _score(query: list[str], weights: dict[str, float], rarity: dict[str, float]) -> float:
-    score = 0.0
-    for asked in query:
-        best = weights.get(asked, 0.0)
-        if not best and len(asked) > 2:
-            best = max((w / 2 for word, w in weights.items() if word.startswith(asked)), default=0.0)
-        score += best * rarity[asked]
-    return score
+def servers(path: Iterable[str]) -> Lines:
+    """Names of the packages below mcptools."""
+    return Lines(packages(path))
 
 
-def _rarity(query: list[str], tools: list[dict[str, float]]) -> dict[str, float]:
-    """Weights of words: rare words weigh more."""
-    result = {}
-    for asked in query:
-        having = sum(1 for weights in tools if any(word.startswith(asked) for word in weights))
-        result[asked] = math.log(1 + (len(tools) + 1) / (having + 0.5))
-    return result
+def tools(path: Iterable[str], server: str, *, describe: bool = False) -> Lines:
+    """Modules of a server's tools; describe: with the words that distinguish them."""
+    lines = Lines()
+    for entry in _of(path, server):
+        name = entry.data["module"]
+        text = _distinctive(entry) if describe else ""
+        lines.append(f"{name}: {text}" if text else name)
+    return lines
 
 
-def _tools(path: Iterable[str], server: str | None) -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
-    """(folder, package, server, tool, entry) of each tool."""
-    for folder in path:
-        for package in packages([folder]):
-            try:
-                data = load_package(os.path.join(folder, package))
-            except (OSError, ValueError):
-                continue
-            if server in (None, package, data["server"]):
-                for name, entry in data["tools"].items():
-                    yield folder, package, data["server"], name, entry
+def _distinctive(entry: Entry) -> str:
+    """The start of the first sentence; nothing when it only repeats the name."""
+    text = sentence(entry.said)
+    known = set(words(entry.tool))
+    if not set(words(text)) - known:
+        return ""
+    if len(text) > _DESCRIPTION:
+        text = text[:_DESCRIPTION].rpartition(" ")[0] + "..."
+    return text.rstrip(".") if not text.endswith("...") else text
 
 
-def _show(detail: str, folder: str, package: str, entry: dict[str, Any]) -> str:
-    module = f"{package}.{entry['module']}"
+def signature(parent: str, path: Iterable[str], tool: str, server: str | None = None) -> str:
+    """One tool's call, for example "create_issue(title: str, body?: str) -> Text". tool: NAME or SERVER.NAME."""
+    entries = index(path).entries if server is None else _of(path, server)
+    name = tool.lower()
+    found = [e for e in entries if name in (e.module.lower(), e.data["module"].lower(), e.tool.lower())]
+    if len(found) == 1:
+        entry = found[0]
+        return brief(import_module(f"{parent}.{entry.module}"))
+    if found:
+        raise LookupError(f"{len(found)} servers have a tool {tool!r}: {', '.join(e.module for e in found)}")
+    names = {n: None for e in entries for n in (e.data["module"], e.module)}
+    raise LookupError(f"there is no tool {tool!r}{hint(tool, names)}")
+
+
+def _show(detail: str, entry: Entry) -> str:
     if detail == "full":
-        with open(os.path.join(folder, package, entry["module"] + ".py"), encoding="ascii") as file:
-            return f"# {module}\n{file.read()}"
-    text = re.split(r"(?<=\.)\s|\n", entry.get("description", entry.get("title", "")).strip(), maxsplit=1)[0]
-    sentence = "".join(c if c.isprintable() else "?" for c in text[:160])
-    hints = f" [{', '.join(entry['hints'])}]" if "hints" in entry else ""
-    return f"{module}{entry['sig'] if detail == 'signature' else ''}: {sentence}{hints}"
+        with open(os.path.join(entry.folder, entry.package, entry.data["module"] + ".py"), encoding="ascii") as file:
+            return f"# {entry.module}\n{file.read()}"
+    hints = f" [{', '.join(entry.data['hints'])}]" if "hints" in entry.data else ""
+    return f"{entry.module}{entry.data['sig'] if detail == 'signature' else ''}: {sentence(entry.said)[:160]}{hints}"
 
 
 def search(
@@ -118,17 +122,15 @@ def search(
     """
     if detail not in _DETAILS:
         raise ValueError(f"detail is one of {', '.join(_DETAILS)}, not {detail!r}")
-    asked = list(dict.fromkeys(_words(query)))
-    tools = list(_tools(path, server))
-    weights = [_weights(name, entry, of) for _, _, of, name, entry in tools]
-    rarity = _rarity(asked, weights)
-    scores = [_score(asked, w, rarity) for w in weights]
-    order = [i for i in range(len(tools)) if scores[i] > 0 or not asked]
-    order.sort(key=lambda i: (-scores[i], tools[i][1], tools[i][4]["module"]))
+    kept = index(path)
+    entries = kept.entries
+    asked = bool(query.strip())
+    scores = kept.scores(query) if asked else dict.fromkeys(range(len(entries)), 0.0)
+    order = [i for i in scores if server is None or server in (entries[i].package, entries[i].server)]
+    order.sort(key=lambda i: (-scores[i], entries[i].package, entries[i].data["module"]))
     if asked:
         order = order[:limit]
-    found = Matches()
-    for i in order:
-        folder, package, of, name, entry = tools[i]
-        found.append(Match(of, name, f"{package}.{entry['module']}", scores[i], _show(detail, folder, package, entry)))
-    return found
+    return Matches(
+        Match(entries[i].server, entries[i].tool, entries[i].module, scores[i], _show(detail, entries[i]))
+        for i in order
+    )

@@ -31,6 +31,8 @@ struct generator {
         struct cg_err first_bad; /* why the first unreadable element is unreadable */
         struct cg_source data, catalogue;
         size_t n_data;
+        struct cg_slice common; /* what all descriptions so far begin with */
+        size_t n_described;
 };
 
 static void fini(struct generator *g)
@@ -94,6 +96,22 @@ static int read_tool(struct cg_arena *a, const struct entry *e, struct cg_j **re
         return cg_j_read(a, e->text.p, e->text.len, CG_GEN_MAX_READ_DEPTH, ret, err);
 }
 
+/* Shortens g->common to what the description begins with as well. */
+static void note_description(struct generator *g, struct cg_slice d)
+{
+        size_t n = 0;
+
+        if (!d.len)
+                return;
+        if (!g->n_described++) {
+                g->common = cg_arena_copy(&g->arena, d.p, d.len);
+                return;
+        }
+        while (n < d.len && n < g->common.len && d.p[n] == g->common.p[n])
+                n++;
+        g->common.len = n;
+}
+
 /* Finds the tool's name, or rejects the element. Negative only when out of memory. */
 static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
 {
@@ -130,6 +148,7 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
                 reject(g, e, "the name is too long");
         } else {
                 e->name = cg_arena_copy(&g->arena, name->text.p, name->text.len);
+                note_description(g, cg_trim(cg_j_string(def, "description")));
         }
         return 0;
 }
@@ -159,6 +178,8 @@ static int read_list(struct generator *g, const char *tools, size_t len, struct 
                 r = cg_err_prefix(err, "not one tool can be read; the first");
                 return r < 0 ? r : CG_E_PARSE;
         }
+        while (g->common.len && g->common.p[g->common.len - 1] != ' ')
+                g->common.len--;
         return r;
 }
 
@@ -270,7 +291,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
         if (t.report.status != CG_GEN_REJECTED) {
                 cg_put(&g->data, g->n_data++ ? ",\n" : "\n");
                 cg_puts(&g->data, cg_source_str(&data));
-                cg_tool_put_summary(&t, &g->catalogue);
+                cg_tool_put_summary(&t, g->n_described > 2 ? g->common.len : 0, &g->catalogue);
         }
         put_report(g, e, &t.report);
         if (t.report.status == CG_GEN_REJECTED)
@@ -372,9 +393,10 @@ static int write_root(struct cg_package *p, struct cg_err *err)
         static const char text[] = CG_PACKAGE_ROOT_MARK
                 "one package for each: `from mcptools.SERVER import TOOL`, then `TOOL.run(...)`.\n"
                 "\n"
-                "`search(\"words\")` finds tools, `dir(mcptools)` lists the servers, `help(mcptools.SERVER)` is a server's catalogue.\n"
+                "`search(\"words\")` finds tools, `servers()`, `tools(\"SERVER\")` and `signature(\"SERVER.TOOL\")` show them in levels,\n"
+                "`help(mcptools.SERVER)` is a server's catalogue, `help(TOOL)` has everything about a tool.\n"
                 "\"\"\"\n"
-                "from cellgate_tools import Matches as _Matches, catalogue as _catalogue, package as _package\n"
+                "from cellgate_tools import Lines as _Lines, Matches as _Matches, catalogue as _catalogue, package as _package\n"
                 "\n\n"
                 "def search(query: str = \"\", *, server: str | None = None, detail: str = \"signature\", limit: int = 10) -> _Matches:\n"
                 "    \"\"\"Find tools by words in their names, descriptions and parameters, best first; no words: all of them.\n"
@@ -382,6 +404,18 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "    detail: \"name\" (name and first sentence), \"signature\" (and parameters), \"full\" (the module's text).\n"
                 "    \"\"\"\n"
                 "    return _catalogue.search(__path__, query, server=server, detail=detail, limit=limit)\n"
+                "\n\n"
+                "def servers() -> _Lines:\n"
+                "    \"\"\"Names of the servers' packages.\"\"\"\n"
+                "    return _catalogue.servers(__path__)\n"
+                "\n\n"
+                "def tools(server: str, *, describe: bool = False) -> _Lines:\n"
+                "    \"\"\"Names of a server's tools; describe: with the start of what distinguishes each from the others.\"\"\"\n"
+                "    return _catalogue.tools(__path__, server, describe=describe)\n"
+                "\n\n"
+                "def signature(tool: str, server: str | None = None) -> str:\n"
+                "    \"\"\"How a tool, NAME or \\\"SERVER.NAME\\\", is called: name(path: str, dryRun?: bool) -> Result.\"\"\"\n"
+                "    return _catalogue.signature(__name__, __path__, tool, server)\n"
                 "\n\n"
                 "_package(__name__)\n";
         int r = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);

@@ -459,10 +459,12 @@ void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o)
         cg_put_folded(o, t->returns, 60);
 }
 
-void cg_tool_put_summary(struct cg_tool *t, struct cg_source *o)
+void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o)
 {
-        struct cg_slice s = first_sentence(cg_tool_description(t));
+        struct cg_slice s = cg_tool_description(t);
 
+        if (s.len)
+                s = first_sentence((struct cg_slice){ s.p + common, s.len - common });
         cg_puts(o, t->module);
         cg_tool_put_signature(t, o);
         if (!s.len)

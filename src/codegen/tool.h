@@ -30,8 +30,11 @@ struct cg_tool {
 int cg_tool_prepare(struct cg_tool *t, struct cg_err *err);
 
 void cg_tool_put_module(struct cg_tool *t, struct cg_source *o);
-/* One line: name(fields) -> type: first sentence. [hints] */
-void cg_tool_put_summary(struct cg_tool *t, struct cg_source *o);
+/*
+ * One line: name(fields) -> type: first sentence. [hints]. @common: bytes that all descriptions of
+ * the server begin with; they are left out.
+ */
+void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o);
 /*
  * "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See
  * data.c for the members.

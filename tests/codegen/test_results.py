@@ -316,7 +316,7 @@ def test_search(build_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert mcptools.search("!!! ''' \ud800") is not None
         with pytest.raises(ValueError, match="detail"):
             mcptools.search("x", detail="all")
-        assert dir(mcptools) == ["everything", "files", "graph", "search"]
+        assert dir(mcptools) == ["everything", "files", "graph", "search", "servers", "signature", "tools"]
         assert mcptools.files.edit_file.run and "edit_file" in dir(mcptools.files)
         with pytest.raises(AttributeError, match="servers: everything, files, graph"):
             mcptools.nothing  # noqa: B018
