@@ -7,6 +7,8 @@
  *      oauth.c            the header for the tool server, and its answer to challenges
  *      oauth_login.c      registration, and the flow with a person
  *      oauth_store.c      the files
+ *      oauth_fetch.c      requests over HTTP that block
+ *      oauth_work.c       all of it for the tool server's loop
  *      oauth_config.c     the member "oauth" of definitions
  */
 #ifndef CG_MCP_OAUTH_INT_H

@@ -402,6 +402,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.control_fd = cli.control_fd;
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;
+        opts.only_plan = cli.explain != 0;
         opts.watch_files = cli.watch_files;
         opts.ask_seconds = cli.ask_seconds;
         if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)

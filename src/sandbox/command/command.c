@@ -144,7 +144,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = cg_view_add(c->sb, &c->rules, err);
         if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
                 r = add_tmp(c, err);
-        if (r == 0 && cg_make_state_dir(state))
+        if (r == 0 && (o->only_plan ? cg_state_dir(state) : cg_make_state_dir(state)))
                 r = cg_sandbox_add_hide(c->sb, state, err);
         if (r == 0 && s->own.hide_credentials)
                 r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err);

@@ -58,6 +58,7 @@ struct cg_command_options {
         int ask_seconds;  /* as in struct cg_command */
         /* denials are not reported; the violation log gets them all the same */
         bool quiet;
+        bool only_plan; /* it will not be run: no folder is made for it */
 };
 
 /* Takes @s, also when it fails. */

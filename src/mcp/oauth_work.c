@@ -1,0 +1,151 @@
+/* See oauth_work.h. */
+#include "mcp/oauth_work.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "mcp/oauth_fetch.h"
+
+struct cg_oauth_work {
+        uv_work_t work;
+        uv_loop_t *loop;
+        void (*done)(void *data, const struct cg_err *err);
+        void *data;
+        char *header;
+        bool busy, freed;
+        atomic_bool stop;
+
+        /* ---- the pool's thread reads and writes these while it is busy */
+        char *name, *url, *ca_file, *proxy, *no_proxy;
+        struct cg_oauth_config config;
+        int status, result;
+        struct cg_oauth_challenge challenge;
+        char *next; /* the new header */
+        struct cg_err err;
+};
+
+static void destroy(struct cg_oauth_work *w)
+{
+        free(w->header);
+        free(w->name);
+        free(w->url);
+        free(w->ca_file);
+        free(w->proxy);
+        free(w->no_proxy);
+        cg_oauth_config_fini(&w->config);
+        cg_oauth_challenge_fini(&w->challenge);
+        free(w->next);
+        free(w);
+}
+
+static bool copy(char **to, const char *from)
+{
+        *to = from ? strdup(from) : NULL;
+        return !from || *to;
+}
+
+int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_work **ret, struct cg_err *err)
+{
+        struct cg_oauth_work *w = calloc(1, sizeof(*w));
+        const struct cg_oauth_config *c = o->config;
+
+        if (!w)
+                return cg_fail(err, CG_E_NOMEM, "OAuth");
+        w->loop = o->loop;
+        w->done = o->done;
+        w->data = o->data;
+        w->work.data = w;
+        w->config = (struct cg_oauth_config){ .off = c->off,
+                                              .client_credentials = c->client_credentials,
+                                              .callback_port = c->callback_port };
+        if (!copy(&w->name, o->name) || !copy(&w->url, o->url) || !copy(&w->ca_file, o->ca_file) ||
+            !copy(&w->proxy, o->proxy) || !copy(&w->no_proxy, o->no_proxy) ||
+            !copy(&w->config.client_id, c->client_id) || !copy(&w->config.client_secret, c->client_secret) ||
+            !copy(&w->config.client_metadata_url, c->client_metadata_url) ||
+            !copy(&w->config.scopes, c->scopes)) {
+                destroy(w);
+                return cg_fail(err, CG_E_NOMEM, "OAuth");
+        }
+        *ret = w;
+        return 0;
+}
+
+struct cg_oauth_work *cg_oauth_work_free(struct cg_oauth_work *w)
+{
+        if (!w)
+                return NULL;
+        w->freed = true;
+        atomic_store(&w->stop, true);
+        if (w->busy)
+                uv_cancel((uv_req_t *)&w->work); /* after_run() follows in any case */
+        else
+                destroy(w);
+        return NULL;
+}
+
+bool cg_oauth_work_is_busy(const struct cg_oauth_work *w)
+{
+        return w->busy;
+}
+
+const char *cg_oauth_work_header(const struct cg_oauth_work *w)
+{
+        return w->header;
+}
+
+/* In the pool. */
+static void run(uv_work_t *work)
+{
+        struct cg_oauth_work *w = work->data;
+        struct cg_oauth_net net = {
+                .ca_file = w->ca_file, .proxy = w->proxy, .no_proxy = w->no_proxy, .stop = &w->stop
+        };
+        struct cg_oauth_server s = { .name = w->name,
+                                     .url = w->url,
+                                     .config = &w->config,
+                                     .fetch = cg_oauth_net_fetch,
+                                     .data = &net };
+
+        w->result = cg_oauth_net_init(&net, &w->err);
+        if (w->result < 0)
+                return;
+        if (w->status)
+                w->result = cg_oauth_challenged(&s, w->status, &w->challenge, w->header, &w->next, &w->err);
+        else
+                w->result = cg_oauth_authorization(&s, &w->next, &w->err);
+        cg_oauth_net_fini(&net);
+}
+
+static void after_run(uv_work_t *work, int cancelled)
+{
+        struct cg_oauth_work *w = work->data;
+
+        w->busy = false;
+        cg_oauth_challenge_fini(&w->challenge);
+        if (w->freed) {
+                destroy(w);
+                return;
+        }
+        if (cancelled)
+                w->result = cg_fail(&w->err, CG_E_CLOSED, "cancelled");
+        if (w->result == 0) {
+                free(w->header);
+                w->header = CG_STEAL(w->next);
+        }
+        w->done(w->data, w->result < 0 ? &w->err : NULL);
+}
+
+int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
+                        struct cg_err *err)
+{
+        w->status = status;
+        w->result = 0;
+        if (challenge) {
+                w->challenge = *challenge;
+                *challenge = (struct cg_oauth_challenge){ 0 };
+        }
+        if (uv_queue_work(w->loop, &w->work, run, after_run) < 0)
+                return cg_fail(err, CG_E_SYS, "OAuth: no thread");
+        w->busy = true;
+        return 0;
+}

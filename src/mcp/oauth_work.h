@@ -1,0 +1,40 @@
+/*
+ * OAuth of one MCP server for a caller that must not block: the header Authorization, and what to
+ * do about challenges, in libuv's thread pool. All functions and callbacks: the loop's thread.
+ */
+#ifndef CG_MCP_OAUTH_WORK_H
+#define CG_MCP_OAUTH_WORK_H
+
+#include <uv.h>
+#include "mcp/oauth.h"
+
+struct cg_oauth_work;
+
+struct cg_oauth_work_options {
+        uv_loop_t *loop;
+        const char *name, *url, *ca_file, *proxy, *no_proxy; /* copied, as is @config */
+        const struct cg_oauth_config *config;
+        /*
+         * What was begun is over: cg_oauth_work_header() has the new value, or @err says why there
+         * is none. Only between cg_oauth_work_begin() and cg_oauth_work_free().
+         */
+        void (*done)(void *data, const struct cg_err *err);
+        void *data;
+};
+
+int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_work **ret, struct cg_err *err);
+/* Stops what was begun; its memory is freed from the loop. NULL is a no-op. */
+struct cg_oauth_work *cg_oauth_work_free(struct cg_oauth_work *w);
+
+bool cg_oauth_work_is_busy(const struct cg_oauth_work *w);
+/* Value of the header; NULL: none. Valid until the next done(). */
+const char *cg_oauth_work_header(const struct cg_oauth_work *w);
+/*
+ * Begins to get the header, by cg_oauth_authorization() with @status 0, else by
+ * cg_oauth_challenged() for the current header. @challenge: moved out of it; NULL with @status 0.
+ * Must not be busy.
+ */
+int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
+                        struct cg_err *err);
+
+#endif
