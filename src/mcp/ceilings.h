@@ -67,8 +67,26 @@
 #define CG_HTTP_CONNECT_MS 30000
 /* Bytes of a body that wait while their receiver is paused, besides libcurl's own buffers. */
 #define CG_HTTP_MAX_HELD ((size_t)256 << 10)
+/* The id of a server-sent event, which is sent back in a header. */
+#define CG_SSE_MAX_ID 1024
+/* A server may ask for so long a wait before a stream is taken up again. */
+#define CG_SSE_MAX_RETRY_MS 600000
 /* Connections of one server: more requests than these wait for a connection. */
 #define CG_HTTP_MAX_CONNECTIONS 256
+#define CG_HTTP_MAX_REDIRECTS   5
+/* Bytes that are kept of a response that reports an error. */
+#define CG_HTTP_MAX_ERROR ((size_t)64 << 10)
+/* Streams of answers that a server leaves open. */
+#define CG_HTTP_MAX_LINGERING 16
+#define CG_MCP_MAX_SESSION_ID 1024u
+/* What a message that waits for its response of HTTP costs beside its bytes. */
+#define CG_MCP_POST_COST ((size_t)16 << 10)
+/* How often in a row a stream that brings no event is taken up again. */
+#define CG_MCP_MAX_RETRIES 5
+/* What a call that is asked back carries: answers, and the server's state. */
+#define CG_MCP_MAX_STATE ((size_t)1 << 20)
+/* Rounds of questions (revision 2026-07-28) before a call is given up. */
+#define CG_MCP_MAX_ROUNDS 10
 
 /* --- OAuth --- */
 
@@ -90,13 +108,21 @@
 
 /* --- times, milliseconds --- */
 
-#define CG_MCP_MAX_START_S 3600 /* "startTimeout" */
+#define CG_MCP_MAX_START_S 3600     /* "startTimeout" */
+#define CG_MCP_MAX_CALL_MS 86400000 /* "timeout" */
 /* A server that has not answered for so long is reported, and again at these intervals. */
 #define CG_MCP_PROGRESS_MS       2000
 #define CG_MCP_PROGRESS_EVERY_MS 5000
 #define CG_MCP_START_MS          60000 /* initialize and tools/list: npx may have to download it first */
-#define CG_MCP_GRACE_MS          2000  /* after closing standard input, and again after SIGTERM */
-#define CG_MCP_DRAIN_MS          500   /* from exit to end of output, or the other way round */
+/*
+ * A stdio server that has not answered server/discover is sent initialize, and whatever it answers
+ * first decides: a server that is only slow to start loses nothing by a short time.
+ */
+#define CG_MCP_PROBE_MS  1000
+#define CG_MCP_RETRY_MS  1000  /* before a stream is taken up again, where the server says nothing */
+#define CG_MCP_NOTICE_MS 30000 /* for the response of HTTP to a notification */
+#define CG_MCP_GRACE_MS  2000  /* after closing standard input, and again after SIGTERM */
+#define CG_MCP_DRAIN_MS  500   /* from exit to end of output, or the other way round */
 /* A server that fails to start so often in so short a time is left alone for as long. */
 #define CG_MCP_CRASH_STARTS    3
 #define CG_MCP_CRASH_WINDOW_MS 30000

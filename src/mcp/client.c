@@ -1,5 +1,5 @@
 /*
- * The client of one MCP server over stdio. Linked into the tool server and the command line. By
+ * The client of one MCP server. Linked into the tool server and the command line. By
  * file: client_int.h.
  */
 #include "mcp/client_int.h"
@@ -14,19 +14,30 @@
 
 /* ---- its ends */
 
-static void on_child_ended(void *data, const char *how)
+static void restart(struct cg_mcp_client *c);
+
+static void on_ended(void *data, const char *how)
 {
         struct cg_mcp_client *c = data;
         char text[4096];
 
+        c->t = NULL; /* it is being ended already */
         if (c->state == STARTING) {
-                c->child = NULL; /* it is being ended already */
+                /* Some servers end when they get a request that they do not know. */
+                if (c->probe_id && !c->init_id && c->def->kind == CG_MCP_STDIO &&
+                    c->def->era == CG_MCP_AUTO) {
+                        cg_log(c->log, CG_LOG_INFO, "MCP server %s did not understand server/discover: %s",
+                               c->def->name, how);
+                        c->skip_probe = true;
+                        restart(c);
+                        return;
+                }
+                c->skip_probe = false;
                 cg_mcp_client_start_failed(c, how);
                 return;
         }
         cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
-        c->child = NULL;
-        cg_mcp_drop_child(c);
+        cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
                  how);
         cg_mcp_fail_all(c, text);
@@ -34,7 +45,7 @@ static void on_child_ended(void *data, const char *how)
 
 static void maybe_free(struct cg_mcp_client *c)
 {
-        if (!c->ending || !c->timer_closed || c->n_children)
+        if (!c->ending || !c->timer_closed || c->n_transports)
                 return;
         if (c->gone)
                 c->gone(c->data);
@@ -43,11 +54,11 @@ static void maybe_free(struct cg_mcp_client *c)
         free(c);
 }
 
-static void on_child_gone(void *data)
+static void on_gone(void *data)
 {
         struct cg_mcp_client *c = data;
 
-        c->n_children--;
+        c->n_transports--;
         maybe_free(c);
 }
 
@@ -65,7 +76,7 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why)
                 return;
         c->ending = true;
         cg_mcp_fail_all(c, why);
-        cg_mcp_drop_child(c);
+        cg_mcp_drop_server(c);
         uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
@@ -87,26 +98,46 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
 {
-        static const struct cg_stdio_cbs cbs = { cg_mcp_on_line, cg_mcp_on_too_long, on_child_ended,
-                                                 on_child_gone };
+        static const struct cg_transport_cbs cbs = { cg_mcp_on_line,   cg_mcp_on_too_long, cg_mcp_waits,
+                                                     cg_mcp_on_failed, on_ended,           on_gone };
+        const struct cg_transport_options o = {
+                .loop = c->loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
+        };
         int r = cg_mcp_client_check(c, err);
 
         if (r < 0 || c->state != IDLE)
                 return r;
-        r = cg_stdio_start(c->loop, c->def, c->log, &cbs, c, &c->child, err);
+        r = c->def->kind == CG_MCP_STDIO ? cg_stdio_start(&o, &c->t, err)
+                                         : cg_http_transport_start(&o, c->sse, &c->t, err);
         if (r < 0) {
                 cg_err_prefix(err, "MCP server \"%s\" cannot be started", c->def->name);
                 cg_mcp_count_start_failure(c, err->msg);
                 return r;
         }
-        c->n_children++;
+        c->n_transports++;
         c->state = STARTING;
         c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
         c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
-        r = cg_mcp_send_initialize(c, err);
+        c->probed_again = false;
+        r = cg_mcp_begin_handshake(c, err);
         if (r < 0)
-                cg_mcp_drop_child(c);
+                cg_mcp_drop_server(c);
         return r;
+}
+
+static void restart(struct cg_mcp_client *c)
+{
+        int64_t timeout_ms = c->init_timeout_ms, deadline_ms = c->init_deadline_ms;
+        struct cg_err err;
+
+        cg_mcp_drop_server(c);
+        if (start(c, &err) < 0) {
+                cg_mcp_fail_all(c, err.msg);
+                return;
+        }
+        c->init_timeout_ms = timeout_ms; /* of both starts together */
+        c->init_deadline_ms = deadline_ms;
+        cg_mcp_client_rearm(c);
 }
 
 /* Sends it, or lets it wait for the server's start. Takes @q. */
@@ -148,7 +179,8 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(c, CALL, timeout_ms, done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CALL, timeout_ms ? timeout_ms : c->def->call_timeout_ms,
+                                              done, data);
         size_t tool_len = strlen(tool);
         char *room;
         int r;
@@ -169,8 +201,6 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                 r = cg_buf_adds(&q->line, ",\"arguments\":", err);
         if (r == 0)
                 r = cg_buf_add(&q->line, args, len, err);
-        if (r == 0)
-                r = cg_buf_adds(&q->line, "}}\n", err);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 return r;
@@ -192,6 +222,12 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->gone = o->gone;
         c->data = o->data;
         c->def = def;
+        c->eras = o->eras;
+        c->restart = restart;
+        c->sse = def->kind == CG_MCP_SSE;
+        c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
+        if (def->note)
+                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->failed_at_ms = -CG_MCP_CRASH_WINDOW_MS;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;
@@ -206,18 +242,9 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c)
         return c->def->name;
 }
 
-int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
-{
-        return c->def->start_timeout_ms ? c->def->start_timeout_ms
-               : timeout_ms             ? timeout_ms
-                                        : CG_MCP_START_MS;
-}
-
 const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 {
-        const char *slash = strrchr(c->def->command, '/');
-
-        return slash ? slash + 1 : c->def->command;
+        return c->def->label;
 }
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)

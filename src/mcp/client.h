@@ -1,5 +1,5 @@
 /*
- * The client of one MCP server over stdio: starts it when it is needed, initialize handshake,
+ * The client of one MCP server, over stdio or HTTP: starts it when it is needed, handshake,
  * tools/list, tools/call, restart.
  *
  * Runs in the tool server (one for each server of each session) and in `cellgate gen`, on the
@@ -30,9 +30,16 @@ enum cg_mcp_outcome {
  */
 typedef void (*cg_mcp_done)(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
 
+/* Servers that were found to be legacy, by their definitions' digests: not probed again. */
+struct cg_mcp_eras {
+        uint64_t legacy[256];
+        unsigned n; /* written so far; the oldest is replaced */
+};
+
 struct cg_mcp_client_options {
         uv_loop_t *loop;
         const struct cg_log *log; /* NULL: none */
+        struct cg_mcp_eras *eras; /* shared by clients; NULL: nothing is remembered */
         /* after cg_mcp_client_end(): all is freed, no process is left */
         void (*gone)(void *data);
         void *data;
@@ -49,7 +56,10 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 
 /* How long its start and list may take: by its definition, else @timeout_ms, else the default. */
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
-/* The program's name without its folder; its arguments may hold secrets. Borrowed. */
+/*
+ * The program's name without its folder, or the URL's scheme and host; the rest may hold secrets.
+ * Borrowed.
+ */
 const char *cg_mcp_client_program(const struct cg_mcp_client *c);
 const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 
@@ -67,7 +77,7 @@ int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done 
 /*
  * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and
  * LF (copies).
- * @timeout_ms: 0 none. Negative: as above.
+ * @timeout_ms: 0: by its definition, else none. Negative: as above.
  */
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,

@@ -1,11 +1,13 @@
 /*
- * The client of one MCP server, by file. Private to client*.c.
+ * The client of one MCP server, by file. The way to the server is behind mcp/transport.h. Private
+ * to client*.c.
  *
  *      client.c            the server's start and end, what is known of it
  *      client_request.c    requests: their states, deadlines and ends
- *      client_handshake.c  initialize
+ *      client_handshake.c  the protocol's two eras: server/discover and initialize
  *      client_list.c       the answers to tools/list: all pages
  *      client_receive.c    parses messages of the server and finds their requests
+ *      client_rounds.c     calls that the server answers with questions
  *      client_send.c       writes messages to the server
  */
 #ifndef CG_MCP_CLIENT_INT_H
@@ -16,11 +18,11 @@
 #include <uv.h>
 #include "base/buf.h"
 #include "mcp/client.h"
-#include "mcp/stdio_child.h"
+#include "mcp/transport.h"
 
 enum state {
-        IDLE,     /* no process, or one that is being ended */
-        STARTING, /* initialize was sent */
+        IDLE,     /* no server, or one that is being ended */
+        STARTING, /* server/discover or initialize was sent */
         READY,
 };
 
@@ -32,6 +34,8 @@ enum req_kind { CALL, LIST };
  */
 #define CG_MCP_LINE_GAP 48
 
+#define CG_MCP_MODERN_VERSION "2026-07-28"
+
 struct cg_mcp_req {
         struct cg_mcp_client *c;
         struct cg_mcp_req *next;
@@ -42,8 +46,15 @@ struct cg_mcp_req {
         int64_t timeout_ms;
         cg_mcp_done done;
         void *data;
-        char *tool;          /* CALL */
-        struct cg_buf line;  /* CALL: the request behind its id, until it can be sent */
+        char *tool; /* CALL */
+        /*
+         * CALL: the request behind its id, without its end. Kept only where it may be sent again:
+         * over HTTP, and from revision 2026-07-28 on.
+         */
+        struct cg_buf line;
+        struct cg_buf more; /* CALL: answers to the server's questions, and its state */
+        unsigned rounds;
+        bool sent_again;     /* in a new session */
         struct cg_buf tools; /* LIST: elements of all pages */
         char **names;
         size_t n_names, n_tools, cap_names;
@@ -57,9 +68,20 @@ struct cg_mcp_client {
         void (*gone)(void *data);
         void *data;
         struct cg_mcp_def *def;
-        struct cg_stdio *child;
-        unsigned n_children; /* with those that are being ended */
+        struct cg_transport *t;
+        struct cg_server_log server_log;
+        unsigned n_transports; /* with those that are being ended */
         enum state state;
+        struct cg_mcp_eras *eras;
+        bool modern;       /* revision 2026-07-28; decided in the handshake */
+        bool sse;          /* it is reached by HTTP+SSE */
+        bool skip_probe;   /* it ended when it was sent server/discover */
+        bool probed_again; /* in this handshake */
+        uint64_t probe_id, listen_id;
+        int64_t probe_deadline_ms; /* 0: none */
+        void (*probe_expired)(struct cg_mcp_client *c);
+        /* Ends the server and starts it anew, with what is known of it now. The requests wait on. */
+        void (*restart)(struct cg_mcp_client *c);
         bool ending, timer_closed;
         uv_timer_t timer;
         uint64_t last_id, last_seq, init_id;
@@ -88,7 +110,7 @@ void cg_mcp_req_add(struct cg_mcp_req *q);
  */
 void cg_mcp_fail_all(struct cg_mcp_client *c, const char *text);
 /* Ends the process, if there is one; the next request starts another. */
-void cg_mcp_drop_child(struct cg_mcp_client *c);
+void cg_mcp_drop_server(struct cg_mcp_client *c);
 void cg_mcp_count_start_failure(struct cg_mcp_client *c, const char *why);
 /* True while a list request is in flight; further ones wait for it. */
 bool cg_mcp_lists(const struct cg_mcp_client *c);
@@ -108,8 +130,10 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 
 /* client_send.c */
-/* Takes the content of @b and sends it without its first @skip bytes. */
-int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, size_t skip, struct cg_err *err);
+/* Takes the content of @b and sends it, as @m says. */
+int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err);
+/* The member "_meta" of every request of revision 2026-07-28, with a comma in front. */
+int cg_mcp_add_meta(struct cg_buf *b, struct cg_err *err);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
 /*
  * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled
@@ -122,16 +146,32 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err);
 
 /* client_handshake.c */
-int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err);
-/* The answer to it. */
+/* Sends server/discover or initialize. */
+int cg_mcp_begin_handshake(struct cg_mcp_client *c, struct cg_err *err);
+/* Answers and failures of these two requests. */
+void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
+void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const struct cg_transport_failure *f);
+/* The server has forgotten the session: another one is begun, unless that is under way. */
+void cg_mcp_renew_session(struct cg_mcp_client *c);
 
 /* client_list.c */
 void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m);
+/* Forgets the pages that have come: the list begins anew. */
+void cg_mcp_list_again(struct cg_mcp_req *q);
+
+/* client_rounds.c */
+/*
+ * The server needs input before it can answer the call (revision 2026-07-28): declines what is
+ * asked for, and sends the call again with the server's state. Frees @q where that fails.
+ */
+void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result);
 
 /* client_receive.c */
-/* Callbacks of struct cg_stdio_cbs; @data: the client. */
+/* Callbacks of struct cg_transport_cbs; @data: the client. */
 void cg_mcp_on_line(void *data, struct cg_slice line);
-void cg_mcp_on_too_long(void *data, const char *why);
+void cg_mcp_on_too_long(void *data, uint64_t id, const char *why);
+bool cg_mcp_waits(void *data, uint64_t id);
+void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f);
 
 #endif

@@ -113,6 +113,13 @@ static void list_done(struct cg_mcp_req *q)
         cg_mcp_next_list(c);
 }
 
+void cg_mcp_list_again(struct cg_mcp_req *q)
+{
+        cg_mcp_free_names(CG_STEAL(q->names), q->n_names);
+        q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
+        q->tools.len = 0;
+}
+
 /* CG_JSON_END: that was the last page. */
 static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
 {

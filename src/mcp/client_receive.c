@@ -33,17 +33,40 @@ static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
         return q;
 }
 
+/* The kind of a result of revision 2026-07-28. False: it was dealt with. */
+static bool is_complete(struct cg_mcp_req *q, struct cg_slice result)
+{
+        cg_auto_buf struct cg_buf shown = { .max = 1024 };
+        struct cg_slice type = CG_SLICE_NONE;
+
+        if (cg_json_kind(result) != '{' || !cg_json_find(result, "resultType", &type) ||
+            cg_slice_is(type, "\"complete\""))
+                return true;
+        if (cg_slice_is(type, "\"input_required\"") && q->kind == CALL) {
+                cg_mcp_next_round(q, result);
+                return false;
+        }
+        cg_text_render_as(&shown, type.p, type.len, 100, CG_TEXT_LINE, NULL);
+        cg_mcp_req_fail(q, "MCP server \"%s\" sent a result of an unknown type: %s", q->c->def->name,
+                        shown.data ? shown.data : "");
+        return false;
+}
+
 static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
         struct cg_mcp_req *q;
 
+        if (!m->id.p && c->probe_id && !c->init_id) { /* which is the only one */
+                cg_mcp_on_discover(c, m);
+                return;
+        }
         if (!m->id.p) { /* an error: the server could not read a request */
                 char why[600];
 
                 q = only_req(c);
                 cg_mcp_error_text(m->error, why, sizeof(why));
-                cg_stdio_log_line(c->child, CG_LOG_WARN, "error without an id", m->error);
+                cg_server_log_line(&c->server_log, CG_LOG_WARN, "error without an id", m->error);
                 if (q)
                         cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s",
                                         c->def->name, why);
@@ -51,6 +74,14 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         }
         if (m->id_is_number && m->id_number && m->id_number == c->init_id) {
                 cg_mcp_on_initialize(c, m);
+                return;
+        }
+        if (m->id_is_number && m->id_number && m->id_number == c->probe_id) {
+                cg_mcp_on_discover(c, m);
+                return;
+        }
+        if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
+                c->listen_id = 0; /* it announces nothing any more */
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
@@ -61,13 +92,15 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                  */
                 if (!m->id_is_number || m->id_number > c->last_id)
                         q = only_req(c);
-                cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  "answer to nothing that was asked is ignored; its id", m->id);
+                cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                                   "answer to nothing that was asked is ignored; its id", m->id);
                 if (q)
                         cg_mcp_req_fail(
                                 q,
                                 "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)",
                                 c->def->name);
+        } else if (c->modern && m->kind == CG_RPC_RESULT && !is_complete(q, m->result)) {
+                return;
         } else if (q->kind == LIST) {
                 cg_mcp_on_list_answer(q, m);
         } else if (payload.p[0] != '{') {
@@ -83,16 +116,23 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 
 static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
+        struct cg_mcp_msg answer = { .repeatable = true };
         cg_auto_buf struct cg_buf b;
         struct cg_err err;
         char why[200];
         int r;
 
         cg_buf_init(&b, 4096);
-        if (cg_stdio_unread(c->child) > CG_MCP_MAX_ANSWERS) {
-                cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  "request that is not answered, because it reads no answers",
-                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
+        if (c->modern) { /* there are none any more, and answers are forbidden */
+                cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                                   "request that revision 2026-07-28 does not have",
+                                   (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
+                return;
+        }
+        if (c->t->ops->unread(c->t) > CG_MCP_MAX_ANSWERS) {
+                cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                                   "request that is not answered, because it reads no answers",
+                                   (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
                 return;
         }
         if (strcmp(m->method, "ping") == 0) {
@@ -102,25 +142,38 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                 r = cg_rpc_add_error(&b, m->id, CG_RPC_METHOD_NOT_FOUND, why, &err);
         }
         if (r == 0)
-                r = cg_mcp_send(c, &b, 0, &err);
+                r = cg_mcp_send(c, &answer, &b, &err);
         if (r < 0)
-                cg_stdio_log_line(c->child, CG_LOG_WARN, "request that cannot be answered",
-                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
+                cg_server_log_line(&c->server_log, CG_LOG_WARN, "request that cannot be answered",
+                                   (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
+}
+
+/* In revision 2026-07-28 it names the subscription that it belongs to. */
+static bool is_subscribed(const struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_slice meta = CG_SLICE_NONE, id = CG_SLICE_NONE;
+        char mine[24];
+
+        if (!c->modern || !cg_json_find(m->params, "_meta", &meta) ||
+            !cg_json_find(meta, "io.modelcontextprotocol/subscriptionId", &id))
+                return true;
+        snprintf(mine, sizeof(mine), "%llu", (unsigned long long)c->listen_id);
+        return cg_slice_is(id, mine);
 }
 
 static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         if (strcmp(m->method, "notifications/message") == 0) {
-                cg_stdio_log_line(c->child, CG_LOG_INFO, "message", m->params);
-        } else if (strcmp(m->method, "notifications/tools/list_changed") == 0) {
+                cg_server_log_line(&c->server_log, CG_LOG_INFO, "message", m->params);
+        } else if (strcmp(m->method, "notifications/tools/list_changed") == 0 && is_subscribed(c, m)) {
                 if (!c->stale)
                         cg_log(c->log, CG_LOG_INFO,
                                "MCP server %s: its tools have changed; the wrappers stay as they are",
                                c->def->name);
                 c->stale = true;
         } else {
-                cg_stdio_log_line(c->child, CG_LOG_DEBUG, "notification",
-                                  (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
+                cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "notification",
+                                   (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
         }
 }
 
@@ -133,11 +186,11 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text)
                 struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text))
                                                               : NULL;
 
-                cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  err.code == CG_E_PARSE
-                                          ? "line on standard output that is not JSON-RPC is skipped"
-                                          : "broken message is skipped",
-                                  text);
+                cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                                   err.code == CG_E_PARSE
+                                           ? "line on standard output that is not JSON-RPC is skipped"
+                                           : "broken message is skipped",
+                                   text);
                 if (q)
                         cg_mcp_req_fail(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name,
                                         err.msg);
@@ -160,7 +213,7 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text)
 void cg_mcp_on_line(void *data, struct cg_slice line)
 {
         struct cg_mcp_client *c = data;
-        const struct cg_stdio *child = c->child;
+        const struct cg_transport *t = c->t;
         struct cg_slice one;
         struct cg_json_walk w;
         int r;
@@ -178,16 +231,54 @@ void cg_mcp_on_line(void *data, struct cg_slice line)
                 r = cg_json_walk_next(&w, NULL, &one, NULL);
                 if (r == 0)
                         on_message(c, one);
-                if (c->child != child)
+                if (c->t != t)
                         return;
         }
         if (r < 0)
-                cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  "line on standard output that is not JSON-RPC is skipped", line);
+                cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                                   "line on standard output that is not JSON-RPC is skipped", line);
 }
 
-/* The request that the line answered is unknown: all requests in flight fail. */
-void cg_mcp_on_too_long(void *data, const char *why)
+bool cg_mcp_waits(void *data, uint64_t id)
+{
+        const struct cg_mcp_client *c = data;
+
+        return id && (id == c->init_id || id == c->probe_id || id == c->listen_id || req_by_id(c, id));
+}
+
+void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f)
+{
+        struct cg_mcp_client *c = data;
+        struct cg_slice body = cg_json_trim(f->body);
+        struct cg_mcp_req *q = req_by_id(c, id);
+        struct cg_rpc m;
+
+        if (id == c->probe_id || id == c->init_id) {
+                cg_mcp_on_handshake_failed(c, id, f);
+        } else if (id == c->listen_id) {
+                c->listen_id = 0;
+                cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes of its tools any more: %s",
+                       c->def->name, f->text);
+        } else if (!q) {
+                return;
+        } else if (f->session_lost && !q->sent_again) {
+                q->sent_again = true;
+                q->id = 0;
+                if (q->kind == LIST)
+                        cg_mcp_list_again(q);
+                cg_mcp_renew_session(c);
+        } else if (body.len && cg_rpc_parse(body, &m, NULL) == 0 && m.kind == CG_RPC_ERROR) {
+                if (q->kind == LIST)
+                        cg_mcp_on_list_answer(q, &m);
+                else
+                        cg_mcp_req_finish(q, CG_MCP_ERROR, m.error.p, m.error.len);
+        } else {
+                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, f->text);
+        }
+}
+
+/* Where the request that the message answered is unknown, all requests in flight fail. */
+void cg_mcp_on_too_long(void *data, uint64_t id, const char *why)
 {
         struct cg_mcp_client *c = data;
         uint64_t last = c->last_id;
@@ -195,7 +286,7 @@ void cg_mcp_on_too_long(void *data, const char *why)
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
         while (q) {
-                if (!q->id || q->id > last) {
+                if (!q->id || q->id > last || (id && q->id != id)) {
                         q = q->next;
                         continue;
                 }

@@ -16,12 +16,20 @@ void cg_mcp_free_names(char **names, size_t n)
         free(names);
 }
 
+int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
+{
+        return c->def->start_timeout_ms ? c->def->start_timeout_ms
+               : timeout_ms             ? timeout_ms
+                                        : CG_MCP_START_MS;
+}
+
 /* ---- requests */
 
 void cg_mcp_req_free(struct cg_mcp_req *q)
 {
         free(q->tool);
         cg_buf_fini(&q->line);
+        cg_buf_fini(&q->more);
         cg_buf_fini(&q->tools);
         cg_mcp_free_names(q->names, q->n_names);
         free(q->cursors);
@@ -43,6 +51,7 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, i
         q->done = done;
         q->data = data;
         cg_buf_init(&q->line, (size_t)CG_MAX_TOOL_ARGS + 65536);
+        cg_buf_init(&q->more, CG_MCP_MAX_STATE);
         cg_buf_init(&q->tools, CG_MCP_MAX_LIST);
         return q;
 }
@@ -55,6 +64,8 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
 
         if (c->ending)
                 return;
+        if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms < first)
+                first = c->probe_deadline_ms;
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
                 if (q->deadline_ms && (!first || q->deadline_ms < first))
                         first = q->deadline_ms;
@@ -158,16 +169,17 @@ void cg_mcp_fail_all(struct cg_mcp_client *c, const char *text)
         }
 }
 
-/* The process is of no use any more, for whatever reason. */
-void cg_mcp_drop_child(struct cg_mcp_client *c)
+/* It is of no use any more, for whatever reason. */
+void cg_mcp_drop_server(struct cg_mcp_client *c)
 {
-        struct cg_stdio *child = c->child;
+        struct cg_transport *t = c->t;
 
-        c->child = NULL;
+        c->t = NULL;
         c->state = IDLE;
-        c->init_id = 0;
-        if (child)
-                cg_stdio_end(child);
+        c->init_id = c->probe_id = c->listen_id = 0;
+        c->probe_deadline_ms = 0;
+        if (t)
+                t->ops->end(t);
         cg_mcp_client_rearm(c);
 }
 
@@ -188,7 +200,7 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s did not start: %s", c->def->name, why);
         cg_mcp_count_start_failure(c, why);
-        cg_mcp_drop_child(c);
+        cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
         cg_mcp_fail_all(c, text);
 }
@@ -204,7 +216,7 @@ static void expire(struct cg_mcp_req *q)
                         q,
                         "MCP server \"%s\" did not answer initialize within %lld ms (\"startTimeout\" in its definition, in seconds, "
                         "allows more)%s",
-                        c->def->name, (long long)q->timeout_ms, cg_stdio_last_words(c->child));
+                        c->def->name, (long long)q->timeout_ms, c->t->ops->last_words(c->t));
                 return;
         }
         cg_mcp_send_cancelled(q, "timeout");
@@ -230,11 +242,13 @@ static void on_timer(uv_timer_t *t)
                 expire(q);
                 q = c->reqs; /* the callback may have changed the list */
         }
+        if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
+                c->probe_expired(c);
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {
                 char why[3072];
 
                 snprintf(why, sizeof(why), "it did not answer initialize within %lld ms%s",
-                         (long long)c->init_timeout_ms, cg_stdio_last_words(c->child));
+                         (long long)c->init_timeout_ms, c->t->ops->last_words(c->t));
                 cg_mcp_client_start_failed(c, why);
         }
         cg_mcp_client_rearm(c);

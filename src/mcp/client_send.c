@@ -5,29 +5,31 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
+#include "config.h"
 #include "mcp/ceilings.h"
 
-int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, size_t skip, struct cg_err *err)
+int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err)
 {
-        size_t len;
-        char *text = cg_buf_steal(b, &len);
-
-        if (!text)
+        m->text = cg_buf_steal(b, &m->len);
+        if (!m->text)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        if (!c->child) {
-                free(text);
+        if (!c->t) {
+                free(m->text);
                 return cg_fail(err, CG_E_CLOSED, "it does not run");
         }
-        return cg_stdio_send(c->child, text, skip, len, err);
+        return c->t->ops->send(c->t, m, err);
 }
 
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params)
 {
+        struct cg_mcp_msg m = { .method = method,
+                                .repeatable = true,
+                                .alone = strcmp(method, "notifications/initialized") == 0 };
         cg_auto_buf struct cg_buf b;
         struct cg_err err;
 
         cg_buf_init(&b, 8192);
-        if (cg_rpc_add_notification(&b, method, params, &err) < 0 || cg_mcp_send(c, &b, 0, &err) < 0)
+        if (cg_rpc_add_notification(&b, method, params, &err) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
                 cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method,
                        err.msg);
 }
@@ -35,30 +37,85 @@ void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const
 void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
+        struct cg_mcp_client *c = q->c;
 
-        if (!q->id || q->c->state != READY)
+        if (!q->id || c->state != READY)
                 return;
-        if (cg_buf_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
+        /* From revision 2026-07-28 on, the end of the stream is the cancellation over HTTP. */
+        if (!(c->modern && c->def->kind != CG_MCP_STDIO) &&
+            cg_buf_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
             cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
-                cg_mcp_send_notification(q->c, "notifications/cancelled", b.data);
+                cg_mcp_send_notification(c, "notifications/cancelled", b.data);
+        if (c->t && c->t->ops->cancel)
+                c->t->ops->cancel(c->t, q->id);
+}
+
+int cg_mcp_add_meta(struct cg_buf *b, struct cg_err *err)
+{
+        return cg_buf_adds(
+                b,
+                ",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
+                "\",\"io.modelcontextprotocol/clientCapabilities\":{},"
+                "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
+                "\"}}",
+                err);
 }
 
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
+        struct cg_mcp_msg m = { .method = "tools/list", .repeatable = true };
         cg_auto_buf struct cg_buf b;
         int r;
 
-        cg_buf_init(&b, CG_MCP_MAX_CURSOR + 256);
-        q->id = ++q->c->last_id;
+        cg_buf_init(&b, CG_MCP_MAX_CURSOR + 1024);
+        m.id = q->id = ++q->c->last_id;
         r = cg_buf_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"tools/list\",\"params\":{",
                         (unsigned long long)q->id);
         if (r == 0 && cursor.p)
                 r = cg_buf_adds(&b, "\"cursor\":", err);
         if (r == 0 && cursor.p)
                 r = cg_buf_add(&b, cursor.p, cursor.len, err);
+        if (r == 0 && q->c->modern) {
+                size_t at = b.len;
+
+                r = cg_mcp_add_meta(&b, err);
+                if (r == 0 && !cursor.p) /* no member before it */
+                        b.data[at] = ' ';
+        }
         if (r == 0)
                 r = cg_buf_adds(&b, "}}\n", err);
-        return r < 0 ? r : cg_mcp_send(q->c, &b, 0, err);
+        return r < 0 ? r : cg_mcp_send(q->c, &m, &b, err);
+}
+
+static int send_call(struct cg_mcp_req *q, struct cg_err *err)
+{
+        struct cg_mcp_client *c = q->c;
+        struct cg_mcp_msg m = { .method = "tools/call", .name = q->tool };
+        cg_auto_buf struct cg_buf b = q->line;
+        char head[CG_MCP_LINE_GAP + 1];
+        size_t n;
+        int r = 0;
+
+        m.id = q->id = ++c->last_id;
+        if (c->modern || c->def->kind != CG_MCP_STDIO) { /* it may have to be sent again */
+                cg_buf_init(&b, q->line.max + q->more.len);
+                r = cg_buf_add(&b, q->line.data, q->line.len, err);
+        } else {
+                cg_buf_init(&q->line, 0);
+        }
+        if (r == 0 && q->more.len)
+                r = cg_buf_add(&b, q->more.data, q->more.len, err);
+        if (r == 0 && c->modern)
+                r = cg_mcp_add_meta(&b, err);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}}\n", err);
+        if (r < 0)
+                return r;
+        n = (size_t)snprintf(head, sizeof(head), "{\"jsonrpc\":\"2.0\",\"id\":%llu",
+                             (unsigned long long)q->id);
+        m.skip = CG_MCP_LINE_GAP - n;
+        memcpy(b.data + m.skip, head, n);
+        return cg_mcp_send(c, &m, &b, err);
 }
 
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
@@ -69,14 +126,7 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
                 q->c->stale = false; /* what is announced from here on is about a later list */
                 r = cg_mcp_send_list(q, CG_SLICE_NONE, err);
         } else {
-                char head[CG_MCP_LINE_GAP + 1];
-                size_t n;
-
-                q->id = ++q->c->last_id;
-                n = (size_t)snprintf(head, sizeof(head), "{\"jsonrpc\":\"2.0\",\"id\":%llu",
-                                     (unsigned long long)q->id);
-                memcpy(q->line.data + CG_MCP_LINE_GAP - n, head, n);
-                r = cg_mcp_send(q->c, &q->line, CG_MCP_LINE_GAP - n, err);
+                r = send_call(q, err);
         }
         /* Its standard input is closed: ended() is on its way with the better reason. */
         return r == CG_E_CLOSED ? 0 : r;

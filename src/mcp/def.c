@@ -25,6 +25,13 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         if (!d)
                 return NULL;
         free(d->name);
+        free(d->label);
+        free(d->note);
+        free(d->url);
+        free_list(d->headers);
+        free(d->ca_file);
+        free(d->proxy);
+        free(d->no_proxy);
         free(d->command);
         free(d->sandbox_text);
         free_list(d->argv);
@@ -188,6 +195,14 @@ static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const j
         return 0;
 }
 
+static int add_secret(struct cg_mcp_def *d, size_t *n, const char *s, struct cg_err *err)
+{
+        if (strlen(s) < SECRET_MIN)
+                return 0;
+        d->secrets[*n] = strdup(s);
+        return d->secrets[(*n)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+}
+
 static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, const char *key,
                         const json_t *value, struct cg_err *err)
 {
@@ -204,77 +219,273 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         }
         (*n)++;
-        if (strlen(s) < SECRET_MIN || cg_proc_env_passes(key))
-                return 0;
-        d->secrets[*n_secrets] = strdup(s);
-        return d->secrets[(*n_secrets)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_proc_env_passes(key) ? 0 : add_secret(d, n_secrets, s, err);
 }
 
 static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_,
-                    struct cg_err *err)
+                    size_t *n_secrets, struct cg_err *err)
 {
         json_t *value; /* borrowed */
-        size_t n_host = 0, n = 0, n_secrets = 0;
+        size_t n_host = 0, n = 0;
         const char *key;
         int r;
 
-        if (env && !json_is_object(env) && !json_is_null(env))
-                return bad_member(d->name, "\"env\"", "an object of strings", err);
         while (environ_ && environ_[n_host])
                 n_host++;
         d->envp = calloc(n_host + json_object_size(inherit) + json_object_size(env) + 1, sizeof(*d->envp));
-        d->secrets = calloc(json_object_size(env) + 1, sizeof(*d->secrets));
-        if (!d->envp || !d->secrets)
+        if (!d->envp)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err)
                                     : add_inherited(d, &n, env, environ_, err);
-        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, &n_secrets, key, value, err);
+        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, n_secrets, key, value, err);
         for (size_t i = 0; r == 0 && i < n; i++)
                 if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
                         r = cg_fail(err, CG_E_NOMEM, "MCP server");
         return r;
 }
 
-static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+static int copy_string(char **to, const char *s, struct cg_err *err)
 {
-        const char *type = plain_string(json_object_get(j, "type"));
-        const char *command = plain_string(json_object_get(j, "command"));
-        const json_t *timeout = json_object_get(j, "startTimeout"), *cwd = json_object_get(j, "cwd");
+        *to = strdup(s);
+        return *to ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+}
+
+/* ---- HTTP */
+
+/* Headers that the protocol or HTTP itself decides. */
+static bool is_own_header(const char *name)
+{
+        static const char *const own[] = {
+                "Accept", "Connection",        "Content-Length", "Content-Type", "Host",
+                "Expect", "Transfer-Encoding", "Last-Event-ID",  "Upgrade",      "TE",
+                "Trailer"
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(own); i++)
+                if (strcasecmp(name, own[i]) == 0)
+                        return true;
+        return strncasecmp(name, "Mcp-", 4) == 0;
+}
+
+static int read_headers(struct cg_mcp_def *d, json_t *headers, size_t *n_secrets, struct cg_err *err)
+{
+        const char *key;
+        json_t *value; /* borrowed */
+        size_t n = 0;
+        int r = 0;
+
+        if (headers && !json_is_object(headers) && !json_is_null(headers))
+                return bad_member(d->name, "\"headers\"", "an object of strings", err);
+        d->headers = calloc(json_object_size(headers) + 1, sizeof(*d->headers));
+        if (!d->headers)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        json_object_foreach(headers, key, value)
+        {
+                const char *s = plain_string(value), *blank;
+                char what[CG_MAX_NAME];
+
+                snprintf(what, sizeof(what), "\"headers\": \"%s\"", key);
+                if (!s || s[strcspn(s, "\r\n")])
+                        return bad_member(d->name, what, "a string of one line", err);
+                if (!*key || key[strcspn(key, ": \t\r\n")])
+                        return bad_member(d->name, what, "named without \":\" and blanks", err);
+                if (is_own_header(key))
+                        return bad_member(d->name, what, "left out: the protocol decides this header", err);
+                if (asprintf(&d->headers[n], "%s: %s", key, s) < 0) {
+                        d->headers[n] = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+                n++;
+                /* "Bearer TOKEN": the token alone is secret, too. */
+                blank = strchr(s, ' ');
+                r = add_secret(d, n_secrets, s, err);
+                if (r == 0 && blank)
+                        r = add_secret(d, n_secrets, blank + 1, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* The proxy that "env" names for this URL, by the usual variables. */
+static int read_proxy(struct cg_mcp_def *d, const json_t *env, struct cg_err *err)
+{
+        /* HTTP_PROXY could be a header "Proxy" of a CGI script; nobody reads it. */
+        static const char *const https[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY" },
+                                 *const http[] = { "http_proxy", "all_proxy", "ALL_PROXY" },
+                                 *const none[] = { "no_proxy", "NO_PROXY" };
+        bool tls = strncasecmp(d->url, "https:", 6) == 0;
+        const char *const *names = tls ? https : http;
+        size_t n = tls ? CG_ARRAY_LEN(https) : CG_ARRAY_LEN(http);
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0 && !d->proxy; i++)
+                if (plain_string(json_object_get(env, names[i])))
+                        r = copy_string(&d->proxy, plain_string(json_object_get(env, names[i])), err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(none) && r == 0 && !d->no_proxy; i++)
+                if (plain_string(json_object_get(env, none[i])))
+                        r = copy_string(&d->no_proxy, plain_string(json_object_get(env, none[i])), err);
+        return r;
+}
+
+/* Clients tell the two HTTP transports apart by the end of the URL's path. */
+static bool path_ends_with(const char *url, const char *end)
+{
+        size_t n = strcspn(url, "?#"), len = strlen(end);
+
+        while (n && url[n - 1] == '/')
+                n--;
+        return n >= len && strncasecmp(url + n - len, end, len) == 0;
+}
+
+static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, const char *type,
+                    size_t *n_secrets, struct cg_err *err)
+{
+        const json_t *ca = json_object_get(j, "caFile"), *sandbox = json_object_get(j, "sandbox");
+        const char *host;
         int r;
 
-        if (json_object_get(j, "url") || json_object_get(j, "serverUrl") || json_object_get(j, "httpUrl") ||
-            (type && strcmp(type, "stdio") != 0))
+        if (sandbox && !json_is_null(sandbox))
                 return cg_fail(
-                        err, CG_E_UNSUPPORTED,
-                        "MCP server \"%s\": HTTP servers are not supported yet by this build; give \"command\" and \"args\"",
+                        err, CG_E_INVAL,
+                        "MCP server \"%s\": a server with a \"url\" runs elsewhere and cannot have a \"sandbox\": "
+                        "remove it",
                         d->name);
-        if (!command || !*command)
-                return bad_member(d->name, "\"command\"", "the program to start, a string that is not empty",
-                                  err);
-        d->command = strdup(command);
-        if (!d->command)
+        if (json_object_get(j, "command"))
+                return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": give \"command\" or \"url\", not both",
+                               d->name);
+        if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+                return bad_member(d->name, "\"url\"", "an address that begins with http:// or https://", err);
+        host = strchr(url, '/') + 2;
+        if (memchr(host, '@', strcspn(host, "/?#")))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "MCP server \"%s\": the \"url\" has a user or a password: give them in \"headers\"",
+                        d->name);
+        if (type && strcmp(type, "sse") == 0)
+                d->kind = CG_MCP_SSE;
+        else if (type)
+                d->kind = CG_MCP_HTTP_ONLY;
+        else
+                d->kind = path_ends_with(url, "/sse") ? CG_MCP_SSE : CG_MCP_HTTP;
+        d->label = strndup(url, (size_t)(host - url) + strcspn(host, "/?#"));
+        if (!d->label)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = read_args(d, j, err);
+        r = copy_string(&d->url, url, err);
         if (r == 0)
-                r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);
-        if (r < 0)
-                return r;
-        if (timeout && !json_is_null(timeout)) {
-                double s = json_number_value(timeout);
+                r = read_headers(d, json_object_get(j, "headers"), n_secrets, err);
+        if (r == 0)
+                r = read_proxy(d, json_object_get(j, "env"), err);
+        if (r == 0 && ca && !json_is_null(ca)) {
+                if (!plain_string(ca) || plain_string(ca)[0] != '/')
+                        return bad_member(d->name, "\"caFile\"",
+                                          "the absolute path of a file with certificates (PEM)", err);
+                r = copy_string(&d->ca_file, plain_string(ca), err);
+        }
+        return r;
+}
 
-                if (!json_is_number(timeout) || s <= 0 || s > CG_MCP_MAX_START_S)
+/* ---- the whole */
+
+static int read_times(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+{
+        const json_t *start = json_object_get(j, "startTimeout"), *call = json_object_get(j, "timeout");
+        double s = json_number_value(start);
+
+        if (start && !json_is_null(start)) {
+                if (!json_is_number(start) || s <= 0 || s > CG_MCP_MAX_START_S)
                         return bad_member(d->name, "\"startTimeout\"",
                                           "a number of seconds, more than 0 and at most 3600", err);
                 d->start_timeout_ms = (int64_t)(s * 1000 + 0.5) ?: 1;
         }
-        if (cwd && !json_is_null(cwd)) {
-                if (!plain_string(cwd) || !*plain_string(cwd))
-                        return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
-                d->cwd = strdup(plain_string(cwd));
-                if (!d->cwd)
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+        s = json_number_value(call);
+        if (call && !json_is_null(call)) {
+                if (!json_is_number(call) || s <= 0 || s > CG_MCP_MAX_CALL_MS)
+                        return bad_member(d->name, "\"timeout\"",
+                                          "a number of seconds up to 3600, or of milliseconds above that",
+                                          err);
+                d->call_timeout_ms = (int64_t)(s > 3600 ? s : s * 1000 + 0.5) ?: 1;
         }
         return 0;
+}
+
+static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+{
+        static const char *const urls[] = { "url", "serverUrl", "httpUrl" };
+        static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
+        const json_t *type_value = json_object_get(j, "type") ?: json_object_get(j, "transport"),
+                     *cwd = json_object_get(j, "cwd"), *url_value = NULL;
+        json_t *env = json_object_get(j, "env");
+        const char *type = plain_string(type_value), *era = plain_string(json_object_get(j, "era")),
+                   *command = plain_string(json_object_get(j, "command")), *slash;
+        cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+        size_t n_secrets = 0;
+        int r;
+
+        d->digest = 0xcbf29ce484222325u; /* FNV-1a */
+        for (const char *p = text; p && *p; p++)
+                d->digest = (d->digest ^ (unsigned char)*p) * 0x100000001b3u;
+        for (size_t i = 0; i < CG_ARRAY_LEN(urls) && !url_value; i++)
+                url_value = json_object_get(j, urls[i]);
+        if (type_value && !json_is_null(type_value) &&
+            (!type || (strcmp(type, "stdio") != 0 && strcmp(type, "http") != 0 && strcmp(type, "sse") != 0 &&
+                       strcasecmp(type, "streamable-http") != 0 && strcasecmp(type, "streamable_http") != 0 &&
+                       strcasecmp(type, "streamableHttp") != 0)))
+                return bad_member(d->name, "\"type\"", "\"stdio\", \"http\" or \"sse\"", err);
+        if (json_object_get(j, "era") &&
+            (!era || (strcmp(era, "auto") != 0 && strcmp(era, "legacy") != 0 && strcmp(era, "modern") != 0)))
+                return bad_member(d->name, "\"era\"", "\"auto\", \"legacy\" or \"modern\"", err);
+        d->era = !era || strcmp(era, "auto") == 0 ? CG_MCP_AUTO
+                 : strcmp(era, "legacy") == 0     ? CG_MCP_LEGACY
+                                                  : CG_MCP_MODERN;
+        if (env && !json_is_object(env) && !json_is_null(env))
+                return bad_member(d->name, "\"env\"", "an object of strings", err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(ignored) && !d->note; i++) {
+                const json_t *value = json_object_get(j, ignored[i]);
+
+                if (value && !json_is_false(value) && (!json_is_array(value) || json_array_size(value)) &&
+                    asprintf(&d->note,
+                             "\"%s\" is ignored: what runs without a question is decided by "
+                             "cellgate's own rules (--approve)",
+                             ignored[i]) < 0) {
+                        d->note = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+        }
+        d->secrets = calloc(json_object_size(env) + 2 * json_object_size(json_object_get(j, "headers")) + 1,
+                            sizeof(*d->secrets));
+        if (!d->secrets)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = read_times(d, j, err);
+        if (r < 0)
+                return r;
+        if (url_value || (type && strcmp(type, "stdio") != 0)) {
+                if (type && strcmp(type, "stdio") == 0)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "MCP server \"%s\": \"type\" is \"stdio\", but there is a \"url\"",
+                                       d->name);
+                if (!plain_string(url_value))
+                        return bad_member(d->name, "\"url\"", "the server's address, a string", err);
+                return read_url(d, j, plain_string(url_value), type, &n_secrets, err);
+        }
+        if (!command || !*command)
+                return bad_member(d->name, "\"command\"",
+                                  "the program to start, a string that is not empty (or give a \"url\")",
+                                  err);
+        slash = strrchr(command, '/');
+        r = copy_string(&d->command, command, err);
+        if (r == 0)
+                r = copy_string(&d->label, slash ? slash + 1 : command, err);
+        if (r == 0)
+                r = read_args(d, j, err);
+        if (r == 0)
+                r = read_env(d, env, json_object_get(j, "inherit"), environ_, &n_secrets, err);
+        if (r == 0 && cwd && !json_is_null(cwd)) {
+                if (!plain_string(cwd) || !*plain_string(cwd))
+                        return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
+                r = copy_string(&d->cwd, plain_string(cwd), err);
+        }
+        return r;
 }
 
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,

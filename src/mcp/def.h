@@ -12,8 +12,36 @@
 /* Where a sandbox finds settings that stand in the definition itself. */
 #define CG_MCP_SANDBOX_FD 3
 
+enum cg_mcp_kind {
+        CG_MCP_STDIO,
+        CG_MCP_HTTP,      /* Streamable HTTP; HTTP+SSE where the server is that old */
+        CG_MCP_HTTP_ONLY, /* Streamable HTTP, as the definition says */
+        CG_MCP_SSE,       /* HTTP+SSE of revision 2024-11-05 */
+};
+
+/* Which of the protocol's two eras: mcp/client_handshake.c. */
+enum cg_mcp_era {
+        CG_MCP_AUTO,   /* found out */
+        CG_MCP_LEGACY, /* initialize: 2024-11-05 to 2025-11-25 */
+        CG_MCP_MODERN, /* stateless: 2026-07-28 */
+};
+
 struct cg_mcp_def {
-        char *name; /* as registered */
+        char *name;  /* as registered */
+        char *label; /* what may be shown of it: the program, or the URL's scheme and host */
+        enum cg_mcp_kind kind;
+        enum cg_mcp_era era;
+        uint64_t digest;         /* of the definition: the same for the same one */
+        int64_t call_timeout_ms; /* "timeout"; 0: not given */
+        char *note;              /* for the log: what of the definition has no effect; NULL: nothing */
+
+        /* ---- HTTP */
+        char *url;
+        char **headers; /* "Name: value", NULL-terminated */
+        char *ca_file;
+        char *proxy, *no_proxy; /* of "env"; NULL: not given */
+
+        /* ---- stdio; cleared for HTTP */
         char *command;
         /*
          * NULL-terminated; of the program to start: the command's, or the sandbox's with the
@@ -33,11 +61,13 @@ struct cg_mcp_def {
 };
 
 /*
- * Reads {"command", "args", "env", "cwd", "sandbox"}; the last is an absolute path of a settings
- * file (docs/settings.md) or such an object itself. Other members (clients have many: "disabled",
- * "autoApprove", ...) are ignored, but a definition of another transport is CG_E_UNSUPPORTED. Each
- * error names the server and the member. "startTimeout" is in seconds. "inherit", {"NAME":
- * "VALUE"}, takes the place of what the server would inherit.
+ * Reads {"command", "args", "env", "cwd", "sandbox"} of a stdio server, or {"url", "headers",
+ * "caFile", "env"} of one over HTTP, and for both {"type", "era", "startTimeout", "timeout"}.
+ * "sandbox" is an absolute path of a settings file (docs/settings.md) or such an object itself.
+ * Other members are ignored: clients have many. Each error names the server and the member.
+ * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above
+ * 3600: clients differ. "inherit", {"NAME": "VALUE"}, takes the place of what the server would
+ * inherit. Of the "env" of an HTTP server only the variables of proxies are used.
  * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing
  *            else of it is passed on.
  */

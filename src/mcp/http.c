@@ -751,6 +751,13 @@ const char *cg_http_header(const struct cg_http_req *r, const char *name, size_t
         return NULL;
 }
 
+char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len)
+{
+        *skip = r->body_skip;
+        *len = r->body_len;
+        return CG_STEAL(r->body);
+}
+
 bool cg_http_was_sent(const struct cg_http_req *r)
 {
         return r->sent;

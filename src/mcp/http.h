@@ -75,6 +75,11 @@ int cg_http_status(const struct cg_http_req *r);
  * valid until end() returns.
  */
 const char *cg_http_header(const struct cg_http_req *r, const char *name, size_t nth);
+/*
+ * In end(): the request's body, to be sent again (returns); NULL: it has none. From *skip to *len
+ * are its bytes.
+ */
+char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len);
 /* In end(): false when nothing of the request can have reached the server. */
 bool cg_http_was_sent(const struct cg_http_req *r);
 

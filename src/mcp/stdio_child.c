@@ -1,5 +1,11 @@
-/* A child process that speaks in lines. Linked into the tool server and the command line. */
-#include "mcp/stdio_child.h"
+/*
+ * A child process that speaks in lines: a stdio server. Linked into the tool server and the command
+ * line.
+ *
+ * The child leads a session and process group of its own, so that wrappers (npx, uvx) and what they
+ * start can be ended whole.
+ */
+#include "mcp/transport.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -11,6 +17,7 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "mcp/ceilings.h"
+#include "mcp/jsonrpc.h"
 #include "mcp/strays.h"
 
 #define READ_SIZE    ((size_t)64 << 10)
@@ -28,9 +35,11 @@ enum phase {
 };
 
 struct cg_stdio {
+        struct cg_transport base;
         const struct cg_mcp_def *def;
         const struct cg_log *log;
-        struct cg_stdio_cbs cbs;
+        struct cg_server_log *server_log;
+        struct cg_transport_cbs cbs;
         void *data;
         struct cg_proc proc;
         uv_pipe_t in, out, errp;
@@ -49,56 +58,11 @@ struct cg_stdio {
         char kept[CG_MCP_STDERR_KEPT][CG_MCP_STDERR_KEPT_LEN + 1];
         unsigned n_kept;
         char words[CG_MCP_STDERR_KEPT * (CG_MCP_STDERR_KEPT_LEN + NAME_SHOWN + 5) + 64];
-        /* Lines logged in this second, and left out. */
-        int64_t log_since_ms;
-        unsigned log_lines, log_dropped;
 };
 
 static void go_on(struct cg_stdio *s);
 
 /* ---- its output */
-
-static bool may_log(struct cg_stdio *s)
-{
-        int64_t now = cg_now_ms();
-
-        if (now - s->log_since_ms >= 1000) {
-                if (s->log_dropped)
-                        cg_log(s->log, CG_LOG_WARN, "MCP server %s: %u more lines were not logged",
-                               s->def->name, s->log_dropped);
-                s->log_since_ms = now;
-                s->log_lines = s->log_dropped = 0;
-        }
-        if (s->log_lines < CG_MCP_LOG_LINES) {
-                s->log_lines++;
-                return true;
-        }
-        s->log_dropped++;
-        return false;
-}
-
-/* Foreign text made safe to show, without the definition's secrets. */
-static int render(const struct cg_stdio *s, struct cg_slice line, struct cg_buf *b)
-{
-        cg_buf_init(b, 8 * ERR_LINE_MAX);
-        if (cg_text_render(b, line.p, line.len < ERR_LINE_MAX ? line.len : ERR_LINE_MAX, 0, NULL) < 0 ||
-            cg_buf_adds(b, "", NULL) < 0)
-                return -1;
-        cg_mcp_def_redact(s->def, b->data);
-        b->len = strlen(b->data);
-        return 0;
-}
-
-void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_slice line)
-{
-        cg_auto_buf struct cg_buf b;
-
-        cg_buf_init(&b, 0);
-        if (!s->log || (int)level > s->log->level || !may_log(s) || render(s, line, &b) < 0)
-                return;
-        cg_log(s->log, level, "MCP server %s: %s: %.*s%s", s->def->name, what, (int)CG_MCP_LOG_LINE, b.data,
-               b.len > CG_MCP_LOG_LINE ? "... [cut]" : "");
-}
 
 static void keep_words(struct cg_stdio *s, struct cg_slice line)
 {
@@ -106,7 +70,7 @@ static void keep_words(struct cg_stdio *s, struct cg_slice line)
         size_t n;
 
         cg_buf_init(&b, 0);
-        if (!cg_json_trim(line).len || render(s, line, &b) < 0)
+        if (!cg_json_trim(line).len || cg_server_log_render(s->def, line, &b) < 0)
                 return;
         n = b.len < CG_MCP_STDERR_KEPT_LEN ? b.len : CG_MCP_STDERR_KEPT_LEN;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
@@ -117,8 +81,9 @@ static void keep_words(struct cg_stdio *s, struct cg_slice line)
 }
 
 /* Each line is marked as the server's, so that none reads like one of ours. */
-const char *cg_stdio_last_words(struct cg_stdio *s)
+static const char *last_words(struct cg_transport *t)
 {
+        struct cg_stdio *s = (struct cg_stdio *)t;
         unsigned first = s->n_kept > CG_MCP_STDERR_KEPT ? s->n_kept - CG_MCP_STDERR_KEPT : 0;
         size_t n = 0;
 
@@ -143,7 +108,7 @@ static void serve_lines(struct cg_stdio *s)
                 if (r == CG_TIMEOUT)
                         break;
                 if (r < 0)
-                        s->cbs.too_long(s->data, err.msg);
+                        s->cbs.too_long(s->data, 0, err.msg);
                 else
                         s->cbs.line(s->data, line);
         }
@@ -161,11 +126,11 @@ static void serve_err_lines(struct cg_stdio *s)
                 if (r < 0)
                         line = (struct cg_slice){ .p = cut, .len = sizeof(cut) - 1 };
                 keep_words(s, line);
-                cg_stdio_log_line(s, CG_LOG_INFO, "stderr", line);
+                cg_server_log_line(s->server_log, CG_LOG_INFO, "stderr", line);
         }
         if (s->err_eof && cg_lines_rest(&s->err_lines, &line) == 0) {
                 keep_words(s, line);
-                cg_stdio_log_line(s, CG_LOG_INFO, "stderr", line);
+                cg_server_log_line(s->server_log, CG_LOG_INFO, "stderr", line);
         }
 }
 
@@ -250,33 +215,34 @@ static void on_written(uv_write_t *req, int status)
         }
 }
 
-size_t cg_stdio_unread(const struct cg_stdio *s)
+static size_t unread(const struct cg_transport *t)
 {
-        return s->unread;
+        return ((const struct cg_stdio *)t)->unread;
 }
 
-int cg_stdio_send(struct cg_stdio *s, char *text, size_t skip, size_t len, struct cg_err *err)
+static int send_message(struct cg_transport *t, const struct cg_mcp_msg *m, struct cg_err *err)
 {
-        uv_buf_t buf = uv_buf_init(text + skip, (unsigned)(len - skip));
+        struct cg_stdio *s = (struct cg_stdio *)t;
+        uv_buf_t buf = uv_buf_init(m->text + m->skip, (unsigned)(m->len - m->skip));
         struct write *w;
         int r;
 
         if (s->phase != RUNNING || s->in_broken) {
-                free(text);
+                free(m->text);
                 return cg_fail(err, CG_E_CLOSED, "it does not listen any more");
         }
         if (s->unread > CG_MCP_MAX_SENDQ) {
-                free(text);
+                free(m->text);
                 return cg_fail(err, CG_E_LIMIT, "it does not read its standard input");
         }
         w = calloc(1, sizeof(*w));
         if (!w) {
-                free(text);
+                free(m->text);
                 return cg_fail(err, CG_E_NOMEM, "request");
         }
-        w->text = text;
+        w->text = m->text;
         w->req.data = s;
-        w->cost = len - skip + CG_MCP_SEND_COST;
+        w->cost = m->len - m->skip + CG_MCP_SEND_COST;
         s->unread += w->cost;
         r = uv_write(&w->req, (uv_stream_t *)&s->in, &buf, 1, on_written);
         if (r == 0)
@@ -383,10 +349,10 @@ static void tell_ended(struct cg_stdio *s)
 
         if (s->exited) {
                 cg_proc_describe(s->status, status, sizeof(status));
-                snprintf(how, sizeof(how), "it ended (%s)%s", status, cg_stdio_last_words(s));
+                snprintf(how, sizeof(how), "it ended (%s)%s", status, last_words(&s->base));
         } else {
                 snprintf(how, sizeof(how), "it closed its standard %s%s", s->out_eof ? "output" : "input",
-                         cg_stdio_last_words(s));
+                         last_words(&s->base));
         }
         enter(s, TERM);
         s->cbs.ended(s->data, how);
@@ -456,8 +422,14 @@ static void on_exit_seen(uv_poll_t *h, int status, int events)
         go_on(s);
 }
 
-void cg_stdio_end(struct cg_stdio *s)
+/*
+ * Closes its standard input, SIGTERM to the group after 2 s, SIGKILL after 2 more; each step early
+ * when it has ended.
+ */
+static void end(struct cg_transport *t)
 {
+        struct cg_stdio *s = (struct cg_stdio *)t;
+
         if (s->phase != RUNNING)
                 return;
         enter(s, CLOSING);
@@ -568,19 +540,23 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
         return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
 }
 
-int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct cg_log *log,
-                   const struct cg_stdio_cbs *cbs, void *data, struct cg_stdio **ret, struct cg_err *err)
+int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **ret, struct cg_err *err)
 {
+        static const struct cg_transport_ops ops = {
+                .send = send_message, .unread = unread, .last_words = last_words, .end = end
+        };
         struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
         cg_auto_free struct cg_stdio *s = calloc(1, sizeof(*s));
         int r = 0;
 
         if (!s)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        s->def = def;
-        s->log = log;
-        s->cbs = *cbs;
-        s->data = data;
+        s->base.ops = &ops;
+        s->def = o->def;
+        s->log = o->log->log;
+        s->server_log = o->log;
+        s->cbs = *o->cbs;
+        s->data = o->data;
         s->proc = CG_PROC_NONE;
         cg_strays_init(&s->strays);
         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
@@ -592,13 +568,13 @@ int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct c
         if (r == 0) {
                 struct cg_stdio *self = CG_STEAL(s); /* libuv frees it from here on */
 
-                r = watch(self, loop, &p, err);
+                r = watch(self, o->loop, &p, err);
                 if (r < 0) {
                         self->silent = true;
                         cg_proc_end(&self->proc, true, 0);
                         close_all(self);
                 } else {
-                        *ret = self;
+                        *ret = &self->base;
                 }
         }
         pipes_close(&p);

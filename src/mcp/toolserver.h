@@ -21,6 +21,7 @@ struct ts {
         struct cg_log log;
         struct cg_zlink broker;
         struct ts_session *sessions;
+        struct cg_mcp_eras eras;
         uint64_t last_ask;
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;

@@ -392,9 +392,11 @@ static int check_package(const struct ts_adding *a, const struct ts_new *v, stru
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
 {
         struct ts_session *s = a->session;
-        const struct cg_mcp_client_options o = {
-                .loop = &s->ts->loop, .log = &s->ts->log, .gone = on_client_gone, .data = s
-        };
+        const struct cg_mcp_client_options o = { .loop = &s->ts->loop,
+                                                 .log = &s->ts->log,
+                                                 .eras = &s->ts->eras,
+                                                 .gone = on_client_gone,
+                                                 .data = s };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);

@@ -478,8 +478,18 @@ static int check_definition(struct check *c)
                             *untouched = json_deep_copy(inherit);
         json_t *handed_on = inherit;
         const json_t *sandbox = json_object_get(c->def, "sandbox");
+        const char *ca_file = json_string_value(json_object_get(c->def, "caFile"));
         int r;
 
+        if (!json_object_get(c->def, "command")) { /* nothing is started: an address, or an error */
+                if (ca_file && ca_file[0] == '/' && cg_sup_file_is_exposed(c, ca_file))
+                        return cg_fail(
+                                c->err, CG_E_INVAL,
+                                "MCP server \"%s\": \"caFile\" %s: cells can write there, and could make this "
+                                "server trust others. Keep it in a folder that cells cannot write",
+                                c->name, ca_file);
+                return 0;
+        }
         c->path = json_string_value(json_object_get(json_object_get(c->def, "env"), "PATH"));
         c->path_is_own = c->path != NULL;
         if (!c->path)

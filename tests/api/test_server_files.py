@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cellgate_api import CellgateError, Client
+from mcp_http_server import Server
 from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
 
 PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
@@ -619,3 +620,23 @@ def test_cellgates_own_files_from_a_command(prefix: Path, tmp_path: Path) -> Non
     done = subprocess.run(argv, cwd=prefix, capture_output=True, text=True, timeout=60)
     assert done.stdout == "" and (prefix.parent / "free").exists(), done.stderr
     (prefix.parent / "free").unlink()
+
+
+# ---------------------------------------------------------------- servers over HTTP
+
+
+def test_a_server_with_a_url(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """Nothing of it runs here; only the certificates that it trusts must not be the cells'."""
+    server = Server()
+    inside, outside = workspace / "ca.pem", tmp_path / "ca.pem"
+    for file in (inside, outside):
+        file.write_text("")
+    try:
+        with client.session(workspace=workspace) as s:
+            message = refuse(s, {"url": server.url, "caFile": str(inside)})
+            assert "caFile" in message and "cells can write there" in message
+            assert server.requests == []
+            s.add_servers({"web": {"url": server.url, "caFile": str(outside)}})
+            assert value(s, "from mcptools.web import echo\nstr(echo.run(x=1))") == """'{"x": 1}'"""
+    finally:
+        server.close()

@@ -53,6 +53,15 @@ def read() -> bytes:
     return line
 
 
+def discover(ident: object) -> None:
+    """A legacy server: it does not know the method, whatever it makes of that."""
+    how = HABITS.get("discover", "error")
+    if how == "error":
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}})
+    elif how == "exit":
+        os._exit(1)
+
+
 def initialize(ident: object) -> None:
     how = HABITS.get("initialize", "ok")
     if how == "hang":
@@ -255,7 +264,9 @@ def main() -> None:
     while line := read():
         message = json.loads(line)
         method = message.get("method")
-        if method == "initialize":
+        if method == "server/discover":
+            discover(message["id"])
+        elif method == "initialize":
             initialize(message["id"])
         elif method == "tools/list":
             list_tools(message["id"], message.get("params", {}).get("cursor"))

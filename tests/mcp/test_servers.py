@@ -25,11 +25,15 @@ def test_no_servers(ts):
 def test_handshake_as_the_protocol_wants_it(ts, fake, tmp_path):
     ts.add({"fake": fake(log=str(tmp_path / "lines"))})
     lines = [json.loads(x) for x in (tmp_path / "lines").read_text().splitlines()]
-    assert [m["method"] for m in lines] == ["initialize", "notifications/initialized", "tools/list"]
-    params = lines[0]["params"]
+    methods = ["server/discover", "initialize", "notifications/initialized", "tools/list"]
+    assert [m["method"] for m in lines] == methods
+    meta = lines[0]["params"].pop("_meta")
+    assert lines[0]["params"] == {} and meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    params = lines[1]["params"]
     assert params["protocolVersion"] == "2025-11-25" and params["capabilities"] == {}
     assert params["clientInfo"]["name"] == "cellgate"
-    assert "id" not in lines[1]
+    assert "id" not in lines[2]
+    assert lines[3]["params"] == {}
 
 
 def test_cursors_are_sent_back_as_they_came(ts, fake, tmp_path):
@@ -91,8 +95,20 @@ def test_time_is_limited(ts, fake, habits, slowness):
         ({"command": "cat", "cwd": 3}, "cwd"),
         ({"command": "cat", "cwd": "/nonexistent/folder"}, "/nonexistent/folder"),
         ({"command": "/etc/passwd"}, "Permission denied"),
-        ({"url": "https://example.invalid/mcp"}, "HTTP servers are not supported yet by this build"),
-        ({"type": "sse", "command": "cat"}, "HTTP servers are not supported yet by this build"),
+        ({"url": "ftp://example.invalid/mcp"}, '"url" must be an address that begins with http:// or https://'),
+        ({"url": "https://u:p@example.invalid/mcp"}, "the \"url\" has a user or a password"),
+        ({"url": 7}, '"url" must be'),
+        ({"url": "https://example.invalid/mcp", "command": "cat"}, 'give "command" or "url", not both'),
+        ({"url": "https://example.invalid/mcp", "sandbox": {}}, 'cannot have a "sandbox"'),
+        ({"url": "https://example.invalid/mcp", "type": "stdio"}, '"type" is "stdio", but there is a "url"'),
+        ({"url": "https://example.invalid/mcp", "headers": ["x"]}, '"headers" must be an object'),
+        ({"url": "https://example.invalid/mcp", "headers": {"X": "a\r\nY: b"}}, "a string of one line"),
+        ({"url": "https://example.invalid/mcp", "headers": {"Mcp-Session-Id": "x"}}, "the protocol decides"),
+        ({"url": "https://example.invalid/mcp", "caFile": "ca.pem"}, '"caFile" must be the absolute path'),
+        ({"url": "https://example.invalid/mcp", "timeout": -1}, '"timeout" must be'),
+        ({"type": "sse", "command": "cat"}, '"url" must be'),
+        ({"type": "websocket", "url": "https://example.invalid/"}, '"type" must be'),
+        ({"command": "cat", "era": "new"}, '"era" must be'),
         ("cat", "object"),
         ({"command": "cat", "sandbox": "relative.json"}, "sandbox"),
         ({"command": "cat", "sandbox": True}, "sandbox"),

@@ -179,7 +179,7 @@ static int list_tools(const char *list, int64_t timeout_ms, char **ret, size_t *
                 "'{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}}}}'; "
                 "read b; read c; %s; cat >/dev/null",
                 list);
-        j = json_pack("{s:s, s:[s,s]}", "command", "/bin/sh", "args", "-c", script);
+        j = json_pack("{s:s, s:[s,s], s:s}", "command", "/bin/sh", "args", "-c", script, "era", "legacy");
         assert_non_null(j);
         return cg_mcp_list_tools("srv", j, timeout_ms, NULL, ret, len, err);
 }

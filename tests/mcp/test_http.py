@@ -1,0 +1,411 @@
+"""MCP servers over HTTP: both eras, sessions, streams, redirects, certificates, and servers that break the rules."""
+
+import json
+import ssl
+import subprocess
+import time
+
+import pytest
+from mcp_http_server import Server
+
+
+@pytest.fixture
+def serve():
+    """Starts a server with these habits."""
+    started = []
+
+    def make(**habits):
+        started.append(Server(**habits))
+        return started[-1]
+
+    yield make
+    for s in started:
+        s.close()
+
+
+@pytest.fixture
+def call(ts):
+    """Adds the server, and calls one of its tools."""
+    kernels = []
+
+    def run(s, tool, args=None, timeout_ms=0, **more):
+        if not kernels:
+            kernels.append(ts.attach())
+            ts.add({"web": {"url": s.url, **more}})
+        return ts.run(kernels[0], 1, "web", tool, json.dumps(args or {}).encode(), timeout_ms)
+
+    return run
+
+
+def text(result):
+    status, raw = result
+    assert status == "ok", raw
+    return json.loads(raw)["content"][0]["text"]
+
+
+ERAS = [{}, {"streams": True}, {"modern": True}, {"modern": True, "streams": True}, {"legacy_post": 405}]
+
+
+@pytest.mark.parametrize("habits", ERAS)
+def test_lists_and_calls(serve, call, habits):
+    s = serve(**habits)
+    assert text(call(s, "echo", {"x": "\u00e9"})) == json.dumps({"x": "\u00e9"})
+
+
+def test_legacy_handshake(serve, call, ts, waiting):
+    s = serve()
+    call(s, "echo", headers={"Authorization": "Bearer 0123456789", "X-Empty": ""})
+    assert s.methods()[:3] == ["server/discover", "initialize", "notifications/initialized"]
+    assert s.requests[0].headers["mcp-protocol-version"] == "2026-07-28"
+    assert all(r.headers["authorization"] == "Bearer 0123456789" and r.headers["x-empty"] == "" for r in s.requests)
+    assert all(r.headers["mcp-session-id"] == "session-1" for r in s.requests[2:])
+    assert all(r.headers["content-type"] == "application/json" for r in s.requests if r.body)
+    ts.detach()
+    waiting(lambda: s.requests[-1].method == "DELETE", 5, "the end of the session")
+    assert s.sessions == set()
+    assert "0123456789" not in ts.log()
+
+
+def test_requests_wait_for_initialized(serve, call):
+    """A server need not accept requests before it has handled that notification."""
+    s = serve(slow_initialized=0.3)
+    call(s, "echo")
+    methods = [m for m in s.methods() if m != "GET"]
+    assert methods == ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"]
+
+
+def test_modern_handshake(serve, call, ts, waiting):
+    s = serve(modern=True)
+    call(s, "echo")
+    assert set(s.methods()) == {"server/discover", "subscriptions/listen", "tools/list", "tools/call"}
+    assert {r.method for r in s.requests} == {"POST"}
+    ts.detach()
+    assert "DELETE" not in s.methods()
+
+
+def test_era_is_remembered(serve, ts):
+    s = serve()
+    ts.attach()
+    ts.add({"web": {"url": s.url}})
+    ts.add({"web": {"url": s.url}})
+    assert s.methods().count("server/discover") == 1
+
+
+@pytest.mark.parametrize(("era", "probes"), [("legacy", 0), ("auto", 1)])
+def test_era_of_the_definition(serve, ts, era, probes):
+    s = serve()
+    ts.attach()
+    ts.add({"web": {"url": s.url, "era": era}})
+    assert s.methods().count("server/discover") == probes
+
+
+def test_modern_only(serve, ts):
+    s = serve()
+    ts.attach()
+    assert "2026-07-28" in ts.refuse({"web": {"url": s.url, "era": "modern"}})
+    assert "initialize" not in s.methods()
+
+
+def test_connection_is_kept(serve, call):
+    s = serve(modern=True)
+    for _ in range(30):
+        call(s, "echo")
+    assert s.connections <= 3
+
+
+def test_session_loss(serve, call):
+    """A new session is begun, and the request that the server did not know is sent again, once."""
+    s = serve()
+    call(s, "echo", {"n": 1})
+    s.sessions.clear()
+    assert text(call(s, "echo", {"n": 2})) == '{"n": 2}'
+    assert [r.headers["mcp-session-id"] for r in s.calls("echo")] == ["session-1", "session-1", "session-2"]
+    assert s.methods().count("initialize") == 2
+
+
+def test_session_loss_again_and_again(serve, call):
+    s = serve()
+    call(s, "echo")
+    s.sessions.clear()
+    s.sessions = type("Never", (set,), {"__contains__": lambda self, x: False})()
+    status, raw = call(s, "echo")
+    assert status != "ok" and b"Session not found" in raw
+    assert len(s.calls("echo")) == 3
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_stream_is_taken_up_again(serve, call, cut):
+    s = serve()
+    assert text(call(s, "resume", {"cut": cut, "retry": 500}))
+    assert [r.headers["last-event-id"] for r in s.requests if "last-event-id" in r.headers] == ["at-1"]
+    assert len(s.calls("resume")) == 1
+    assert 0.45 <= s.waited <= 2
+
+
+@pytest.mark.parametrize("tool", ["cut", "half", "stream_cut"])
+@pytest.mark.parametrize("habits", [{}, {"modern": True}])
+def test_cut_connection(serve, call, tool, habits):
+    """A call that may have run is not sent twice, and the server can be called again."""
+    s = serve(**habits)
+    status, raw = call(s, tool)
+    assert status != "ok"
+    assert b"connection" in raw or b"ended before the answer" in raw
+    assert len(s.calls(tool)) == 1
+    assert text(call(s, "echo")) == "{}"
+
+
+def test_questions_of_the_server(serve, call):
+    s = serve()
+    sampling, ping = sorted(json.loads(text(call(s, "ask"))), key=lambda a: str(a["id"]))
+    assert ping == {"jsonrpc": "2.0", "id": "q1", "result": {}}
+    assert sampling["error"]["code"] == -32601
+
+
+def test_announced_changes(serve, call, ts):
+    for habits in ({"get": True}, {"modern": True}):
+        s = serve(**habits)
+        k = ts.attach()
+        ts.add({"web": {"url": s.url}})
+        deadline = time.monotonic() + 10
+        while not s.listening and time.monotonic() < deadline:
+            time.sleep(0.01)
+        ts.run(k, 1, "web", "change")
+        ts.wait_log("its tools have changed")
+        ts.detach()
+
+
+def test_rounds(serve, call):
+    s = serve(modern=True)
+    answers = json.loads(text(call(s, "rounds", {"rounds": 3})))
+    assert answers == {"q\u00e9": {"action": "decline"}, "r": {"roots": []}}
+    messages = [r.message for r in s.calls("rounds")]
+    assert len({m["id"] for m in messages}) == 4
+    assert [m["params"].get("requestState") for m in messages] == [None, *(f'{n} \u00e9"\\/' for n in (1, 2, 3))]
+    assert all(m["params"]["arguments"] == {"rounds": 3} for m in messages)
+
+
+def test_rounds_end(serve, call):
+    s = serve(modern=True)
+    status, raw = call(s, "rounds", {"rounds": 100})
+    assert status != "ok" and b"more than 10 times" in raw
+    assert len(s.calls("rounds")) == 11
+
+
+def test_unknown_type_of_result(serve, call):
+    status, raw = call(serve(modern=True), "unknown_type")
+    assert status != "ok" and b"surprise" in raw
+
+
+@pytest.mark.parametrize("habits", [{}, {"modern": True}])
+def test_cancel(serve, call, habits, ts):
+    s = serve(**habits)
+    status, raw = call(s, "hang", timeout_ms=300)
+    assert status != "ok" and b"300 ms" in raw
+    assert s.closed.wait(5)
+    if habits:
+        assert "notifications/cancelled" not in s.methods()
+    else:
+        (sent,) = s.calls("hang")
+        assert s.answers.get(timeout=5)["params"]["requestId"] == sent.message["id"]
+
+
+def test_timeout_of_the_definition(serve, call):
+    status, raw = call(serve(), "hang", timeout=0.3)
+    assert status != "ok" and b"300 ms" in raw
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "says"),
+    [
+        ("text", {}, b"text/html"),
+        ("no_answer", {}, b"no answer to the request"),
+        ("http_error", {"status": 500, "body": "it broke\x1b[2J"}, b"HTTP 500: it broke\\x1b[2J"),
+        ("http_error", {"status": 401}, b"HTTP 401"),
+        ("http_error", {"status": 202}, b"no answer"),
+        ("http_error", {"status": 404, "body": "x"}, b"404"),
+        ("big", {"size": 300 << 20}, b"too long"),
+    ],
+)
+def test_answers_that_are_none(serve, call, tool, args, says):
+    s = serve(modern=True)
+    status, raw = call(s, tool, args)
+    assert status != "ok" and says in raw, raw
+    assert text(call(s, "echo")) == "{}"
+
+
+def test_error_of_json_rpc_with_status(serve, call):
+    body = '{"jsonrpc":"2.0","id":3,"error":{"code":-32602,"message":"bad argument"}}'
+    status, raw = call(serve(modern=True), "http_error", {"status": 400, "body": body, "type": "application/json"})
+    assert status == "protocol_error" and b"bad argument" in raw
+
+
+def test_stream_that_stays_open(serve, call):
+    s = serve(modern=True)
+    for _ in range(40):
+        assert text(call(s, "two")) == "{}"
+
+
+# ---- HTTP+SSE
+
+
+@pytest.mark.parametrize("definition", [{"type": "sse"}, {}])
+def test_http_sse(serve, call, definition):
+    s = serve(sse=True)
+    assert text(call(s, "echo", {"a": 1}, **definition)) == '{"a": 1}'
+    assert ("server/discover" in s.methods()) == (not definition)
+
+
+def test_http_sse_by_its_url(serve, call):
+    s = serve(sse=True, path="/sse")
+    assert text(call(s, "echo")) == "{}"
+    assert s.methods()[0] == "GET"
+
+
+def test_http_sse_starts_again(serve, call):
+    s = serve(sse=True, path="/sse")
+    status, raw = call(s, "cut")
+    assert status != "ok" and b"stream of events" in raw
+    assert text(call(s, "echo")) == "{}"
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/messages", "//other.invalid/m", "https://127.0.0.1/m", "x:"])
+def test_endpoint_of_another_origin(serve, ts, endpoint):
+    s = serve(sse=True, endpoint=endpoint)
+    ts.attach()
+    message = ts.refuse({"web": {"url": s.url, "type": "sse"}})
+    assert "another server" in message or "no usable address" in message
+    assert s.methods() == ["GET"]
+
+
+# ---- redirects
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_redirect_within_the_origin(serve, call, status):
+    s = serve(redirect={"/mcp": (status, "/other")})
+    assert text(call(s, "echo", {"a": 1})) == '{"a": 1}'
+    assert [r.path for r in s.requests].count("/mcp") == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_to_another_origin(serve, ts, status):
+    """Neither the message nor the credentials go there."""
+    other = serve()
+    s = serve(redirect={"/mcp": (status, other.url)})
+    ts.attach()
+    message = ts.refuse({"web": {"url": s.url, "headers": {"Authorization": "Bearer 0123456789"}}})
+    assert f"another server, http://127.0.0.1:{other.port}" in message
+    assert other.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [((302, "/other"), "would lose the message"), ((307, "/mcp"), "redirects more than"), ((307, "ftp://x/"), "Location")],
+)
+def test_redirects_that_are_not_followed(serve, ts, to, says):
+    s = serve(redirect={"/mcp": to})
+    ts.attach()
+    assert says in ts.refuse({"web": {"url": s.url}})
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.1:1/mcp", "no connection: Connection refused"),
+        ("http://name.invalid/mcp", "name was not found"),
+    ],
+)
+def test_not_reachable(ts, url, says):
+    ts.attach()
+    assert says in ts.refuse({"web": {"url": url + "?key=secret"}})
+    assert "secret" not in ts.log()
+
+
+@pytest.mark.parametrize(("status", "headers", "says"), [
+    (401, {"WWW_Authenticate": 'Bearer realm="x"'}, "bearer token"),
+    (403, {}, "HTTP 403"),
+    (503, {}, "HTTP 503"),
+])  # fmt: skip
+def test_refusing_server(serve, ts, status, headers, says):
+    s = serve(status=status, headers=headers)
+    ts.attach()
+    assert says in ts.refuse({"web": {"url": s.url}})
+    assert s.methods() == ["server/discover"]  # an outage is no reason for the older protocol
+
+
+@pytest.mark.parametrize("session", ["a b", "x" * 2000])
+def test_bad_session_id(serve, ts, session):
+    s = serve(session=session)
+    ts.attach()
+    assert "session id" in ts.refuse({"web": {"url": s.url}})
+
+
+def test_secrets_are_not_shown(serve, call, ts):
+    s = serve()
+    body = "your token 0123456789abc is wrong"
+    _, raw = call(s, "http_error", {"status": 500, "body": body}, headers={"Authorization": "Bearer 0123456789abc"})
+    assert b"your token *** is wrong" in raw
+    assert "0123456789abc" not in ts.log()
+
+
+# ---- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Contexts of a server by what is wrong with its certificate, and the file of the authority."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*args):
+        subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    subject = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj"]
+    openssl("req", "-x509", "-days", 10, *subject, "/CN=test", "-keyout", "ca.key", "-out", "ca.pem")
+    contexts = {}
+    for name, alt, days in [("good", "IP:127.0.0.1", 5), ("expired", "IP:127.0.0.1", -1), ("other", "DNS:other", 5)]:
+        (folder / "ext").write_text(f"subjectAltName={alt}\n")
+        openssl("req", *subject, "/CN=x", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", days, "-extfile", "ext", "-out", f"{name}.pem")  # fmt: skip
+        contexts[name] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        contexts[name].load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    return contexts, str(folder / "ca.pem")
+
+
+def test_tls(serve, call, certificates):
+    contexts, ca = certificates
+    s = serve(tls=contexts["good"])
+    assert text(call(s, "echo", {"a": 1}, caFile=ca)) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("which", "trusted", "says"),
+    [("good", False, "issuer"), ("expired", True, "expired"), ("other", True, "host")],
+)
+def test_certificate_is_not_accepted(serve, ts, certificates, which, trusted, says):
+    contexts, ca = certificates
+    s = serve(tls=contexts[which])
+    ts.attach()
+    message = ts.refuse({"web": {"url": s.url, **({"caFile": ca} if trusted else {})}})
+    assert "certificate is not accepted" in message and says in message
+    assert s.requests == []
+
+
+def test_file_of_certificates_is_missing(serve, ts, certificates):
+    s = serve(tls=certificates[0]["good"])
+    ts.attach()
+    assert "caFile" in ts.refuse({"web": {"url": s.url, "caFile": "/nonexistent.pem"}})
+
+
+# ---- proxies
+
+
+def test_proxy_of_the_definition(serve, call):
+    """It gets the whole URL, as proxies of HTTP do."""
+    proxy = serve()
+    s = type("Url", (), {"url": "http://name.invalid/mcp"})
+    assert text(call(s, "echo", env={"http_proxy": proxy.base})) == "{}"
+    assert proxy.requests[0].path == "http://name.invalid/mcp"
