@@ -10,6 +10,7 @@ import os
 import re
 from bisect import bisect_left
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._data import load_package, stamp
@@ -92,12 +93,16 @@ _GROUPS = (
     "upload attach",
 )
 
+_CASES, _WORDS = re.compile(r"([a-z0-9])([A-Z])"), re.compile(r"[^\W_]+")
 _WEIGHTS = {"name": 3.0, "title": 1.5, "server": 1.0, "first": 1.6, "rest": 0.5, "fields": 0.4}
 _K1, _RELATED, _PREFIX = 1.2, 0.55, 0.6
 
 
+@lru_cache(10000)
 def _stem(word: str) -> str:
-    """A word without the endings of English plurals and verbs."""
+    """A word without the endings of English plurals and verbs; empty for one that says nothing."""
+    if word in _STOP:
+        return ""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     for end in ("ations", "ation", "ings", "ing", "ers", "ed", "es", "er"):
@@ -111,8 +116,9 @@ def _stem(word: str) -> str:
 
 def words(text: str) -> list[str]:
     """Stems of the words in text; identifiers are taken apart at _, - and changes of case."""
-    text = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)
-    return [_stem(w) for w in re.findall(r"[^\W_]+", text.lower()) if w not in _STOP]
+    if not text.islower():
+        text = _CASES.sub(r"\1 \2", text).lower()
+    return [stem for stem in map(_stem, _WORDS.findall(text)) if stem]
 
 
 def _related() -> dict[str, set[str]]:
@@ -130,7 +136,7 @@ _SYNONYMS = _related()
 def sentence(text: str) -> str:
     """The first sentence or line, with what could drive a terminal made visible."""
     text = re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def distinct(descriptions: list[str]) -> list[str]:
@@ -179,16 +185,17 @@ class Index:
             "title": entry.data.get("title", ""),
             "server": entry.server,
             "first": first,
-            "rest": entry.said[len(first) : 1500],
+            "rest": entry.said[len(first) : 1000],
             "fields": " ".join(properties) if isinstance(properties, dict) else "",
         }
-        found: Counter[str] = Counter()
+        found: dict[str, float] = {}
         for field, text in texts.items():
-            counts = Counter(words(text))
-            length = sum(counts.values())
+            stems = words(text)
+            counts = Counter(stems)
+            weight, length = _WEIGHTS[field], _K1 * (0.4 + len(stems) / 20)
             for word, n in counts.items():
-                found[word] += _WEIGHTS[field] * n / (n + _K1 * (0.4 + length / 20))  # type: ignore[assignment]
-        return dict(found)
+                found[word] = found.get(word, 0.0) + weight * n / (n + length)
+        return found
 
     def _matches(self, word: str) -> dict[int, float]:
         """Tools with the word, or one that begins with it, or one of the same group; scores without rarity."""

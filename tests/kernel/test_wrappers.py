@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from codegen.support import generate
 from kernel.harness import Kernel
 
 
@@ -70,3 +71,26 @@ def test_workspace_does_not_shadow(wrapped: Kernel, lib: Path, workspace: Path) 
 def test_read_only(spawn: Callable[..., Kernel], lib: Path) -> None:
     kernel = spawn(python_path=["/run/cellgate/lib"], bind_ro=[[str(lib), "/run/cellgate/lib"]])
     assert kernel.run("open('/run/cellgate/lib/x', 'w')").reply["ename"] in ("OSError", "PermissionError")
+
+
+def test_200_modules_are_imported_fast(spawn: Callable[..., Kernel], lib: Path, build_dir: Path) -> None:
+    """A tenth of a second where the machine is idle (bench/wrappers); help() and ? show the tool's text."""
+    schema = {"type": "object", "properties": {f"field{i}": {"type": "string"} for i in range(5)}}
+    tools = [{"name": f"readTool{i}", "description": "Reads it.", "inputSchema": schema} for i in range(200)]
+    generate(build_dir, "many", lib / "mcptools", tools, root=True)
+    kernel = spawn(python_path=["/run/cellgate/lib"], bind_ro=[[str(lib), "/run/cellgate/lib"]])
+    code = """
+import time, mcptools, sys
+from importlib import import_module
+start = time.process_time()
+for name in mcptools.tools("many"):
+    import_module(f"mcptools.many.{name}")
+took = time.process_time() - start
+took < 1, len([m for m in sys.modules if m.startswith("mcptools.many.")])
+"""
+    assert kernel.run(code).result == "(True, 200)"
+    assert kernel.run("from mcptools.many import readtool7; readtool7.__name__").result == "'mcptools.many.readTool7'"
+    shown = str(kernel.run("readtool7?").__dict__)
+    assert "Reads it." in shown and "field4: str" in shown, shown
+    shown = kernel.run("help(readtool7)").out
+    assert "Reads it." in shown and "field4: str" in shown and len(shown) < 600, shown
