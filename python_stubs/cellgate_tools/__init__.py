@@ -3,11 +3,12 @@
 Generated modules import Model, Open, Returns, Text, UNSET and bind from here. Programs that call
 tools catch the errors:
 
-    ParamsError         the arguments do not fit the tool's schema; nothing was sent
-    ToolError           the tool reported an error (.result is the whole answer); base of the following
-      RejectedError     the host did not approve the call
-      ProtocolError     the server answered with a JSON-RPC error
-      UnavailableError  the call could not be carried out
+    ToolRunnerError       base of all; .server, .tool, .kind and .message
+      ParamsError         the arguments do not fit the tool's schema; nothing was sent
+      ToolError           the tool reported an error (.result is the whole answer); base of the following
+        RejectedError     the host did not approve the call (ApprovalTimeoutError: nobody decided in time)
+        ProtocolError     the server answered with a JSON-RPC error
+        UnavailableError  the call could not be carried out
 
 and set options(timeout=..., strict=...) for the calls in a with block.
 """
@@ -15,7 +16,15 @@ and set options(timeout=..., strict=...) for the calls in a with block.
 from __future__ import annotations
 
 from ._bind import Returns, bind
-from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
+from ._errors import (
+    ApprovalTimeoutError,
+    ParamsError,
+    ProtocolError,
+    RejectedError,
+    ToolError,
+    ToolRunnerError,
+    UnavailableError,
+)
 from ._model import Model, Open
 from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
@@ -23,8 +32,12 @@ from ._tool import options
 from ._values import UNSET
 from .catalogue import Lines, Match, Matches
 
+ApprovalRejectedError = RejectedError  # ipybox's name
+
 __all__ = [
     "UNSET",
+    "ApprovalRejectedError",
+    "ApprovalTimeoutError",
     "Audio",
     "Block",
     "Image",
@@ -43,6 +56,7 @@ __all__ = [
     "TextBlock",
     "ToolError",
     "ToolResult",
+    "ToolRunnerError",
     "UnavailableError",
     "bind",
     "options",
@@ -51,7 +65,7 @@ __all__ = [
 
 # Under the names that users see them by: in tracebacks, and for a host that looks for RejectedError.
 for _cls in (
-    *(ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError),
+    *(ApprovalTimeoutError, ParamsError, ProtocolError, RejectedError, ToolError, ToolRunnerError, UnavailableError),
     *(Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult),
     *(Lines, Match, Matches, Model, Open),
 ):

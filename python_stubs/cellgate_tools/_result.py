@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._values import UNSET, short
@@ -114,12 +115,19 @@ _BLOCKS: dict[str | None, type[Block]] = {
 }
 
 
+def _shown_text(block: Block) -> str | None:
+    if isinstance(block, TextBlock):
+        return block.text or ""
+    return block.text if isinstance(block, Resource) else None
+
+
 class ToolResult:
     """The whole answer of a tool.
 
     .content     list of Block
     .structured  structured content as plain JSON values; UNSET when there is none ({} and null are results)
     .text        the text blocks, joined by line ends
+    .images .audio .resources .links    the other blocks
     .is_error    the tool says that it failed
     .meta        "_meta" of the answer, or None
     .raw         all of it
@@ -140,11 +148,27 @@ class ToolResult:
     def text(self) -> str:
         return "\n".join(block.text or "" for block in self.content if isinstance(block, TextBlock))
 
+    @property
+    def images(self) -> list[Image]:
+        return [block for block in self.content if isinstance(block, Image)]
+
+    @property
+    def audio(self) -> list[Audio]:
+        return [block for block in self.content if isinstance(block, Audio)]
+
+    @property
+    def resources(self) -> list[Resource]:
+        return [block for block in self.content if isinstance(block, Resource)]
+
+    @property
+    def links(self) -> list[ResourceLink]:
+        return [block for block in self.content if isinstance(block, ResourceLink)]
+
     def summary(self) -> str:
-        """The text, or, when there is none, a line for each other block."""
-        if any(isinstance(block, TextBlock) for block in self.content):
-            return self.text
-        return "\n".join(map(repr, self.content))
+        """The text, that of embedded resources too, and a line for each other block."""
+        return "\n".join(
+            repr(block) if text is None else text for block, text in ((b, _shown_text(b)) for b in self.content)
+        )
 
     def __repr__(self) -> str:
         content = ", ".join(short(b.text, 200) if isinstance(b, TextBlock) else repr(b) for b in self.content)
@@ -154,16 +178,31 @@ class ToolResult:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return _bundle(self, repr(self))
 
+    def _ipython_display_(self) -> None:
+        _display(self, repr(self))
+
 
 def _bundle(result: ToolResult, text: str) -> dict[str, Any]:
     """Shows the image of a result that has exactly one."""
-    images = [block for block in result.content if isinstance(block, Image)]
+    images = result.images
     bundle = images[0]._repr_mimebundle_() if len(images) == 1 else {}
     return {**bundle, "text/plain": text}
 
 
+def _display(result: ToolResult, text: str) -> None:
+    """Shows several images, for which one bundle has no place; IPython uses the bundle after the exception."""
+    if len(result.images) < 2:
+        raise NotImplementedError
+    display: Any = import_module("IPython.display").display
+    display({"text/plain": text}, raw=True)
+    display(*result.images)
+
+
 class Text(str):
-    """The text of a result, returned by run() of tools without an output schema; .result is all of it."""
+    """What run() of tools without an output schema returns: the text, and a line for each block that is no text.
+
+    .result is all of it; .content, .images, .audio, .resources and .links are its blocks.
+    """
 
     result: ToolResult
 
@@ -175,5 +214,28 @@ class Text(str):
     def __reduce__(self) -> tuple[Any, ...]:
         return Text, (str(self), self.result)
 
+    @property
+    def content(self) -> list[Block]:
+        return self.result.content
+
+    @property
+    def images(self) -> list[Image]:
+        return self.result.images
+
+    @property
+    def audio(self) -> list[Audio]:
+        return self.result.audio
+
+    @property
+    def resources(self) -> list[Resource]:
+        return self.result.resources
+
+    @property
+    def links(self) -> list[ResourceLink]:
+        return self.result.links
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return _bundle(self.result, repr(self))
+
+    def _ipython_display_(self) -> None:
+        _display(self.result, repr(self))

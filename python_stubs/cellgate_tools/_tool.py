@@ -15,11 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._data import load_package, parse_json
-from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
+from ._errors import (
+    ApprovalTimeoutError,
+    ParamsError,
+    ProtocolError,
+    RejectedError,
+    ToolError,
+    UnavailableError,
+)
 from ._model import Binding, Model, wrap
 from ._result import Text, ToolResult
 from ._schema import Schema
-from ._values import UNSET
+from ._values import UNSET, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,27 +67,40 @@ def _host(server: str, tool: str) -> Any:
         return import_module("_cellgate")
     except ImportError:
         raise UnavailableError(
-            f"{server}.{tool} cannot be called here: this is no cellgate kernel (it has no module _cellgate)"
+            f"{server}.{tool} cannot be called here: this is no cellgate kernel (it has no module _cellgate)",
+            server=server,
+            tool=tool,
+            kind="unavailable",
         ) from None
 
 
 def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> ToolResult:
     """The result of a call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
     what = f"{server}.{tool}"
+
+    def unavailable(text: str, kind: str) -> UnavailableError:
+        return UnavailableError(f"{what}{text}", server=server, tool=tool, kind=kind)
+
     if status == "rejected":
-        raise RejectedError(server, tool, payload.decode("utf-8", "replace"))
+        cls = ApprovalTimeoutError if kind == "approval_timeout" else RejectedError
+        raise cls(server, tool, payload.decode("utf-8", "replace"), kind or "rejected")
     if status not in ("ok", "protocol_error"):
-        raise UnavailableError(f"{what} failed: {payload.decode('utf-8', 'replace') or status}")
+        raise unavailable(f" failed: {payload.decode('utf-8', 'replace') or status}", kind or "unavailable")
     try:
         answer = parse_json(payload)
     except (ValueError, RecursionError) as e:
-        raise UnavailableError(f"{what}: the server's answer cannot be read: {e}") from None
+        raise unavailable(f": the server's answer cannot be read: {e}", "protocol") from None
     if not isinstance(answer, dict):
-        raise UnavailableError(f"{what}: the server's answer is no object")
+        raise unavailable(": the server's answer is no object", "protocol")
     if status == "ok":
+        form = answer.get("resultType", "complete")
+        if form != "complete":
+            raise unavailable(f": the server's answer is of an unknown type: {short(form)}", "protocol")
         return ToolResult(answer)
     code, message = answer.get("code"), answer.get("message")
-    raise ProtocolError(what, code if isinstance(code, int) else 0, str(message or "no message"), answer.get("data"))
+    error = ProtocolError(what, code if isinstance(code, int) else 0, str(message or "no message"), answer.get("data"))
+    error.server, error.tool = server, tool
+    raise error
 
 
 class Tool:
@@ -103,7 +123,10 @@ class Tool:
             package = load_package(os.path.dirname(self._module["__file__"]))
             if self.name not in package["tools"]:
                 raise UnavailableError(
-                    f"{self.name} is gone from its package: the package was generated again; restart"
+                    f"{self.name} is gone from its package: the package was generated again; restart",
+                    server=package["server"],
+                    tool=self.name,
+                    kind="unavailable",
                 )
             self._server = package["server"]
             self._entry = package["tools"][self.name]
@@ -162,7 +185,7 @@ class Tool:
     def value(self, result: ToolResult) -> Any:
         """The value that run() returns. Raises ToolError."""
         if result.is_error:
-            raise ToolError(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
+            raise self._error(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:
             return Text(result.summary(), result)
         value = self._structured(result)
@@ -172,13 +195,16 @@ class Tool:
             value = value[key]
         return wrap(self._module, self.entry.get("ret"), value)
 
+    def _error(self, text: str, result: ToolResult) -> ToolError:
+        return ToolError(text, result, server=self.server, tool=self.name)
+
     def _structured(self, result: ToolResult) -> Any:
         if result.structured is not UNSET:
             return result.structured
         try:  # some servers declare a schema but send the JSON as text only
             return parse_json(result.text)
         except (ValueError, RecursionError):
-            raise ToolError(
+            raise self._error(
                 f"{self.server}.{self.name} declares structured results and sent none (call() shows all of it): "
                 + result.summary()[:500],
                 result,
@@ -195,7 +221,7 @@ class Tool:
         what = f"{self.server}.{self.name}: the result does not fit the tool's outputSchema"
         text = f"{what}: {problems[0].path or '(root)'}: {problems[0].text}"
         if strict:
-            raise ToolError(text, result)
+            raise self._error(text, result)
         import warnings
 
         self._warned = True

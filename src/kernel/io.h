@@ -230,8 +230,8 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
 /* Cancels these calls, and sends no queued one meanwhile. Calls that have a result keep it. */
 void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n);
 /*
- * The calls that have a result (caller: cg_tool_call_free() for each). NULL: none, and the descriptor is
- * not readable any more.
+ * The calls that have a result (caller: cg_tool_call_free() for each). NULL: none, and the
+ * descriptor is not readable any more.
  */
 struct cg_tool_call *cg_wait_results(struct cg_wait *w);
 struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c);

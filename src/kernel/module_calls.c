@@ -137,7 +137,7 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------ calls of an event loop */
 
-struct calls {
+struct loop_calls {
         PyObject_HEAD struct cg_io *io;
         struct cg_wait *wait; /* NULL: closed */
 };
@@ -147,11 +147,11 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *options
         PyObject *module = PyType_GetModule(type);
         struct cg_io *io = module ? cg_py_need_io(module, "a tool call") : NULL;
         struct cg_err err;
-        struct calls *c;
+        struct loop_calls *c;
 
         if (!io || !PyArg_ParseTuple(args, ":Calls"))
                 return NULL;
-        c = (struct calls *)type->tp_alloc(type, 0);
+        c = (struct loop_calls *)type->tp_alloc(type, 0);
         if (!c)
                 return NULL;
         c->io = io;
@@ -166,7 +166,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *options
 /* NULL with an exception: closed, or in a forked process. */
 static struct cg_wait *calls_wait(PyObject *self)
 {
-        struct calls *c = (struct calls *)self;
+        struct loop_calls *c = (struct loop_calls *)self;
 
         if (c->wait && !cg_io_forked(c->io))
                 return c->wait;
@@ -195,7 +195,7 @@ static PyObject *calls_start(PyObject *self, PyObject *args)
 
 static PyObject *calls_cancel(PyObject *self, PyObject *list)
 {
-        struct calls *c = (struct calls *)self;
+        struct loop_calls *c = (struct loop_calls *)self;
         uint64_t *keys;
         size_t n;
 
@@ -248,7 +248,7 @@ static PyObject *calls_results(PyObject *self, PyObject *list)
 
 static PyObject *calls_close(PyObject *self, PyObject *unused)
 {
-        struct calls *c = (struct calls *)self;
+        struct loop_calls *c = (struct loop_calls *)self;
 
         if (c->wait && !cg_io_forked(c->io)) /* in a forked process the lock may be held for ever */
                 c->wait = cg_wait_free(c->wait);
@@ -279,7 +279,7 @@ static PyType_Slot calls_slots[] = {
 
 static PyType_Spec calls_spec = {
         .name = "_cellgate.Calls",
-        .basicsize = sizeof(struct calls),
+        .basicsize = sizeof(struct loop_calls),
         .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
         .slots = calls_slots,
 };

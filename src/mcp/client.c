@@ -40,7 +40,7 @@ static void on_ended(void *data, const char *how)
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
                  how);
-        cg_mcp_fail_all(c, text);
+        cg_mcp_fail_all(c, CG_MCP_DIED, text);
 }
 
 static void maybe_free(struct cg_mcp_client *c)
@@ -75,7 +75,7 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why)
         if (c->ending)
                 return;
         c->ending = true;
-        cg_mcp_fail_all(c, why);
+        cg_mcp_fail_all(c, CG_MCP_FAILED, why);
         cg_mcp_drop_server(c);
         uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
@@ -132,7 +132,7 @@ static void restart(struct cg_mcp_client *c)
 
         cg_mcp_drop_server(c);
         if (start(c, &err) < 0) {
-                cg_mcp_fail_all(c, err.msg);
+                cg_mcp_fail_all(c, CG_MCP_FAILED, err.msg);
                 return;
         }
         c->init_timeout_ms = timeout_ms; /* of both starts together */

@@ -21,7 +21,10 @@ enum cg_mcp_outcome {
         /* the bytes are the result object; for a list: a JSON array of the tools of all pages */
         CG_MCP_OK,
         CG_MCP_ERROR,  /* the bytes are the JSON-RPC error object */
-        CG_MCP_FAILED, /* the bytes are text that says what happened */
+        CG_MCP_FAILED, /* the bytes are text that says what happened, from here on */
+        CG_MCP_TIMEOUT,
+        CG_MCP_DIED, /* the server ended after the request was sent */
+        CG_MCP_TOO_LARGE,
 };
 
 /*

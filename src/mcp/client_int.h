@@ -44,6 +44,7 @@ struct cg_mcp_req {
         uint64_t id;         /* of the JSON-RPC request in flight; 0: none */
         int64_t deadline_ms; /* 0: none */
         int64_t timeout_ms;
+        enum cg_mcp_outcome failure; /* of cg_mcp_req_fail() */
         cg_mcp_done done;
         void *data;
         char *tool; /* CALL */
@@ -108,7 +109,7 @@ void cg_mcp_req_add(struct cg_mcp_req *q);
  * Fails the requests that exist at the time of the call: a callback may begin new ones, and cancel
  * others of these.
  */
-void cg_mcp_fail_all(struct cg_mcp_client *c, const char *text);
+void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text);
 /* Ends the process, if there is one; the next request starts another. */
 void cg_mcp_drop_server(struct cg_mcp_client *c);
 void cg_mcp_count_start_failure(struct cg_mcp_client *c, const char *why);

@@ -291,6 +291,7 @@ void cg_mcp_on_too_long(void *data, uint64_t id, const char *why)
                         continue;
                 }
                 cg_mcp_send_cancelled(q, "the answer was too long");
+                q->failure = CG_MCP_TOO_LARGE;
                 cg_mcp_req_fail(q, "MCP server \"%s\" sent an answer that is too long: %s", c->def->name,
                                 why);
                 q = c->reqs;

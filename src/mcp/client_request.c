@@ -48,6 +48,7 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, i
         q->seq = ++c->last_seq;
         q->timeout_ms = timeout_ms;
         q->deadline_ms = timeout_ms ? cg_now_ms() + timeout_ms : 0;
+        q->failure = CG_MCP_FAILED;
         q->done = done;
         q->data = data;
         cg_buf_init(&q->line, (size_t)CG_MAX_TOOL_ARGS + 65536);
@@ -150,18 +151,18 @@ __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q,
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        cg_mcp_req_finish(q, CG_MCP_FAILED, text, strlen(text));
+        cg_mcp_req_finish(q, q->failure, text, strlen(text));
 }
 
 /* Only requests that exist now: a callback may begin new ones, and cancel others. */
-void cg_mcp_fail_all(struct cg_mcp_client *c, const char *text)
+void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text)
 {
         uint64_t last = c->last_seq;
         struct cg_mcp_req *q = c->reqs;
 
         while (q) {
                 if (q->seq <= last) {
-                        cg_mcp_req_finish(q, CG_MCP_FAILED, text, strlen(text));
+                        cg_mcp_req_finish(q, outcome, text, strlen(text));
                         q = c->reqs;
                 } else {
                         q = q->next;
@@ -202,7 +203,7 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
         cg_mcp_count_start_failure(c, why);
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
-        cg_mcp_fail_all(c, text);
+        cg_mcp_fail_all(c, CG_MCP_FAILED, text);
 }
 
 /* ---- deadlines */
@@ -211,6 +212,7 @@ static void expire(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
 
+        q->failure = CG_MCP_TIMEOUT;
         if (c->state == STARTING) {
                 cg_mcp_req_fail(
                         q,

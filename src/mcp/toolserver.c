@@ -95,7 +95,7 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         struct ts_session *s = cg_ts_session_find(ts, m->session);
         cg_auto_json json_t *body = NULL;
         const char *reason;
-        bool keep, accept;
+        bool keep, accept, timed_out;
         int r;
 
         if (m->type == CG_BROKER_SERVERS) {
@@ -129,8 +129,10 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 r = cg_json_bool(body, "accept", false, &accept, err);
                 if (r == 0)
                         r = cg_json_str(body, "reason", "", &reason, err);
+                if (r == 0)
+                        r = cg_json_bool(body, "timed_out", false, &timed_out, err);
                 if (r == 0 && s)
-                        cg_ts_call_decide(s, m->id, accept, reason);
+                        cg_ts_call_decide(s, m->id, accept, timed_out, reason);
                 return r;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);

@@ -92,6 +92,6 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why);
 /* Fails the calls of @server that wait for a decision: the host was asked about another program. */
 void cg_ts_calls_replaced(struct ts_session *s, const char *server);
 /* Handles ASK_DECISION. */
-void cg_ts_call_decide(struct ts_session *s, uint64_t ask, bool accept, const char *reason);
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask, bool accept, bool timed_out, const char *reason);
 
 #endif

@@ -26,6 +26,7 @@ struct ts_call {
         uint64_t id;
         uint64_t ask;
         enum place place;
+        const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
         struct cg_mcp_req *req; /* LISTING and RUNNING */
         char *server, *tool;
@@ -66,10 +67,10 @@ static void call_free(struct ts_call *call)
         free(call);
 }
 
-static int send_result(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len,
-                       struct cg_err *err)
+static int send_result(struct ts_kernel *k, uint64_t id, const char *status, const char *kind,
+                       const char *raw, size_t len, struct cg_err *err)
 {
-        char body[64];
+        char body[96];
         struct cg_out out = { .type = CG_TOOL_CALL_RESULT,
                               .id = id,
                               .body = body,
@@ -78,7 +79,8 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
                               .has_raw = true };
         int r;
 
-        out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"}", status);
+        out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"%s%s%s}", status,
+                                        *kind ? ",\"kind\":\"" : "", kind, *kind ? "\"" : "");
         r = cg_zlink_send(&k->link, &out, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
@@ -87,11 +89,12 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
 }
 
 /* Sends the one answer to a call. A result that cannot be sent becomes a failure that can. */
-static void answer(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len)
+static void answer(struct ts_kernel *k, uint64_t id, const char *status, const char *kind, const char *raw,
+                   size_t len)
 {
         char text[256];
         struct cg_err err;
-        int r = send_result(k, id, status, raw, len, &err);
+        int r = send_result(k, id, status, kind, raw, len, &err);
 
         /* closed: the kernel is ending, and its DETACH is on the way */
         if (r == 0 || r == CG_E_CLOSED)
@@ -100,7 +103,7 @@ static void answer(struct ts_kernel *k, uint64_t id, const char *status, const c
                "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
                (unsigned long long)k->session->number, (unsigned long long)id, len, err.msg);
         snprintf(text, sizeof(text), "the result (%zu bytes) could not be delivered: %.100s", len, err.msg);
-        if (send_result(k, id, "failed", text, strlen(text), &err) == 0)
+        if (send_result(k, id, "failed", "too_large", text, strlen(text), &err) == 0)
                 return;
         cg_log(log_of(k), CG_LOG_ERROR, "session %llx: its kernel reads no results; its connection is closed",
                (unsigned long long)k->session->number);
@@ -112,9 +115,10 @@ static void end_call(struct ts_call *call, const char *status, const char *raw, 
 {
         struct ts_kernel *k = call->kernel;
         uint64_t id = call->id;
+        const char *kind = call->kind;
 
         call_free(call);
-        answer(k, id, status, raw, len);
+        answer(k, id, status, kind, raw, len);
 }
 
 static __attribute__((format(printf, 2, 3))) void fail_call(struct ts_call *call, const char *fmt, ...)
@@ -125,6 +129,8 @@ static __attribute__((format(printf, 2, 3))) void fail_call(struct ts_call *call
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
+        if (!*call->kind)
+                call->kind = "unavailable";
         end_call(call, "failed", text, strlen(text));
 }
 
@@ -142,13 +148,26 @@ static void withdraw(struct ts_call *call, const char *why)
 
 /* ---- RUNNING */
 
+static const char *const kinds[] = {
+        [CG_MCP_OK] = "",
+        [CG_MCP_ERROR] = "protocol",
+        [CG_MCP_FAILED] = "unavailable",
+        [CG_MCP_TIMEOUT] = "timeout",
+        [CG_MCP_DIED] = "died",
+        [CG_MCP_TOO_LARGE] = "too_large",
+};
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
-        static const char *const names[] = { "ok", "protocol_error", "failed" };
         struct ts_call *call = data;
 
         call->req = NULL;
-        end_call(call, names[outcome], bytes, len);
+        call->kind = kinds[outcome];
+        end_call(call,
+                 outcome == CG_MCP_OK      ? "ok"
+                 : outcome == CG_MCP_ERROR ? "protocol_error"
+                                           : "failed",
+                 bytes, len);
 }
 
 static void run_call(struct ts_call *call)
@@ -204,7 +223,7 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const char *reason)
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool timed_out, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
@@ -215,6 +234,7 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
         }
+        call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
         if (accept)
                 run_call(call);
         else
@@ -258,6 +278,7 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
 
         call->req = NULL;
+        call->kind = kinds[outcome];
         if (outcome != CG_MCP_OK)
                 end_call(call, "failed", bytes, len);
         else if (!client)
@@ -360,7 +381,7 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
                 static const char text[] =
                         "the arguments of all calls under way are over 64 MB: let some of them end first";
 
-                answer(k, m->id, "failed", text, sizeof(text) - 1);
+                answer(k, m->id, "failed", "unavailable", text, sizeof(text) - 1);
                 return 0;
         }
         call = calloc(1, sizeof(*call));
@@ -377,6 +398,7 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
         call->args = CG_STEAL(m->frames[1]);
         call->kernel = k;
         call->id = m->id;
+        call->kind = "";
         call->timeout_ms = timeout_ms;
         call->next = k->calls;
         k->calls = call;
@@ -419,6 +441,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
                         call = call->next;
                 if (call) { /* else its result is on the way */
                         withdraw(call, "the kernel cancelled the call");
+                        call->kind = "cancelled";
                         fail_call(call, "cancelled");
                 }
         }

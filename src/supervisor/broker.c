@@ -117,11 +117,20 @@ static void answer(struct sup *s, uint64_t session, uint64_t ask, bool accept, c
         broker_send(s, &out, json_pack("{s:b, s:s}", "accept", accept, "reason", reason ? reason : ""));
 }
 
+static void answer_timeout(const struct ask *a)
+{
+        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = a->session->number, .id = a->ask };
+
+        broker_send(a->session->sup, &out,
+                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", true, "reason",
+                              "nobody decided in time"));
+}
+
 static void on_ask_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
 
-        answer(a->session->sup, a->session->number, a->ask, false, "nobody decided in time");
+        answer_timeout(a);
         cg_sup_approval_closed(a->session, a->approval, "nobody decided in time: the call was refused");
         ask_remove(a);
 }

@@ -141,6 +141,8 @@ def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
         s.execute(CALL.format("a"))
         assert "nobody decided in time" in s.until("approval_closed")[-1].text
         assert s.until("result")[-1].refused
+        s.execute("import cellgate_tools\ntry: echo.run(text='b')\nexcept cellgate_tools.ToolRunnerError as e: print(e.kind)")
+        assert "approval_timeout" in [e.text.strip() for e in s.until("result") if e.text]
 
 
 def test_threads_are_asked_about_one_by_one(tools: Session) -> None:

@@ -361,6 +361,8 @@ def _failure(host: Host, t: Any, status: str, payload: bytes) -> Any:
     assert str(again.value) == str(caught.value) and type(again.value) is type(caught.value)
     loaded = pickle.loads(pickle.dumps(caught.value))
     assert type(loaded) is type(caught.value) and str(loaded) == str(caught.value)
+    assert vars(loaded) == vars(caught.value)
+    assert caught.value.tool == "t" and caught.value.server
     return caught.value
 
 
@@ -370,6 +372,7 @@ def test_rejected(tool: Tool, host: Host) -> None:
     assert type(error).__name__ == "RejectedError" and type(error).__module__ == "cellgate_tools"
     assert error.tool == "t" and error.reason == "not today \u2603"
     assert f"{error.server}.t" in str(error) and "not today" in str(error)
+    assert error.kind == "rejected" and error.message == str(error)
     error = _failure(host, t, "rejected", b"")
     assert "the host refused it" in str(error) and error.reason == "" and f"{error.server}.t" in str(error)
 
@@ -378,7 +381,7 @@ def test_protocol_error(tool: Tool, host: Host) -> None:
     t = tool(OBJECT)
     error = _failure(host, t, "protocol_error", b'{"code":-32602,"message":"bad \\ud800","data":{"k":1}}')
     assert type(error).__name__ == "ProtocolError" and (error.code, error.data) == (-32602, {"k": 1})
-    assert "-32602" in str(error) and error.message == "bad \ud800"
+    assert "-32602" in str(error) and error.message == "bad \ud800" and error.kind == "protocol"
     assert _failure(host, t, "protocol_error", b"{}").code == 0
 
 
@@ -400,6 +403,35 @@ def test_protocol_error(tool: Tool, host: Host) -> None:
 def test_unavailable(tool: Tool, host: Host, status: str, payload: bytes, part: str) -> None:
     error = _failure(host, tool(OBJECT), status, payload)
     assert type(error).__name__ == "UnavailableError" and part in str(error)
+
+
+@pytest.mark.parametrize("kind", ["timeout", "cancelled", "died", "too_large", "unavailable"])
+def test_kinds_of_failures(tool: Tool, host: Host, kind: str) -> None:
+    host.kind = kind
+    error = _failure(host, tool(OBJECT), "failed", b"why")
+    assert type(error).__name__ == "UnavailableError" and error.kind == kind and "why" in error.message
+
+
+def test_approval_timeout(tool: Tool, host: Host) -> None:
+    """Who catches refusals catches it too."""
+    from cellgate_tools import ApprovalRejectedError, RejectedError, ToolRunnerError
+
+    host.kind = "approval_timeout"
+    error = _failure(host, tool(OBJECT), "rejected", b"nobody decided in time")
+    assert type(error).__name__ == "ApprovalTimeoutError" and error.kind == "approval_timeout"
+    assert isinstance(error, RejectedError) and RejectedError is ApprovalRejectedError
+    assert isinstance(error, ToolRunnerError) and error.reason == "nobody decided in time"
+
+
+def test_wrong_arguments_are_an_error_of_calls(tool: Tool, host: Host) -> None:
+    from cellgate_tools import ParamsError, ToolRunnerError
+
+    with pytest.raises(ParamsError) as caught:
+        tool({"type": "object", "properties": {"n": {"type": "integer"}}}).run(n="x")
+    error = caught.value
+    assert isinstance(error, ToolRunnerError) and isinstance(error, ValueError) and error.kind == "params"
+    loaded = pickle.loads(pickle.dumps(error))
+    assert (str(loaded), loaded.errors, loaded.kind) == (str(error), error.errors, "params") and host.sent == []
 
 
 def test_outside_of_a_kernel(build_dir: Path, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import base64
 import importlib
 import json
 import pickle
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,11 +34,70 @@ def test_text(tool: Tool, host: Host) -> None:
         }
     )
     text = t.run()
-    assert text == "a\nb" and isinstance(text, str) and len(text.result.content) == 3
+    assert text == "a\n[image image/png 9 bytes]\nb" and isinstance(text, str) and text.result.text == "a\nb"
+    assert text.content == text.result.content and len(text.content) == 3
     assert pickle.loads(pickle.dumps(text)) == text
     assert text._repr_mimebundle_()["image/png"] == PNG
+    with pytest.raises(NotImplementedError):
+        text._ipython_display_()
+    host.answers({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})
+    assert t.run() == "a\nb"
     host.answers({"content": []})
     assert t.run() == ""
+
+
+def test_text_with_all_kinds_of_blocks(tool: Tool, host: Host, tmp_path: Path) -> None:
+    """None is lost."""
+    t = tool(OBJECT)
+    host.answers(
+        {
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image", "data": PNG, "mimeType": "image/png"},
+                {"type": "image", "data": PNG, "mimeType": "image/jpeg"},
+                {"type": "audio", "data": PNG, "mimeType": "audio/wav"},
+                {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "inside"}},
+                {"type": "resource", "resource": {"uri": "file:///b", "blob": PNG}},
+                {"type": "resource_link", "uri": "file:///c", "name": "c"},
+            ]
+        }
+    )
+    text = t.run()
+    assert text.splitlines() == [
+        "a",
+        "[image image/png 9 bytes]",
+        "[image image/jpeg 9 bytes]",
+        "[audio audio/wav 9 bytes]",
+        "inside",
+        "[resource file:///b 9 bytes]",
+        "[resource_link file:///c]",
+    ]
+    assert [b.mime for b in text.images] == ["image/png", "image/jpeg"] and text.images == text.result.images
+    assert len(text.audio) == 1 and [b.uri for b in text.resources] == ["file:///a", "file:///b"]
+    assert [b.uri for b in text.links] == ["file:///c"]
+    for block in (*text.images, *text.audio, *text.resources):
+        assert Path(block.save(tmp_path / "x")).stat().st_size in (6, 9)
+    shown: list[Any] = []
+    display = ModuleType("IPython.display")
+    display.display = lambda *blocks, raw=False: shown.extend(blocks)  # type: ignore[attr-defined]
+    sys.modules["IPython.display"] = display
+    try:
+        text._ipython_display_()
+    finally:
+        del sys.modules["IPython.display"]
+    assert shown[0]["text/plain"].startswith("'a") and shown[1:] == text.images
+
+
+@pytest.mark.parametrize("form", ["input_required", "later", 1, None])
+def test_result_of_an_unknown_type(tool: Tool, host: Host, form: Any) -> None:
+    from cellgate_tools import ToolRunnerError
+
+    host.answers({"content": [], "resultType": form})
+    with pytest.raises(ToolRunnerError, match="unknown type") as caught:
+        tool(OBJECT).run()
+    assert caught.value.kind == "protocol"
+    host.answers({"content": [], "resultType": "complete"})
+    assert tool(OBJECT).run() == ""
 
 
 def test_blocks(tool: Tool, host: Host, tmp_path: Path) -> None:
@@ -269,6 +330,7 @@ def test_error_results(tool: Tool, host: Host) -> None:
     with pytest.raises(ToolError, match="^Access denied$") as caught:
         t.run()
     assert type(caught.value) is ToolError and caught.value.result.is_error
+    assert caught.value.kind == "tool" and caught.value.tool == "t" and caught.value.message == "Access denied"
     assert t.call().is_error
     host.answers({"content": [], "isError": True})
     with pytest.raises(ToolError, match="gave no reason"):

@@ -78,13 +78,15 @@ class Kernel(Peer):
     """The kernel's side: names servers and tools."""
 
     number: int  # that ATTACH gave it
+    kind: str  # of the last result()
 
     def call(self, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> None:
         self.send(TOOL.CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
 
     def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
         m = self.expect(TOOL.CALL_RESULT, timeout)
-        assert m.id == id and set(m.body) == {"status"}
+        assert m.id == id and set(m.body) == ({"status"} if m.body["status"] == "ok" else {"status", "kind"})
+        self.kind = m.body.get("kind", "")
         return m.body["status"], m.raw
 
 

@@ -471,3 +471,55 @@ def test_stderr_that_never_ends(ts, fake):
     for i in range(20):
         assert ts.run(k, i, "noisy", "echo")[0] == "ok"
     assert ts.log_path.stat().st_size < 5_000_000
+
+
+# ---- kinds of failures
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind"),
+    [
+        ("is_error", ""),
+        ("rpc_error", "protocol"),
+        ("exit", "died"),
+        ("close_stdout", "died"),
+        ("not_object", "unavailable"),
+        ("hang", "timeout"),
+    ],
+)
+def test_kinds_of_failures(ts, k, tool, kind):
+    ts.run(k, 1, "fake", tool, timeout_ms=400 if tool == "hang" else 0)
+    assert k.kind == kind
+
+
+def test_kind_of_a_result_that_is_too_large(ts, k):
+    ts.run(k, 1, "fake", "huge", b'{"size":70000000}')
+    assert k.kind == "too_large"
+
+
+def test_kind_of_what_is_not_there(ts, k):
+    for server, tool in (("fakes", "echo"), ("fake", "nothing")):
+        k.call(1, server, tool)
+        assert k.result(1)[0] == "failed" and k.kind == "unavailable"
+
+
+def test_kinds_of_refusals(ts, k):
+    k.call(1, "fake", "echo")
+    ts.decide(ts.asked(), False, "no")
+    assert k.result(1) == ("rejected", b"no") and k.kind == "rejected"
+    k.call(2, "fake", "echo")
+    ask = ts.asked()
+    body = {"accept": False, "timed_out": True, "reason": "late"}
+    ts.broker.send(BROKER.ASK_DECISION, ask.id, body, session=1)
+    assert k.result(2) == ("rejected", b"late") and k.kind == "approval_timeout"
+    k.call(3, "fake", "echo")
+    ask = ts.asked()
+    ts.broker.send(BROKER.ASK_DECISION, ask.id, {"accept": True, "timed_out": True}, session=1)
+    assert k.result(3)[0] == "ok" and k.kind == ""
+
+
+def test_kind_of_a_cancelled_call(ts, k):
+    k.call(1, "fake", "hang")
+    ts.decide(ts.asked())
+    k.send(TOOL.CALL_CANCEL, 1)
+    assert k.result(1) == ("failed", b"cancelled") and k.kind == "cancelled"
