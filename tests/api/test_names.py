@@ -1,5 +1,6 @@
 """Names that programs outside obey, in kernels: the same rules with and without settings, and they are given back by name."""
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -200,6 +201,21 @@ def test_the_denial_of_a_moved_folder_names_what_is_in_it(client: Client, worksp
         (event,) = [e for e in out.events if e.type == "denied" and e.json["source"] == "sandbox"]
         assert event.json["path"] == str(workspace / "app" / "sub" / ".vscode")
         assert event.json["why"] == "programs outside of the sandbox obey .vscode"
+        assert [e for e in out.events if e.type == "denied"] == [event]
+        assert "user 0" not in out.result.text  # its powers are not the reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a file of another user, which only root may do")
+def test_the_powers_of_root_are_named_where_modes_refuse(client: Client, workspace: Path) -> None:
+    theirs = workspace / "theirs"
+    theirs.write_text("x")
+    theirs.chmod(0o600)
+    os.chown(theirs, 12345, 12345)
+    with client.session(workspace=workspace) as s:
+        out = s.run("open('theirs')")
+        (event,) = [e for e in out.events if e.type == "denied"]
+        assert event.json["rule"] == "no powers of root (built in)"
+        assert "user 0 has no powers over other users' files" in out.result.text
 
 
 def test_the_denial_names_it(client: Client, workspace: Path) -> None:

@@ -6,9 +6,15 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "sandbox/notify/access.h"
@@ -96,17 +102,56 @@ static void rules(void **state)
         }
 }
 
-/* User 0 has lost powers that it has outside. */
+static void drop_capabilities(void)
+{
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct none[2] = { { 0 } };
+
+        assert_int_equal(syscall(SYS_capset, &header, none), 0);
+}
+
+/* In a sandbox user 0 has no powers over modes and owners. */
 static void powers_of_root(void **state)
 {
+        char folder[] = "/tmp/cg-denial-XXXXXX", file[sizeof(folder) + 4];
+        const struct {
+                enum cg_access access;
+                const char *path;
+                int error;
+                enum cg_access_rule rule;
+        } cases[] = {
+                { CG_ACCESS_READ, file, EACCES, CG_ACCESS_PRIVILEGES },
+                { CG_ACCESS_WRITE, file, EACCES, CG_ACCESS_PRIVILEGES },
+                { CG_ACCESS_EXEC, file, EACCES, CG_ACCESS_NONE },
+                { CG_ACCESS_READ, file, EPERM, CG_ACCESS_PRIVILEGES },
+                { CG_ACCESS_READ, file, ENOENT, CG_ACCESS_NONE },
+                /* Their modes allow it: init refused it. */
+                { CG_ACCESS_READ, folder, EACCES, CG_ACCESS_NONE },
+                { CG_ACCESS_WRITE, folder, EACCES, CG_ACCESS_NONE },
+                { CG_ACCESS_READ, "/etc/hosts", EACCES, CG_ACCESS_NONE },
+        };
         const char *setting;
 
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/hosts", EACCES, true, &setting),
+        drop_capabilities();
+        assert_non_null(mkdtemp(folder));
+        snprintf(file, sizeof(file), "%s/file", folder);
+        assert_int_equal(close(open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0)), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
+                if (cg_access_explain(*state, cases[i].access, cases[i].path, cases[i].error, true,
+                                      &setting) != cases[i].rule)
+                        fail_msg("case %zu", i);
+        /* A file that may be written cannot be removed where its folder may not be written. */
+        assert_int_equal(chmod(file, 0600), 0);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_WRITE, file, EACCES, true, &setting),
+                         CG_ACCESS_NONE);
+        assert_int_equal(chmod(folder, 0500), 0);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_WRITE, file, EACCES, true, &setting),
                          CG_ACCESS_PRIVILEGES);
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_EXEC, "/etc/hosts", EACCES, true, &setting),
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, file, EACCES, true, &setting),
                          CG_ACCESS_NONE);
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/none", ENOENT, true, &setting),
-                         CG_ACCESS_NONE);
+        assert_int_equal(chmod(folder, 0700), 0);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(rmdir(folder), 0);
 }
 
 static void nothing_is_denied_without_a_sandbox(void **state)

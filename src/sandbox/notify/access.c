@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/path.h"
 #include "base/util.h"
@@ -97,6 +98,21 @@ static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_acces
         }
 }
 
+/*
+ * The mode and owner of @path, or of the folder that it would be changed in, refuse the access to
+ * this process.
+ */
+static bool mode_refuses(const char *path, enum cg_access how)
+{
+        const char *slash = strrchr(path, '/');
+        char folder[PATH_MAX];
+
+        if (access(path, how == CG_ACCESS_READ ? R_OK : W_OK) < 0 && errno == EACCES)
+                return true;
+        snprintf(folder, sizeof(folder), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        return how == CG_ACCESS_WRITE && access(folder, W_OK | X_OK) < 0 && errno == EACCES;
+}
+
 enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path,
                                       int error, bool root, const char **setting)
 {
@@ -124,8 +140,12 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 rule = by_mount(m, access, error, &from);
         else if (!sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
                 rule = CG_ACCESS_NOT_ALLOWED;
-        /* A file that cannot be executed most likely is not a program. */
-        if (!rule && root && access != CG_ACCESS_EXEC && (error == EACCES || error == EPERM))
+        /*
+         * A file that cannot be executed most likely is not a program. EACCES that the modes do
+         * not explain is init's, which reports its denials itself.
+         */
+        if (!rule && root && access != CG_ACCESS_EXEC &&
+            (error == EPERM || (error == EACCES && mode_refuses(path, access))))
                 return CG_ACCESS_PRIVILEGES;
         if (rule)
                 *setting = from;

@@ -1,6 +1,6 @@
 /*
- * Explains by the plan why a file could not be read or written. Pure functions; the kernel calls
- * them about exceptions, so the explanation is the kernel's own and not to be trusted. It reveals
+ * Explains by the plan why a file could not be read or written. The kernel calls these functions
+ * about exceptions, so the explanation is the kernel's own and not to be trusted. It reveals
  * nothing: the mounts can be seen from inside.
  */
 #ifndef CG_SANDBOX_NOTIFY_ACCESS_H
@@ -35,7 +35,7 @@ enum cg_access_rule { CG_ACCESS_NONE, CG_ACCESS_RULES(CG_ACCESS_ENUM) };
  * The rule that made @access to @path (absolute, without symlinks) fail with errno @error.
  * CG_ACCESS_NONE: the sandbox did not cause the failure. *setting: the setting that the rule comes
  * from ("filesystem.denyWrite.3", "mandatory"; borrowed from @sb), or NULL. @root: the caller is
- * user 0.
+ * user 0 without capabilities; the modes and owners of the file and its folder are read then.
  */
 enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path,
                                       int error, bool root, const char **setting);
