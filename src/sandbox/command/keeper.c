@@ -361,8 +361,8 @@ static void read_denials(struct keeper *k)
 }
 
 /*
- * ---- the control channel: one JSON object a line: whole settings, of which the network's lists
- * are taken, or with --ask the answer to a question
+ * ---- the control channel: one JSON object a line: whole settings, of which "network" is handed
+ * on, or with --ask the answer to a question
  */
 
 static void control_line(struct keeper *k, const char *line, size_t len)

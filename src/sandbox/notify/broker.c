@@ -39,9 +39,9 @@
 #define FOREIGN_MAX 64
 
 struct broker_call {
-        const struct cg_broker *b; /* NULL in the full tier */
-        struct cg_mediator *m;     /* of the full tier, where names are protected; else NULL */
-        struct cg_notify *n;
+        const struct cg_broker *broker; /* NULL in the full tier */
+        struct cg_mediator *mediator;   /* of the full tier, where names are protected; else NULL */
+        struct cg_notify *notify;
         const struct seccomp_notif *notif;
         bool denied;         /* by a rule of the sandbox: it is reported */
         char path[PATH_MAX]; /* what was denied, where that is a path */
@@ -54,7 +54,7 @@ static int read_memory(const struct broker_call *c, uint64_t at, void *buf, size
 {
         int r = cg_caller_read(c->notif, at, buf, len);
 
-        return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
+        return r < 0 ? r : cg_caller_waits(c->notify, c->notif) ? 0 : -ESRCH;
 }
 
 /*
@@ -89,18 +89,18 @@ static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int 
         char path[PATH_MAX];
         int base, fd;
 
-        if (c->m)
-                return cg_mediate_open_target(c->m, c->n, c->notif, dirfd, at, flags);
+        if (c->mediator)
+                return cg_mediate_open_target(c->mediator, c->notify, c->notif, dirfd, at, flags);
         fd = at ? cg_caller_read_path(c->notif, at, path) : 0;
-        if (fd == 0 && at && !cg_caller_waits(c->n, c->notif))
+        if (fd == 0 && at && !cg_caller_waits(c->notify, c->notif))
                 fd = -ESRCH;
         if (fd < 0)
                 return fd;
         if (!at || (!path[0] && (flags & AT_EMPTY_PATH)))
-                return cg_caller_open(c->n, c->notif, dirfd);
+                return cg_caller_open(c->notify, c->notif, dirfd);
         if (is_own_fd(path, &fd))
-                return cg_caller_open(c->n, c->notif, fd);
-        base = path[0] == '/' ? AT_FDCWD : cg_caller_open(c->n, c->notif, dirfd);
+                return cg_caller_open(c->notify, c->notif, fd);
+        base = path[0] == '/' ? AT_FDCWD : cg_caller_open(c->notify, c->notif, dirfd);
         if (base < 0 && base != AT_FDCWD)
                 return base;
         fd = cg_open_path(base, path, flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0, RESOLVE_NO_MAGICLINKS);
@@ -157,11 +157,11 @@ static int apply(struct broker_call *c, struct change *ch)
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, c->path, sizeof(c->path) - 1);
         c->path[n > 0 ? n : 0] = '\0';
-        if (c->m)
-                c->denied = !cg_mediate_may_change(c->m, fd, c->path);
+        if (c->mediator)
+                c->denied = !cg_mediate_may_change(c->mediator, fd, c->path);
         else
                 c->denied = c->path[0] != '/' ||
-                            (c->b && cg_grants_state(c->b->sb->grants, c->path) != CG_GRANT_WRITE);
+                            (c->broker && cg_grants_state(c->broker->sb->grants, c->path) != CG_GRANT_WRITE);
         if (c->denied)
                 return -EACCES;
         switch (ch->what) {
@@ -176,8 +176,8 @@ static int apply(struct broker_call *c, struct change *ch)
                         return -EPERM;
                 return chmod(link, ch->mode) < 0 ? -errno : 0;
         case OWNER:
-                if (c->m)
-                        translate_owner(c->m, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
+                if (c->mediator)
+                        translate_owner(c->mediator, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
                 return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno
@@ -402,7 +402,7 @@ static int do_connect(struct broker_call *c)
         int port, flags, fd = (int)a[0], r;
         struct stat st;
 
-        copy = fd < 0 ? -EBADF : cg_caller_open(c->n, c->notif, fd);
+        copy = fd < 0 ? -EBADF : cg_caller_open(c->notify, c->notif, fd);
         if (copy < 0)
                 return copy;
         if (fstat(copy, &st) < 0 || !S_ISSOCK(st.st_mode))
@@ -413,7 +413,7 @@ static int do_connect(struct broker_call *c)
         r = read_memory(c, a[1], addr.space, (size_t)a[2]);
         if (r < 0)
                 return r;
-        port = find_port(c->b, &addr, (size_t)a[2]);
+        port = find_port(c->broker, &addr, (size_t)a[2]);
         c->denied = port == -ENETUNREACH;
         if (port < 0)
                 return port;
@@ -426,14 +426,14 @@ static int do_connect(struct broker_call *c)
          * The proxy's end first: if the proxy has ended or its queue is full, the connection is
          * refused.
          */
-        if (cg_send_fds(c->b->proxies + port, "c", 1, &server, 1, NULL) < 0)
+        if (cg_send_fds(c->broker->proxies + port, "c", 1, &server, 1, NULL) < 0)
                 return -ECONNREFUSED;
         if (!(flags & O_NONBLOCK) && fcntl(client, F_SETFL, 0) < 0)
                 return -errno;
         add.srcfd = (uint32_t)client;
         add.newfd = (uint32_t)fd;
         add.newfd_flags = (uint32_t)(flags & O_CLOEXEC);
-        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
+        return ioctl(c->notify->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
 }
 
 /* ---- calls */
@@ -463,13 +463,13 @@ static void answer(struct broker_call *c, int r)
 {
         struct cg_path_denial p = { .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME };
 
-        if (c->denied && !(c->m && r == -EACCES)) {
-                cg_reply_deny(c->n, c->notif, -r, c->path[0] ? c->path : NULL);
+        if (c->denied && !(c->mediator && r == -EACCES)) {
+                cg_reply_deny(c->notify, c->notif, -r, c->path[0] ? c->path : NULL);
                 return;
         }
         if (c->denied)
-                cg_reply_report(c->n, c->notif, &p);
-        cg_reply_result(c->n, c->notif, r);
+                cg_reply_report(c->notify, c->notif, &p);
+        cg_reply_result(c->notify, c->notif, r);
 }
 
 /* NULL: not one of the broker's calls. */
@@ -485,7 +485,7 @@ static const struct broker_handler *find_handler(int nr)
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 {
         static const char *const what[] = { "ns/mnt", "root" };
-        struct broker_call c = { .n = n, .notif = call, .denied = n->foreign_proc };
+        struct broker_call c = { .notify = n, .notif = call, .denied = n->foreign_proc };
         struct stat its, own;
         char path[48];
 
@@ -503,7 +503,7 @@ void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 
 bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct broker_call c = { .m = m, .n = n, .notif = call };
+        struct broker_call c = { .mediator = m, .notify = n, .notif = call };
         const struct broker_handler *h = m->sb ? find_handler(call->data.nr) : NULL;
 
         if (!h || h->run == do_connect)
@@ -514,7 +514,7 @@ bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const stru
 
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct broker_call c = { .b = b, .n = n, .notif = call };
+        struct broker_call c = { .broker = b, .notify = n, .notif = call };
         const struct broker_handler *h = find_handler(call->data.nr);
 
         if (!h)

@@ -23,12 +23,12 @@
 #include "sandbox/setid.h"
 
 /* Effects of a call on its path; that of OPEN depends on its flags. */
-enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
+enum effect { OPEN, CREATE, MAKE, CHANGE, RUN };
 
 /* Indexes of arguments; -1: none. */
 static const struct watched {
         int nr;
-        enum act act;
+        enum effect effect;
         int dir, path, flags;
         int second_dir, second; /* another path, which is created */
 } watched[] = {
@@ -112,10 +112,10 @@ static bool read_path(const struct seccomp_notif *call, int dir, int arg, char r
 
 /* ---- reports */
 
-static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
-                        const char *path)
+static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum effect effect,
+                        uint64_t flags, const char *path)
 {
-        struct cg_path_denial f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
+        struct cg_path_denial f = { .path = path, .access = effect == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
         const char *slash = strrchr(path, '/');
         char parent[PATH_MAX];
         struct stat st, above;
@@ -130,7 +130,7 @@ static void report_file(struct cg_notify *n, const struct seccomp_notif *call, e
         }
         f.access = CG_ACCESS_WRITE;
         f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
-        if (act == RUN ||
+        if (effect == RUN ||
             (f.rule != CG_ACCESS_NOT_ALLOWED && f.rule != CG_ACCESS_DENY_WRITE && f.rule != CG_ACCESS_MASKED))
                 return;
         /*
@@ -139,13 +139,13 @@ static void report_file(struct cg_notify *n, const struct seccomp_notif *call, e
          */
         snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
         exists = lstat(path, &st) == 0;
-        if (act == CHANGE)
+        if (effect == CHANGE)
                 writes = exists;
         else if (exists)
-                writes = act != MAKE && !S_ISDIR(st.st_mode) &&
+                writes = effect != MAKE && !S_ISDIR(st.st_mode) &&
                          ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
         else
-                writes = (act == MAKE || flags & O_CREAT) && stat(parent, &above) == 0 &&
+                writes = (effect == MAKE || flags & O_CREAT) && stat(parent, &above) == 0 &&
                          S_ISDIR(above.st_mode);
         if (writes)
                 cg_reply_report(n, call, &f);
@@ -162,12 +162,12 @@ bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
         /* Set-user-ID bits are denied by the filter: such a call must not continue. */
         if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
                 return false;
-        if (w->act == OPEN)
+        if (w->effect == OPEN)
                 flags = (uint32_t)call->data.args[w->flags];
-        else if (w->act == CREATE)
+        else if (w->effect == CREATE)
                 flags = O_CREAT | O_WRONLY | O_TRUNC;
         if (read_path(call, w->dir, w->path, real))
-                report_file(n, call, w->act, flags, real);
+                report_file(n, call, w->effect, flags, real);
         if (w->second >= 0 && read_path(call, w->second_dir, w->second, real))
                 report_file(n, call, MAKE, 0, real);
         return true;
