@@ -1,7 +1,11 @@
 """The real MCP servers from the npm registry."""
 
+import contextlib
 import json
+import os
 import shutil
+import socket
+import subprocess
 
 import pytest
 
@@ -66,3 +70,29 @@ def test_end_of_npm_wrappers(ts, server, is_alive):
     ts.add({"everything": server("everything"), "memory": server("memory")})
     ts.detach()
     assert ts.end() == 0
+
+
+@pytest.mark.parametrize(("transport", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
+def test_everything_over_http(ts, server, waiting, transport, path):
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+
+    def listens():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
+    command = [server("everything")["command"], transport]
+    process = subprocess.Popen(command, env={**os.environ, "PORT": str(port)}, stderr=subprocess.DEVNULL)
+    try:
+        waiting(listens, 30, "the server's port")
+        k = ts.attach()
+        report = ts.add({"everything": {"url": f"http://127.0.0.1:{port}/{path}"}})
+        assert "echo" in {t["tool"] for t in report["everything"]["tools"]}
+        got = structured(ts.run(k, 1, "everything", "echo", b'{"message":"over there"}'))
+        assert "over there" in got["content"][0]["text"]
+        big = structured(ts.run(k, 2, "everything", "get-tiny-image"))
+        assert any(c["type"] == "image" for c in big["content"])
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -38,7 +38,8 @@ static const struct cg_opt table[] = {
         { CG_KOPT_WORKSPACE, 0, "workspace", "DIR", SERVES,
           "the folder in which cells start and may write (default: the current folder)" },
         { CG_KOPT_MCP, 0, "mcp", "FILE", STARTS,
-          "MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the environment."
+          "MCP servers (programs, or URLs): JSON, the \"mcpServers\" object that MCP clients use."
+          " ${VAR} is taken from the environment."
           " Cells import their tools: from mcptools.SERVER import TOOL" },
         { CG_KOPT_APPROVE, 0, "approve", "RULE", STARTS,
           "a rule for tool calls; may be repeated:\n"
