@@ -40,6 +40,8 @@ class OAuthServer(ThreadingHTTPServer):
         self.token_status = 200
         self.redirect: dict[str, str] = {}  # parameters to add or replace; "" removes one
         self.pkce = ""
+        self.accepts = ACCESS
+        self.scope_of_calls = ""  # a scope that calls need, and no token has
 
     def requests(self, path: str) -> list[dict[str, str]]:
         return [form for _, p, _, form in self.seen if p == path]
@@ -90,8 +92,29 @@ class _Handler(BaseHTTPRequestHandler):
                 self.answer(400, {"error": "invalid_grant"})
             else:
                 self.answer(s.token_status, s.token)
+        elif self.headers.get("Authorization") != f"Bearer {s.accepts}":
+            # A careless server shows what it got.
+            self.answer(401, {"error": self.headers.get("Authorization", "")}, WWW_Authenticate=s.challenge)
         else:
-            self.answer(401, {}, WWW_Authenticate=s.challenge)
+            self.mcp(form)
+
+    def mcp(self, m: dict[str, Any]) -> None:
+        """A server of revision 2025-11-25 with one tool."""
+        method, scope = m.get("method"), self.server.scope_of_calls
+        tool = {"name": "whoami", "inputSchema": {"type": "object"}}
+        results: dict[str, Any] = {
+            "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}},
+            "tools/list": {"tools": [tool]},
+            "tools/call": {"content": [{"type": "text", "text": "you"}]},
+        }
+        if method == "tools/call" and scope:
+            self.answer(403, {}, WWW_Authenticate=f'Bearer error="insufficient_scope", scope="{scope}"')
+        elif "id" not in m:
+            self.answer(202)
+        elif method in results:
+            self.answer(200, {"jsonrpc": "2.0", "id": m["id"], "result": results[method]})
+        else:
+            self.answer(400, {"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32000, "message": "no"}})
 
     def log_message(self, *args: object) -> None:
         """Quiet."""

@@ -39,6 +39,7 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         free(d->search_path);
         free(d->cwd);
         free_list(d->secrets);
+        cg_oauth_config_fini(&d->oauth);
         free(d);
         return NULL;
 }
@@ -373,7 +374,13 @@ static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, cons
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = copy_string(&d->url, url, err);
         if (r == 0)
+                r = cg_oauth_config_parse(d->name, json_object_get(j, "oauth"), &d->oauth, err);
+        if (r == 0 && d->oauth.client_secret)
+                r = add_secret(d, n_secrets, d->oauth.client_secret, err);
+        if (r == 0)
                 r = read_headers(d, json_object_get(j, "headers"), n_secrets, err);
+        for (char **h = d->headers; r == 0 && h && *h; h++)
+                d->oauth.off |= strncasecmp(*h, "Authorization:", 14) == 0;
         if (r == 0)
                 r = read_proxy(d, json_object_get(j, "env"), err);
         if (r == 0 && ca && !json_is_null(ca)) {
@@ -452,7 +459,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                         return cg_fail(err, CG_E_NOMEM, "MCP server");
                 }
         }
-        d->secrets = calloc(json_object_size(env) + 2 * json_object_size(json_object_get(j, "headers")) + 1,
+        d->secrets = calloc(json_object_size(env) + 2 * json_object_size(json_object_get(j, "headers")) + 2,
                             sizeof(*d->secrets));
         if (!d->secrets)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "mcp/oauth.h"
 
 /* Where a sandbox finds settings that stand in the definition itself. */
 #define CG_MCP_SANDBOX_FD 3
@@ -40,6 +41,8 @@ struct cg_mcp_def {
         char **headers; /* "Name: value", NULL-terminated */
         char *ca_file;
         char *proxy, *no_proxy; /* of "env"; NULL: not given */
+        /* off also where "headers" has an Authorization: a token would contradict it */
+        struct cg_oauth_config oauth;
 
         /* ---- stdio; cleared for HTTP */
         char *command;

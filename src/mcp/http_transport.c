@@ -17,6 +17,7 @@
 #include "mcp/ceilings.h"
 #include "mcp/http.h"
 #include "mcp/jsonrpc.h"
+#include "mcp/oauth_work.h"
 #include "mcp/sse.h"
 #include "mcp/transport.h"
 
@@ -41,6 +42,9 @@ struct http_exchange {
         bool resumes;    /* it is a GET now */
         bool busy, dead; /* busy: a callback runs, and frees it afterwards if it is dead */
         bool is_sse, had_event, got_answer;
+        bool unauthorized; /* it was refused, and waits for a token */
+        unsigned attempts; /* to get one */
+        unsigned token;    /* number of the one that was sent */
         unsigned redirects, failures;
         bool in_session; /* it was sent with a session id */
         int64_t due_ms;
@@ -61,6 +65,12 @@ struct http_transport {
         char *base_url; /* of GETs */
         char *session;
         char version[16];
+        /*
+         * The header Authorization; NULL: the definition has none of OAuth. While it is busy nothing
+         * is sent: a token is on its way.
+         */
+        struct cg_oauth_work *oauth;
+        unsigned tokens; /* how many it has had */
         bool sse, modern, ending, gone;
 };
 
@@ -147,6 +157,8 @@ static void fail(struct http_exchange *x, bool session_lost, const char *fmt, ..
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
         cg_mcp_def_redact(t->def, text);
+        if (t->oauth)
+                cg_oauth_work_redact(t->oauth, text);
         cg_buf_init(&x->answer, 0);
         if (!x->is_sse && body.len)
                 f.body = (struct cg_slice){ body.data, body.len };
@@ -369,6 +381,67 @@ static void redirect(struct http_exchange *x)
                 fail(x, false, "%s", err.msg);
 }
 
+/*
+ * After 401, and after 403 for want of a scope: gets a token and sends the same again. False: that
+ * is no way, or has been tried often enough.
+ */
+static bool authorize(struct http_exchange *x)
+{
+        struct http_transport *t = x->t;
+        int status = cg_http_status(x->req);
+        struct cg_oauth_challenge challenge = { 0 };
+        const char *value;
+        struct cg_err err;
+        int r = 0;
+
+        if ((status != 401 && status != 403) || !t->oauth || t->ending ||
+            x->attempts >= CG_OAUTH_MAX_ATTEMPTS)
+                return false;
+        for (size_t i = 0; (value = cg_http_header(x->req, "WWW-Authenticate", i)); i++)
+                cg_oauth_challenge_add(&challenge, value, NULL);
+        /* Without a challenge it may be OAuth of 2025-03-26. */
+        value = cg_http_header(x->req, "WWW-Authenticate", 0);
+        if ((value && !challenge.bearer) ||
+            (status == 403 && (!challenge.error || strcmp(challenge.error, "insufficient_scope") != 0))) {
+                cg_oauth_challenge_fini(&challenge);
+                return false;
+        }
+        x->attempts++;
+        x->body = cg_http_take_body(x->req, &x->skip, &x->len);
+        x->req = NULL;
+        x->answer.len = 0;
+        x->unauthorized = true;
+        if (x->token != t->tokens) /* another request has got one in the meantime */
+                x->unauthorized = false;
+        else if (!cg_oauth_work_is_busy(t->oauth))
+                r = cg_oauth_work_begin(t->oauth, status, &challenge, &err);
+        cg_oauth_challenge_fini(&challenge);
+        if (r < 0)
+                fail(x, false, "%s", err.msg);
+        else
+                step(t);
+        return true;
+}
+
+/* The token is there, or is not to be had. */
+static void on_authorized(void *data, const struct cg_err *err)
+{
+        struct http_transport *t = data;
+        struct http_exchange *x;
+
+        t->tokens += !err;
+        do { /* a callback may drop others */
+                for (x = t->exchanges; x && !x->unauthorized; x = x->next)
+                        ;
+                if (x) {
+                        x->unauthorized = false;
+                        if (err)
+                                fail(x, false, "%s", err->msg);
+                }
+        } while (x);
+        step(t);
+}
+
 /* A status that is not 2xx. */
 static void refused(struct http_exchange *x)
 {
@@ -381,6 +454,8 @@ static void refused(struct http_exchange *x)
                 redirect(x);
                 return;
         }
+        if (authorize(x))
+                return;
         if (status == 404 && x->in_session) {
                 fail(x, true, "the server has forgotten the session (HTTP 404)");
                 return;
@@ -590,6 +665,9 @@ static int launch(struct http_exchange *x, struct cg_err *err)
                 r = add_header(list, &n, err, "Mcp-Session-Id: %s", t->session);
                 x->in_session = true;
         }
+        x->token = t->tokens;
+        if (r == 0 && t->oauth && cg_oauth_work_header(t->oauth))
+                r = add_header(list, &n, err, "Authorization: %s", cg_oauth_work_header(t->oauth));
         if (r == 0 && last_id)
                 r = add_header(list, &n, err, "Last-Event-ID: %s", last_id);
         for (size_t i = 0; i < extra && r == 0 && !get; i++)
@@ -619,7 +697,7 @@ static bool may_launch(const struct http_exchange *x)
 {
         const struct http_transport *t = x->t;
 
-        if (x->req || (x->due_ms && x->due_ms > cg_now_ms()))
+        if (x->req || (x->due_ms && x->due_ms > cg_now_ms()) || (t->oauth && cg_oauth_work_is_busy(t->oauth)))
                 return false;
         if (x->kind == LISTEN || x->kind == CLOSE || x->resumes)
                 return x->kind != LISTEN || t->sse || x->due_ms;
@@ -668,6 +746,7 @@ static void step(struct http_transport *t)
         } while (x);
         if (t->ending && !t->exchanges) {
                 t->gone = true;
+                t->oauth = cg_oauth_work_free(t->oauth);
                 t->http = cg_http_free(t->http);
                 uv_close((uv_handle_t *)&t->timer, on_timer_closed);
                 return;
@@ -839,12 +918,28 @@ int cg_http_transport_start(const struct cg_transport_options *o, bool sse, stru
         r = cg_http_check_url(t->http, t->def->url, err);
         if (r == 0 && (!(t->base_url = strdup(t->def->url)) || (!sse && !(t->url = strdup(t->def->url)))))
                 r = cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (r == 0 && !t->def->oauth.off) {
+                const struct cg_oauth_work_options oauth = { .loop = o->loop,
+                                                             .name = t->def->name,
+                                                             .url = t->def->url,
+                                                             .ca_file = t->def->ca_file,
+                                                             .proxy = t->def->proxy,
+                                                             .no_proxy = t->def->no_proxy,
+                                                             .config = &t->def->oauth,
+                                                             .done = on_authorized,
+                                                             .data = t };
+
+                r = cg_oauth_work_new(&oauth, &t->oauth, err);
+                if (r == 0)
+                        r = cg_oauth_work_begin(t->oauth, 0, NULL, err);
+        }
         x = r == 0 && sse ? exchange_new(t, LISTEN) : NULL;
-        if (x)
+        if (x && may_launch(x))
                 r = launch(x, err);
         if (r < 0) {
                 if (x)
                         exchange_drop(x);
+                cg_oauth_work_free(t->oauth);
                 free(t->url);
                 free(t->base_url);
                 cg_http_free(t->http);

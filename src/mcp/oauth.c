@@ -148,8 +148,7 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
 
         *ret = NULL;
         if (s->config->off || (status == 403 && !step_up))
-                return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": it refused the request (HTTP %d)",
-                               s->name, status);
+                return cg_fail(err, CG_E_INVAL, "it refused the request (HTTP %d)", status);
         r = cg_oauth_store_lock(s->name, s->url, &lock, &record, err);
         if (r == 0)
                 r = make_header(record, &current, err);
@@ -163,11 +162,10 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         }
         if (step_up) {
                 if (challenge->scope && cg_oauth_scopes_have(granted, challenge->scope))
-                        return cg_fail(
-                                err, CG_E_INVAL,
-                                "MCP server \"%s\": it refused the request for want of the scope \"%s\", which "
-                                "the token has: the account may lack this permission",
-                                s->name, challenge->scope);
+                        return cg_fail(err, CG_E_INVAL,
+                                       "it refused the request for want of the scope \"%s\", which "
+                                       "the token has: the account may lack this permission",
+                                       challenge->scope);
                 r = cg_oauth_scopes_add(&scope, granted ?: "", err);
         }
         if (r == 0 && challenge->scope)
@@ -177,10 +175,12 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         if (r == 0)
                 return make_header(record, ret, err);
         if (r != CG_E_STATE || s->config->client_credentials)
-                return cg_fail(err, r, "MCP server \"%s\": authorization: %s", s->name, why.msg);
+                return cg_fail(err, r, "no token: %s", why.msg);
         r = store_wanted(s, record, challenge, scope, err);
         if (r < 0)
                 return r;
-        return cg_fail(err, CG_E_STATE, "MCP server \"%s\": it wants %s; run: cellgate mcp login %s", s->name,
-                       step_up ? "more rights than were granted" : "you to sign in", s->name);
+        return cg_fail(err, CG_E_STATE, "HTTP %d: the server wants %s; run: cellgate mcp login %s%s", status,
+                       step_up ? "more rights than were granted" : "a bearer token", s->name,
+                       step_up ? ""
+                               : " (or give a header \"Authorization\" in the definition's \"headers\")");
 }

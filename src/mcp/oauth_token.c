@@ -97,9 +97,11 @@ static int keep_token(json_t *record, const struct cg_oauth_place *p, const stru
         const char *refresh = t->refresh, *its = t->scope ?: scope;
         json_t *token;
 
-        /* A server that does not rotate refresh tokens leaves the old one valid. */
-        if (!refresh && old_issuer && strcmp(old_issuer, p->as.issuer) == 0)
-                refresh = json_string_value(json_object_get(old, "refresh"));
+        /* Without new ones the old refresh token and scopes stay as they were. */
+        if (old_issuer && strcmp(old_issuer, p->as.issuer) == 0) {
+                refresh = refresh ?: json_string_value(json_object_get(old, "refresh"));
+                its = its ?: json_string_value(json_object_get(old, "scope"));
+        }
         token = json_pack("{ss ss ss ss* ss* ss* sI}", "issuer", p->as.issuer, "client_id", client->id,
                           "access", t->access, "resource", p->resource.resource, "refresh", refresh, "scope",
                           its, "expires_at",

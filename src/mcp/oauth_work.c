@@ -93,6 +93,17 @@ const char *cg_oauth_work_header(const struct cg_oauth_work *w)
         return w->header;
 }
 
+void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text)
+{
+        const char *token = w->header ? strchr(w->header, ' ') : NULL;
+        size_t n = token ? strlen(++token) : 0;
+
+        for (char *p = text; n >= 3 && (p = strstr(p, token)); p += 3) {
+                memcpy(p, "***", 3);
+                memmove(p + 3, p + n, strlen(p + n) + 1);
+        }
+}
+
 /* In the pool. */
 static void run(uv_work_t *work)
 {

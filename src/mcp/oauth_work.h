@@ -29,6 +29,8 @@ struct cg_oauth_work *cg_oauth_work_free(struct cg_oauth_work *w);
 bool cg_oauth_work_is_busy(const struct cg_oauth_work *w);
 /* Value of the header; NULL: none. Valid until the next done(). */
 const char *cg_oauth_work_header(const struct cg_oauth_work *w);
+/* Replaces the token in @text (changed in place, never longer) by "***". */
+void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text);
 /*
  * Begins to get the header, by cg_oauth_authorization() with @status 0, else by
  * cg_oauth_challenged() for the current header. @challenge: moved out of it; NULL with @status 0.

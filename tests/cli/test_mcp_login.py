@@ -275,3 +275,81 @@ def test_the_browser_gets_the_address(login: Login, server: OAuthServer, tmp_pat
     (tmp_path / "opened").unlink()
     assert login("--no-browser", "--mcp", login.define(server)).returncode == 0
     assert not (tmp_path / "opened").exists()
+
+
+# ---- calls of tools
+
+
+CALL = "from mcptools.srv import whoami\nprint(whoami.run())"
+
+
+def run(login: Login, mcp: Path, code: str = CALL) -> subprocess.CompletedProcess[str]:
+    (login.folder / "work").mkdir(exist_ok=True)
+    words = [login.cellgate, "run", "--mcp", mcp, "--workspace", login.folder / "work", "--approve", "all", "-c", code]
+    r = subprocess.run(words, env=login.env, capture_output=True, text=True, timeout=60 * login.slowness)
+    for secret in TOKENS:
+        assert secret not in r.stdout + r.stderr
+    return r
+
+
+def test_calls_with_a_token(login: Login, server: OAuthServer) -> None:
+    mcp = login.define(server)
+    r = run(login, mcp)
+    assert r.returncode != 0
+    assert "run: cellgate mcp login srv" in r.stderr
+    assert login().returncode == 0  # by the name only: the tool server has stored what it needs
+    r = run(login, mcp)
+    assert (r.returncode, r.stdout) == (0, "you\n"), r.stderr
+    assert all("Authorization" in fields for m, p, fields, form in server.seen if form.get("method") == "tools/call")
+
+
+def test_refused_token_is_refreshed(login: Login, server: OAuthServer) -> None:
+    mcp = login.define(server)
+    assert login("--mcp", mcp).returncode == 0
+    server.accepts = server.token["access_token"] = ACCESS + "-2"
+    r = run(login, mcp)
+    assert (r.returncode, r.stdout) == (0, "you\n"), r.stderr
+    assert [t["grant_type"] for t in server.requests("/token")] == ["authorization_code", "refresh_token"]
+    assert login.records()[0]["token"]["access"] == ACCESS + "-2"
+
+
+def test_refusals_end(login: Login, server: OAuthServer) -> None:
+    """A server that accepts no token: few requests, and its text is shown without the token."""
+    mcp = login.define(server)
+    assert login("--mcp", mcp).returncode == 0
+    server.accepts = "nothing"
+    r = run(login, mcp)
+    assert r.returncode != 0
+    assert "401" in r.stderr
+    assert len(server.requests("/token")) < 10
+
+
+def test_more_rights(login: Login, server: OAuthServer) -> None:
+    mcp = login.define(server)
+    assert login("--mcp", mcp).returncode == 0
+    server.scope_of_calls = "w"
+    r = run(login, mcp)
+    assert "more rights" in r.stderr
+    assert "run: cellgate mcp login srv" in r.stderr
+    assert login().returncode == 0
+    assert [a["scope"] for a in server.requests("/authorize")] == ["r", "r w"]
+    r = run(login, mcp)
+    assert "may lack this permission" in r.stderr
+
+
+def test_client_credentials(login: Login, server: OAuthServer) -> None:
+    mcp = login.define(server, grantType="client_credentials", clientId="ci", clientSecret=SECRET)
+    r = run(login, mcp)
+    assert (r.returncode, r.stdout) == (0, "you\n"), r.stderr
+    assert [t["grant_type"] for t in server.requests("/token")] == ["client_credentials"]
+    assert "no person signs in" in login("--mcp", mcp).stderr
+
+
+def test_own_header(login: Login, server: OAuthServer) -> None:
+    """A token in the definition's own headers: cellgate gets none."""
+    mcp = login.folder / "mcp.json"
+    mcp.write_text(json.dumps({"mcpServers": {"srv": {"url": server.url, "headers": {"Authorization": f"Bearer {ACCESS}"}}}}))
+    assert run(login, mcp).stdout == "you\n"
+    server.accepts = "nothing"
+    assert "cellgate mcp login" not in run(login, mcp).stderr
+    assert not login.records()

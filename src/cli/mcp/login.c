@@ -15,6 +15,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"
+#include "mcp/def.h"
 #include "mcp/oauth_fetch.h"
 #include "mcp/oauth_store.h"
 
@@ -108,32 +109,18 @@ static int parse(struct login_options *o, unsigned command, int argc, char **arg
 /* ---- the server */
 
 struct target {
-        char *url, *ca_file;
+        char *url;
+        struct cg_mcp_def *def; /* of a file; NULL: none */
         struct cg_oauth_config config;
 };
 
 static void target_fini(struct target *t)
 {
         free(t->url);
-        free(t->ca_file);
-        cg_oauth_config_fini(&t->config);
-}
-
-static int take_definition(const char *name, const json_t *def, struct target *t, struct cg_err *err)
-{
-        const char *url = json_string_value(json_object_get(def, "url"));
-        const char *ca_file = json_string_value(json_object_get(def, "caFile"));
-        int r;
-
-        url = url ?: json_string_value(json_object_get(def, "serverUrl"));
-        url = url ?: json_string_value(json_object_get(def, "httpUrl"));
-        if (!url)
-                return cg_fail(err, CG_E_INVAL,
-                               "MCP server \"%s\" has no \"url\": only servers over HTTP want a login", name);
-        r = cg_oauth_config_parse(name, json_object_get(def, "oauth"), &t->config, err);
-        t->url = strdup(url);
-        t->ca_file = ca_file ? strdup(ca_file) : NULL;
-        return r < 0 || (t->url && !ca_file == !t->ca_file) ? r : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (t->def)
+                cg_mcp_def_free(t->def);
+        else
+                cg_oauth_config_fini(&t->config);
 }
 
 static int target_of_file(const struct login_options *o, struct target *t, struct cg_err *err)
@@ -156,7 +143,18 @@ static int target_of_file(const struct login_options *o, struct target *t, struc
                 return cg_fail(err, CG_E_NOTFOUND, "%s defines no MCP server \"%s\"", o->mcp, o->name);
         snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->name);
         expanded = cg_json_expand(def, where, err);
-        return expanded ? take_definition(o->name, expanded, t, err) : CG_E_INVAL;
+        if (!expanded)
+                return CG_E_INVAL;
+        r = cg_mcp_def_new(o->name, expanded, NULL, &t->def, err);
+        if (r < 0)
+                return r;
+        if (t->def->kind == CG_MCP_STDIO)
+                return cg_fail(err, CG_E_INVAL,
+                               "MCP server \"%s\" has no \"url\": only servers over HTTP want a login",
+                               o->name);
+        t->config = t->def->oauth; /* borrowed */
+        t->url = strdup(t->def->url);
+        return t->url ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
 /* Its URL: of --url, or of the only server of that name that something is stored about. */
@@ -272,12 +270,19 @@ static int login(const struct login_options *o, struct cg_err *err)
 
         s.url = t.url;
         if (r == 0 && t.config.off)
-                r = cg_fail(err, CG_E_INVAL, "the definition of \"%s\" says \"oauth\": false", o->name);
+                r = cg_fail(
+                        err, CG_E_INVAL,
+                        "the definition of \"%s\" says \"oauth\": false, or has a header \"Authorization\"",
+                        o->name);
         if (r == 0 && t.config.client_credentials)
                 r = cg_fail(err, CG_E_INVAL,
                             "the definition of \"%s\" has the grant client_credentials: no person signs in",
                             o->name);
-        net.ca_file = t.ca_file;
+        if (r == 0 && t.def) {
+                net.ca_file = t.def->ca_file;
+                net.proxy = t.def->proxy;
+                net.no_proxy = t.def->no_proxy;
+        }
         if (r == 0)
                 r = open_listener(&s, &person.listen, err);
         if (r == 0) {

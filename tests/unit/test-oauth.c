@@ -1,0 +1,394 @@
+/*
+ * OAuth without a person: stored tokens, refreshing, client credentials, challenges. Requests go to
+ * a function of the test; files are in a folder of the test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "mcp/oauth_store.h"
+#include "mcp/oauth.h"
+
+#define URL "https://srv.example/mcp"
+#define AS  "https://as.example"
+
+/* The servers. */
+static struct {
+        const char *issuer;
+        const char *token; /* body of the token endpoint's response */
+        int status;
+        int offline;      /* requests from this one on get no response; 0: none */
+        char log[8][512]; /* "URL BODY AUTHORIZATION" of token requests */
+        int n_tokens, n;
+} net;
+
+static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
+                 struct cg_err *err)
+{
+        char text[2048] = "";
+
+        (void)data;
+        if (net.offline && ++net.n >= net.offline)
+                return cg_fail(err, CG_E_CLOSED, "no route to host");
+        ret->status = 404;
+        if (strcmp(q->url, "https://srv.example/.well-known/oauth-protected-resource/mcp") == 0) {
+                ret->status = 200;
+                snprintf(text, sizeof(text), "{\"resource\":\"%s\",\"authorization_servers\":[\"%s\"]}", URL,
+                         net.issuer);
+        } else if (strstr(q->url, "/.well-known/oauth-authorization-server")) {
+                ret->status = 200;
+                snprintf(
+                        text, sizeof(text),
+                        "{\"issuer\":\"%s\",\"token_endpoint\":\"%s/token\",\"authorization_endpoint\":\"%s/a\"}",
+                        net.issuer, net.issuer, net.issuer);
+        } else if (q->body) {
+                snprintf(net.log[net.n_tokens++ % 8], sizeof(net.log[0]), "%s %s %s", q->url, q->body,
+                         q->authorization ? q->authorization : "");
+                ret->status = net.status;
+                snprintf(text, sizeof(text), "%s", net.token);
+        }
+        return cg_buf_adds(&ret->body, text, err);
+}
+
+static struct cg_oauth_config config;
+static const struct cg_oauth_server server = { .name = "srv", .url = URL, .config = &config, .fetch = fetch };
+
+/* Stores a token with @lifetime_s. */
+static void store(const char *access, const char *refresh, const char *scope, int lifetime_s)
+{
+        json_t *j = json_pack("{ss ss s{ss ss ss ss} s{ss ss ss ss* ss* sI}}", "name", "srv", "url", URL,
+                              "client", "issuer", AS, "id", "CLIENT", "secret", "SECRET-1", "method",
+                              "client_secret_basic", "token", "issuer", AS, "client_id", "CLIENT", "access",
+                              access, "refresh", refresh, "scope", scope, "expires_at",
+                              (json_int_t)(time(NULL) + lifetime_s));
+        struct cg_err err;
+
+        assert_non_null(j);
+        assert_int_equal(cg_oauth_store_save(j, &err), 0);
+        json_decref(j);
+}
+
+static json_t *stored(void)
+{
+        struct cg_err err;
+        json_t *j;
+
+        assert_int_equal(cg_oauth_store_load("srv", URL, &j, &err), 0);
+        return j;
+}
+
+static void assert_stored(const char *object, const char *key, const char *value)
+{
+        cg_auto_json json_t *j = stored();
+        const char *is = json_string_value(json_object_get(json_object_get(j, object), key));
+
+        if (!value)
+                assert_null(is);
+        else
+                assert_string_equal(is ? is : "(null)", value);
+}
+
+static int setup(void **state)
+{
+        char folder[] = "/tmp/cg-oauth-XXXXXX";
+
+        (void)state;
+        assert_non_null(mkdtemp(folder));
+        setenv("XDG_STATE_HOME", folder, 1);
+        memset(&net, 0, sizeof(net));
+        net.issuer = AS;
+        net.status = 200;
+        net.token = "{\"access_token\":\"NEW-1\",\"token_type\":\"Bearer\",\"expires_in\":3600}";
+        config = (struct cg_oauth_config){ 0 };
+        return 0;
+}
+
+static int teardown(void **state)
+{
+        struct cg_err err;
+
+        (void)state;
+        return cg_remove_tree(getenv("XDG_STATE_HOME"), &err);
+}
+
+static char *header_now(void)
+{
+        struct cg_err err;
+        char *header = NULL;
+
+        if (cg_oauth_authorization(&server, &header, &err) < 0)
+                fail_msg("%s", err.msg);
+        return header;
+}
+
+/* No secret in it. */
+static void assert_clean(const struct cg_err *err)
+{
+        static const char *const secrets[] = { "SECRET-1", "OLD-1", "NEW-1", "REFRESH-1", "REFRESH-2" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(secrets); i++)
+                if (strstr(err->msg, secrets[i]))
+                        fail_msg("shown: %s", err->msg);
+}
+
+static int challenged(int status, const char *text, const char *refused, char **header, struct cg_err *err)
+{
+        struct cg_oauth_challenge c = { 0 };
+        int r;
+
+        *header = NULL;
+        assert_int_equal(cg_oauth_challenge_add(&c, text, err), 0);
+        r = cg_oauth_challenged(&server, status, &c, refused, header, err);
+        cg_oauth_challenge_fini(&c);
+        if (r < 0)
+                assert_clean(err);
+        return r;
+}
+
+static void test_nothing_is_stored(void **state)
+{
+        cg_auto_free char *header = NULL, *again = NULL;
+        struct cg_err err;
+
+        header = header_now();
+        assert_null(header);
+        assert_int_equal(challenged(401, "Bearer scope=r", NULL, &again, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "run: cellgate mcp login srv"));
+        assert_stored("wanted", "scope", "r");
+        assert_int_equal(net.n_tokens, 0);
+}
+
+static void test_valid_token_needs_no_request(void **state)
+{
+        cg_auto_free char *header = NULL;
+
+        net.offline = 1;
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        header = header_now();
+        assert_string_equal(header, "Bearer OLD-1");
+        assert_int_equal(net.n, 0);
+}
+
+static void test_refresh_before_the_end(void **state)
+{
+        cg_auto_free char *header = NULL, *next = NULL;
+
+        store("OLD-1", "REFRESH-1", "r w", 10);
+        header = header_now();
+        assert_string_equal(header, "Bearer NEW-1");
+        assert_int_equal(net.n_tokens, 1);
+        assert_non_null(
+                strstr(net.log[0], AS "/token grant_type=refresh_token&refresh_token=REFRESH-1&resource="));
+        assert_non_null(strstr(net.log[0], " Basic "));
+        assert_null(strstr(net.log[0], "SECRET-1"));
+        /* A response without them leaves both as they were. */
+        assert_stored("token", "refresh", "REFRESH-1");
+        assert_stored("token", "scope", "r w");
+        next = header_now();
+        assert_string_equal(next, "Bearer NEW-1");
+        assert_int_equal(net.n_tokens, 1);
+}
+
+static void test_rotation(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        net.token = "{\"access_token\":\"NEW-1\",\"token_type\":\"bearer\",\"refresh_token\":\"REFRESH-2\"}";
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer error=\"invalid_token\"", "Bearer OLD-1", &header, &err), 0);
+        assert_string_equal(header, "Bearer NEW-1");
+        assert_stored("token", "refresh", "REFRESH-2");
+}
+
+static void test_token_of_another_process_is_used(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        store("NEW-1", "REFRESH-2", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), 0);
+        assert_string_equal(header, "Bearer NEW-1");
+        assert_int_equal(net.n_tokens, 0);
+}
+
+static void *refresh_thread(void *data)
+{
+        struct cg_err err;
+        char *header = NULL;
+
+        (void)data;
+        return cg_oauth_authorization(&server, &header, &err) == 0 ? header : NULL;
+}
+
+static void test_one_refresh_for_all(void **state)
+{
+        pthread_t threads[8];
+        void *header;
+
+        store("OLD-1", "REFRESH-1", NULL, 1);
+        for (size_t i = 0; i < CG_ARRAY_LEN(threads); i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, refresh_thread, NULL), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(threads); i++) {
+                assert_int_equal(pthread_join(threads[i], &header), 0);
+                assert_string_equal(header, "Bearer NEW-1");
+                free(header);
+        }
+        assert_int_equal(net.n_tokens, 1);
+}
+
+static void test_refused_refresh(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        net.status = 400;
+        net.token = "{\"error\":\"invalid_grant\",\"error_description\":\"REFRESH-1 is revoked\"}";
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "run: cellgate mcp login srv"));
+        assert_stored("token", "access", NULL);
+        assert_stored("client", "id", "CLIENT");
+        /* The authorization server has forgotten the client. */
+        net.status = 401;
+        net.token = "{\"error\":\"invalid_client\"}";
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_STATE);
+        assert_stored("client", "id", NULL);
+}
+
+static void test_outage_loses_nothing(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        net.offline = 1;
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_CLOSED);
+        assert_null(strstr(err.msg, "login"));
+        assert_stored("token", "refresh", "REFRESH-1");
+        net.offline = 0;
+        net.status = 503;
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_CLOSED);
+        assert_stored("token", "refresh", "REFRESH-1");
+}
+
+static void test_other_issuer_gets_nothing(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        net.issuer = "https://evil.example";
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_STATE);
+        assert_int_equal(net.n_tokens, 0);
+}
+
+static void test_step_up(void **state)
+{
+        static const char more[] = "Bearer error=\"insufficient_scope\", scope=\"w\"";
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        store("OLD-1", "REFRESH-1", "r", 3600);
+        assert_int_equal(challenged(403, more, "Bearer OLD-1", &header, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "more rights"));
+        assert_stored("wanted", "scope", "r w");
+        assert_stored("token", "access", "OLD-1"); /* it stays good for other tools */
+        assert_int_equal(net.n_tokens, 0);
+        /* A server that refuses what it has granted: nobody is sent round in circles. */
+        store("OLD-1", "REFRESH-1", "r w", 3600);
+        assert_int_equal(challenged(403, more, "Bearer OLD-1", &header, &err), CG_E_INVAL);
+        assert_null(strstr(err.msg, "cellgate mcp login"));
+        /* Other refusals are the server's answer. */
+        assert_int_equal(challenged(403, "Bearer", "Bearer OLD-1", &header, &err), CG_E_INVAL);
+}
+
+static void test_client_credentials(void **state)
+{
+        cg_auto_free char *header = NULL, *next = NULL;
+        char id[] = "ci", secret[] = "SECRET-1", scopes[] = "a";
+        struct cg_err err;
+
+        config = (struct cg_oauth_config){
+                .client_credentials = true, .client_id = id, .client_secret = secret, .scopes = scopes
+        };
+        assert_int_equal(challenged(401, "Bearer", NULL, &header, &err), 0);
+        assert_string_equal(header, "Bearer NEW-1");
+        assert_non_null(strstr(net.log[0], "grant_type=client_credentials&scope=a&resource="));
+        assert_stored("token", "scope", "a");
+        /* more scopes without a person */
+        net.token = "{\"access_token\":\"NEW-2\",\"token_type\":\"Bearer\"}";
+        assert_int_equal(challenged(403, "Bearer error=insufficient_scope, scope=b", header, &next, &err), 0);
+        assert_string_equal(next, "Bearer NEW-2");
+        assert_non_null(strstr(net.log[1], "scope=a%20b"));
+        free(CG_STEAL(next));
+        net.status = 401;
+        net.token = "{\"error\":\"invalid_client\"}";
+        assert_int_equal(challenged(401, "Bearer", "Bearer NEW-2", &next, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "invalid_client"));
+        assert_null(strstr(err.msg, "cellgate mcp login"));
+}
+
+static void test_switched_off(void **state)
+{
+        cg_auto_free char *header = NULL, *next = NULL;
+        struct cg_err err;
+
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        config.off = true;
+        header = header_now();
+        assert_null(header);
+        assert_int_equal(challenged(401, "Bearer", NULL, &next, &err), CG_E_INVAL);
+}
+
+static void test_damaged_file(void **state)
+{
+        cg_auto_free char *text = NULL, *header = NULL;
+        char path[4096];
+        struct cg_err err;
+        FILE *p;
+
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        snprintf(path, sizeof(path),
+                 "cd '%s/cellgate/mcp-login' && echo '{\"token\": OLD-1' > \"$(ls *.json)\"",
+                 getenv("XDG_STATE_HOME"));
+        p = popen(path, "r"); /* NOLINT(cert-env33-c) */
+        assert_non_null(p);
+        pclose(p);
+        assert_int_equal(cg_oauth_authorization(&server, &header, &err), CG_E_PARSE);
+        assert_clean(&err);
+        assert_non_null(strstr(err.msg, "damaged"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_nothing_is_stored),
+                TEST(test_valid_token_needs_no_request),
+                TEST(test_refresh_before_the_end),
+                TEST(test_rotation),
+                TEST(test_token_of_another_process_is_used),
+                TEST(test_one_refresh_for_all),
+                TEST(test_refused_refresh),
+                TEST(test_outage_loses_nothing),
+                TEST(test_other_issuer_gets_nothing),
+                TEST(test_step_up),
+                TEST(test_client_credentials),
+                TEST(test_switched_off),
+                TEST(test_damaged_file),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
