@@ -4,6 +4,7 @@ library only; TLS where a certificate is given.
 The class Server runs in the test's process. What it was sent stands in `requests`; `habits` say how it answers.
 """
 
+import base64
 import contextlib
 import json
 import queue
@@ -172,7 +173,10 @@ class Server:
         assert r.headers["mcp-method"] == m["method"]
         assert r.headers["mcp-protocol-version"] == meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
         assert "mcp-session-id" not in r.headers and "io.modelcontextprotocol/clientCapabilities" in meta
-        assert r.headers.get("mcp-name") == m["params"].get("name")
+        name = m["params"].get("name")
+        if name and not name.isascii():
+            name = f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+        assert r.headers.get("mcp-name") == name
         if m["method"] == "server/discover":
             self.answer(c, r, {"resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
                                "cacheScope": "private", "capabilities": {"tools": {"listChanged": True}}})  # fmt: skip
@@ -199,7 +203,8 @@ class Server:
     def request(self, c: socket.socket, r: Request) -> None:
         m = r.message
         if m["method"] == "tools/list":
-            self.answer(c, r, {"tools": [{"name": t, "inputSchema": {"type": "object"}} for t in TOOLS],
+            tools = [{"name": t, "inputSchema": {"type": "object"}} for t in TOOLS] + self.habits.get("tools", [])
+            self.answer(c, r, {"tools": tools,
                                **({"resultType": "complete"} if self.habits.get("modern") else {})})  # fmt: skip
         elif m["method"] == "tools/call":
             self.call(c, r, m["params"]["name"], m["params"]["arguments"])

@@ -85,6 +85,10 @@
 #define CG_MCP_MAX_RETRIES 5
 /* What a call that is asked back carries: answers, and the server's state. */
 #define CG_MCP_MAX_STATE ((size_t)1 << 20)
+/* Arguments that are repeated in headers: how many, how deep, and how long a header is. */
+#define CG_MCP_MAX_PARAM_HEADERS 64u
+#define CG_MCP_MAX_PARAM_DEPTH   32u
+#define CG_MCP_MAX_PARAM_VALUE   8192u
 /* Rounds of questions (revision 2026-07-28) before a call is given up. */
 #define CG_MCP_MAX_ROUNDS 10
 

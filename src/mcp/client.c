@@ -51,6 +51,7 @@ static void maybe_free(struct cg_mcp_client *c)
                 c->gone(c->data);
         cg_mcp_def_free(c->def);
         cg_mcp_free_names(c->names, c->n_names);
+        cg_param_headers_free(c->params);
         free(c);
 }
 
@@ -199,6 +200,8 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                 r = cg_json_quote(&q->line, tool, tool_len, err);
         if (r == 0)
                 r = cg_buf_adds(&q->line, ",\"arguments\":", err);
+        q->args_at = q->line.len;
+        q->args_len = len;
         if (r == 0)
                 r = cg_buf_add(&q->line, args, len, err);
         if (r < 0) {

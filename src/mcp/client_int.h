@@ -18,6 +18,7 @@
 #include <uv.h>
 #include "base/buf.h"
 #include "mcp/client.h"
+#include "mcp/param_headers.h"
 #include "mcp/transport.h"
 
 enum state {
@@ -55,8 +56,10 @@ struct cg_mcp_req {
         struct cg_buf line;
         struct cg_buf more; /* CALL: answers to the server's questions, and its state */
         unsigned rounds;
-        bool sent_again;     /* in a new session */
-        struct cg_buf tools; /* LIST: elements of all pages */
+        bool sent_again;          /* in a new session */
+        size_t args_at, args_len; /* CALL: its arguments in line */
+        struct cg_buf tools;      /* LIST: elements of all pages */
+        struct cg_param_headers *params;
         char **names;
         size_t n_names, n_tools, cap_names;
         uint64_t *cursors; /* hashes of the cursors seen */
@@ -91,6 +94,7 @@ struct cg_mcp_client {
         struct cg_mcp_req *reqs;
         char **names;
         size_t n_names;
+        struct cg_param_headers *params; /* arguments that are repeated in headers */
         /* stale: announced as changed since the last list was asked for, or that failed */
         bool listed, stale;
         bool sharing;       /* a list is being given to all requests that wait for one */

@@ -1,6 +1,7 @@
 /* The answers of an MCP server to tools/list: its pages, one after the other, become one list. */
 #include "mcp/client_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
@@ -34,6 +35,27 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
         return 0;
 }
 
+/* False: the protocol forbids to use the tool. */
+static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
+{
+        struct cg_param_headers *h;
+        struct cg_slice name = CG_SLICE_NONE;
+        struct cg_err err;
+        char what[400];
+
+        if (cg_param_headers_read(tool, &h, &err) < 0) {
+                cg_json_find(tool, "name", &name);
+                snprintf(what, sizeof(what), "tool that is left out, because %.300s; its name", err.msg);
+                cg_server_log_line(&q->c->server_log, CG_LOG_WARN, what, name.p ? name : CG_SLICE("?"));
+                return false;
+        }
+        if (h) {
+                h->next = q->params;
+                q->params = h;
+        }
+        return true;
+}
+
 static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
 {
         struct cg_slice tool;
@@ -44,6 +66,8 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
                 r = cg_json_walk_next(&w, NULL, &tool, err);
                 if (r != 0)
                         break;
+                if (q->c->modern && q->c->def->kind != CG_MCP_STDIO && !read_params(q, tool))
+                        continue;
                 if (q->n_tools == CG_MCP_MAX_TOOLS)
                         return cg_fail(err, CG_E_LIMIT, "it lists more than %u tools", CG_MCP_MAX_TOOLS);
                 if (q->tools.len + tool.len + 2 > q->tools.max)
@@ -96,6 +120,8 @@ static void list_done(struct cg_mcp_req *q)
         }
         cg_mcp_free_names(c->names, c->n_names);
         c->names = CG_STEAL(q->names);
+        cg_param_headers_free(c->params);
+        c->params = CG_STEAL(q->params);
         c->n_names = q->n_names;
         q->n_names = 0;
         c->listed = true;
@@ -118,6 +144,7 @@ void cg_mcp_list_again(struct cg_mcp_req *q)
         cg_mcp_free_names(CG_STEAL(q->names), q->n_names);
         q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
         q->tools.len = 0;
+        q->params = cg_param_headers_free(q->params);
 }
 
 /* CG_JSON_END: that was the last page. */

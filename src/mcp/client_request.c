@@ -32,6 +32,7 @@ void cg_mcp_req_free(struct cg_mcp_req *q)
         cg_buf_fini(&q->more);
         cg_buf_fini(&q->tools);
         cg_mcp_free_names(q->names, q->n_names);
+        cg_param_headers_free(q->params);
         free(q->cursors);
         free(q);
 }

@@ -90,8 +90,9 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
 static int send_call(struct cg_mcp_req *q, struct cg_err *err)
 {
         struct cg_mcp_client *c = q->c;
-        struct cg_mcp_msg m = { .method = "tools/call", .name = q->tool };
-        cg_auto_buf struct cg_buf b = q->line;
+        struct cg_mcp_msg m = { .method = "tools/call" };
+        cg_auto_buf struct cg_buf b = q->line, name = { .max = 8 * CG_MAX_NAME };
+        char **headers = NULL;
         char head[CG_MCP_LINE_GAP + 1];
         size_t n;
         int r = 0;
@@ -109,13 +110,26 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
                 r = cg_mcp_add_meta(&b, err);
         if (r == 0)
                 r = cg_buf_adds(&b, "}}\n", err);
+        if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {
+                r = cg_param_headers_encode(&name, q->tool, err);
+                if (r == 0)
+                        r = cg_param_headers_make(c->params, q->tool,
+                                                  (struct cg_slice){ q->line.data + q->args_at, q->args_len },
+                                                  &headers, err);
+        }
         if (r < 0)
                 return r;
+        m.name = name.data;
+        m.headers = (const char *const *)headers;
         n = (size_t)snprintf(head, sizeof(head), "{\"jsonrpc\":\"2.0\",\"id\":%llu",
                              (unsigned long long)q->id);
         m.skip = CG_MCP_LINE_GAP - n;
         memcpy(b.data + m.skip, head, n);
-        return cg_mcp_send(c, &m, &b, err);
+        r = cg_mcp_send(c, &m, &b, err);
+        for (size_t i = 0; headers && headers[i]; i++)
+                free(headers[i]);
+        free(headers);
+        return r;
 }
 
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)

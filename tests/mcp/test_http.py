@@ -1,5 +1,6 @@
 """MCP servers over HTTP: both eras, sessions, streams, redirects, certificates, and servers that break the rules."""
 
+import base64
 import json
 import ssl
 import subprocess
@@ -243,6 +244,59 @@ def test_stream_that_stays_open(serve, call):
     s = serve(modern=True)
     for _ in range(40):
         assert text(call(s, "two")) == "{}"
+
+
+# ---- arguments in headers
+
+
+def annotated(name, **properties):
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
+
+
+def test_arguments_in_headers(serve, call):
+    text_, number, flag = ({"type": t, "x-mcp-header": h} for t, h in
+                           (("string", "Text"), ("integer", "N"), ("boolean", "Flag")))  # fmt: skip
+    inner = {"type": "object", "properties": {"deep": {"type": "string", "x-mcp-header": "Deep"}}}
+    tool = annotated("t\u00f6\u00f6l", a=text_, n=number, f=flag, inner=inner, none={"type": "string", "x-mcp-header": "None"})
+    s = serve(modern=True, tools=[tool])
+
+    def headers(**arguments):
+        call(s, "t\u00f6\u00f6l", arguments)
+        return {k[10:]: v for k, v in s.requests[-1].headers.items() if k.startswith("mcp-param-")}
+
+    assert headers(a="x y", n=42, f=True, none=None) == {"text": "x y", "n": "42", "flag": "true"}
+    assert headers() == {}
+    assert headers(inner={"deep": "d"}, a="") == {"deep": "d", "text": ""}
+    for value in ("\u00e9", " x", "x\n", "=?base64?eA==?=", "a\r\nEvil: 1"):
+        encoded = headers(a=value)["text"]
+        assert encoded == f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+    status, raw = call(s, "t\u00f6\u00f6l", {"a": "x" * 10000})
+    assert status != "ok" and b"header" in raw
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "x-mcp-header": ""}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nb"}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": 1}}},
+        {"properties": {"a": {"type": "object", "x-mcp-header": "a"}}},
+        {"properties": {"a": {"x-mcp-header": "a"}}},
+        {"properties": {n: {"type": "string", "x-mcp-header": n} for n in "aA"}},
+        {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "a"}}}},
+        {"properties": {"a": {"anyOf": [{"type": "string", "x-mcp-header": "a"}]}}},
+        {"$defs": {"a": {"properties": {"b": {"type": "string", "x-mcp-header": "a"}}}}},
+        {"x-mcp-header": "a", "type": "string"},
+    ],
+)
+def test_tools_with_bad_annotations_are_left_out(serve, ts, schema):
+    s = serve(modern=True, tools=[{"name": "bad", "inputSchema": {"type": "object", **schema}}])
+    ts.attach()
+    report = ts.add({"web": {"url": s.url}})
+    names = {t["tool"] for t in report["web"]["tools"]}
+    assert "echo" in names and "bad" not in names
+    assert "left out" in ts.log()
 
 
 # ---- HTTP+SSE
