@@ -334,24 +334,16 @@ struct cg_extract *cg_extract_free(struct cg_extract *x)
         return NULL;
 }
 
-static bool is_utf8(const char *text, size_t len)
-{
-        const unsigned char *p = (const unsigned char *)text;
-        uint32_t cp;
-
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next(p + i, len - i, &cp);
-                if (!n)
-                        return false;
-        }
-        return true;
-}
-
 int cg_extract_start(struct cg_extract *x, const char *text, size_t len, struct cg_err *err)
 {
-        bool utf = is_utf8(text, len);
+        bool utf = true;
+        uint32_t cp;
         int r;
 
+        for (size_t i = 0, n; i < len && utf; i += n) {
+                n = cg_utf8_next((const unsigned char *)text + i, len - i, &cp);
+                utf = n > 0;
+        }
         if (utf != x->utf) {
                 free_code(x);
                 r = compile(x->pattern, utf, &x->code, err);

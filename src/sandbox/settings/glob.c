@@ -99,31 +99,6 @@ struct walk {
         struct cg_err *err;
 };
 
-/* Reads the pattern. A star is any number of characters but "/", two are any number. */
-static void read_parts(struct walk *w)
-{
-        const char *pattern = w->pattern, *close;
-
-        for (size_t i = 0, j; i < w->len; i = j) {
-                j = i + 1;
-                w->part[i] = PART_ONE;
-                if (pattern[i] == '[' && (close = set_end(pattern + i)))
-                        j = (size_t)(close - pattern) + 1;
-                if (pattern[i] == '*') {
-                        j = i + strspn(pattern + i, "*");
-                        w->part[i] = j == i + 1 ? PART_STAR : PART_ANY;
-                }
-                if (w->part[i] == PART_ANY && pattern[j] == '/' && (j < 3 || pattern[j - 3] == '/')) {
-                        w->part[i] = PART_DIRS;
-                        w->part[i + 1] = PART_NAME;
-                        j++;
-                }
-                w->next[i] = (uint16_t)j;
-        }
-        w->part[w->len] = PART_END;
-        w->words = w->len / 64 + 1;
-}
-
 static void add_place(const struct walk *w, struct places *to, size_t i)
 {
         for (;;) {
@@ -197,31 +172,25 @@ static struct seen *seen_slot(const struct walk *w, const struct seen *s)
         }
 }
 
-static int grow_seen(struct walk *w)
-{
-        struct walk bigger = { .cap_seen = w->cap_seen ? w->cap_seen * 2 : 64 };
-
-        bigger.seen = calloc(bigger.cap_seen, sizeof(*bigger.seen));
-        if (!bigger.seen)
-                return cg_fail(w->err, CG_E_NOMEM, "pattern %s", w->pattern);
-        for (size_t i = 0; i < w->cap_seen; i++) {
-                if (w->seen[i].ino)
-                        *seen_slot(&bigger, &w->seen[i]) = w->seen[i];
-        }
-        free(w->seen);
-        w->seen = bigger.seen;
-        w->cap_seen = bigger.cap_seen;
-        return 0;
-}
-
 /* 1 when this folder was walked already, by another path that leaves the same to match. */
 static int note_folder(struct walk *w, const struct stat *st, const struct places *at)
 {
         struct seen s = { st->st_dev, st->st_ino, 0 }, *slot;
-        int r = w->n_seen * 2 >= w->cap_seen ? grow_seen(w) : 0;
 
-        if (r < 0)
-                return r;
+        if (w->n_seen * 2 >= w->cap_seen) {
+                struct walk bigger = { .cap_seen = w->cap_seen ? w->cap_seen * 2 : 64 };
+
+                bigger.seen = calloc(bigger.cap_seen, sizeof(*bigger.seen));
+                if (!bigger.seen)
+                        return cg_fail(w->err, CG_E_NOMEM, "pattern %s", w->pattern);
+                for (size_t i = 0; i < w->cap_seen; i++) {
+                        if (w->seen[i].ino)
+                                *seen_slot(&bigger, &w->seen[i]) = w->seen[i];
+                }
+                free(w->seen);
+                w->seen = bigger.seen;
+                w->cap_seen = bigger.cap_seen;
+        }
         for (size_t k = 0; k < w->words; k++)
                 s.hash = mix(s.hash, at->bits[k]);
         slot = seen_slot(w, &s);
@@ -232,15 +201,26 @@ static int note_folder(struct walk *w, const struct stat *st, const struct place
         return 0;
 }
 
-static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at);
+static bool is_folder(int dir, const struct dirent *d)
+{
+        struct stat st;
+
+        if (d->d_type == DT_DIR)
+                return true;
+        if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+                return false;
+        return fstatat(dir, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
 
 /* @at: after @path and "/". */
-static int walk_into(struct walk *w, int dir, const char *name, const char *path, size_t depth,
+static int walk_into(struct walk *w, int parent, const char *name, const char *path, size_t depth,
                      const struct places *at)
 {
-        int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK), r;
+        char child[PATH_MAX];
+        const struct dirent *d;
         struct stat st;
-        int r;
+        DIR *dir;
 
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
                 return 0;
@@ -259,80 +239,37 @@ static int walk_into(struct walk *w, int dir, const char *name, const char *path
                 cg_closep_(&fd);
                 return r < 0 ? r : 0;
         }
-        return walk_folder(w, fd, path, depth, at); /* takes fd */
-}
-
-static bool is_folder(int dir, const struct dirent *d)
-{
-        struct stat st;
-
-        if (d->d_type == DT_DIR)
-                return true;
-        if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
-                return false;
-        return fstatat(dir, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
-}
-
-static int check_entry(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth,
-                       const struct places *at)
-{
-        struct places here = *at;
-        char path[PATH_MAX];
-        int r = 0;
-
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-                return 0;
-        if (!cg_path_join(path, folder, d->d_name))
-                return 0; /* no program can name it either */
-        if (++w->entries > CG_GLOB_ENTRIES_MAX)
-                return cg_fail(w->err, CG_E_LIMIT,
-                               "pattern %s: more than %d entries to look at; name the folder instead",
-                               w->pattern, CG_GLOB_ENTRIES_MAX);
-        if (!advance(w, &here, d->d_name))
-                return 0;
-        if (here.bits[w->len / 64] >> (w->len % 64) & 1) {
-                r = w->found(w->data, path, false, w->err);
-                if (r < 0)
-                        return r;
-        }
-        if (!advance(w, &here, "/") || !is_folder(dir, d))
-                return 0;
-        return walk_into(w, dir, d->d_name, path, depth + 1, &here);
-}
-
-static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at)
-{
-        DIR *dir = fdopendir(fd);
-        const struct dirent *d;
-        int r = 0;
-
+        dir = fdopendir(fd);
         if (!dir) {
                 r = cg_fail_errno(w->err, "%s", path);
                 close(fd);
                 return r;
         }
-        while (r == 0 && (d = readdir(dir)))
-                r = check_entry(w, dirfd(dir), d, path, depth, at);
+        while (r == 0 && (d = readdir(dir))) {
+                struct places here = *at;
+
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                        continue;
+                if (!cg_path_join(child, path, d->d_name))
+                        continue; /* no program can name it either */
+                if (++w->entries > CG_GLOB_ENTRIES_MAX) {
+                        r = cg_fail(w->err, CG_E_LIMIT,
+                                    "pattern %s: more than %d entries to look at; name the folder instead",
+                                    w->pattern, CG_GLOB_ENTRIES_MAX);
+                        break;
+                }
+                if (!advance(w, &here, d->d_name))
+                        continue;
+                if (here.bits[w->len / 64] >> (w->len % 64) & 1)
+                        r = w->found(w->data, child, false, w->err);
+                if (r < 0)
+                        break;
+                r = advance(w, &here, "/") && is_folder(fd, d)
+                            ? walk_into(w, fd, d->d_name, child, depth + 1, &here)
+                            : 0;
+        }
         closedir(dir);
         return r;
-}
-
-/* The folders before the first part with a pattern character; returns how many they are. */
-static size_t base_of(const char *pattern, char base[PATH_MAX])
-{
-        const char *p = pattern + strcspn(pattern, "*?[");
-        size_t depth = 0, n;
-
-        while (p > pattern && *p != '/')
-                p--;
-        n = (size_t)(p - pattern);
-        memcpy(base, pattern, n);
-        base[n] = '\0';
-        if (!n)
-                memcpy(base, "/", 2);
-        for (p = base; base[1] && *p; p++)
-                depth += *p == '/';
-        return depth;
 }
 
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err)
@@ -341,15 +278,39 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
                 .pattern = pattern, .len = strlen(pattern), .found = found, .data = data, .err = err
         };
         struct places at = { .bits = { 0 } };
+        size_t depth = 0, n = strcspn(pattern, "*?[");
         char base[PATH_MAX];
-        size_t depth;
+        const char *close;
         int r;
 
         if (w.len >= sizeof(base))
                 return cg_fail(err, CG_E_LIMIT, "pattern %.200s... is longer than %d bytes", pattern,
                                PATH_MAX);
-        read_parts(&w);
-        depth = base_of(pattern, base);
+        /* The parts. A star is any number of characters but "/", two are any number. */
+        w.words = w.len / 64 + 1;
+        w.part[w.len] = PART_END;
+        for (size_t i = 0, j; i < w.len; i = j) {
+                j = i + 1;
+                w.part[i] = PART_ONE;
+                if (pattern[i] == '[' && (close = set_end(pattern + i)))
+                        j = (size_t)(close - pattern) + 1;
+                if (pattern[i] == '*') {
+                        j = i + strspn(pattern + i, "*");
+                        w.part[i] = j == i + 1 ? PART_STAR : PART_ANY;
+                }
+                if (w.part[i] == PART_ANY && pattern[j] == '/' && (j < 3 || pattern[j - 3] == '/')) {
+                        w.part[i] = PART_DIRS;
+                        w.part[i + 1] = PART_NAME;
+                        j++;
+                }
+                w.next[i] = (uint16_t)j;
+        }
+        /* The walk starts at the folders before the first part with a pattern character. */
+        while (n && pattern[n] != '/')
+                n--;
+        snprintf(base, sizeof(base), "%.*s", n ? (int)n : 1, n ? pattern : "/");
+        for (const char *p = base; base[1] && *p; p++)
+                depth += *p == '/';
         add_place(&w, &at, 0);
         if (!advance(&w, &at, base) || (base[1] && !advance(&w, &at, "/")))
                 return 0;

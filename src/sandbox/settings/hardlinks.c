@@ -198,53 +198,52 @@ static __attribute__((noinline)) int check_file(struct search *s, const struct s
 
 /*
  * @len: of the folder's path. A folder that this user may not search is out of the sandbox's reach,
- * too; any other failure is an error.
+ * too; any other failure is an error. Takes @fd.
  */
-static int search_entry(struct search *s, int dir, const struct dirent *d, size_t len)
-{
-        int n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name), sub;
-        struct stat st;
-
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
-            (size_t)n >= sizeof(s->path) - len)
-                return 0;
-        if (++s->entries > ENTRIES_MAX || (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget)))
-                return cg_fail(s->err, CG_E_LIMIT,
-                               "sandbox: files that must not be written have several "
-                               "names (hard links), and the search for these among the "
-                               "files of write roots ended after %zu entries (limits: "
-                               "%d, and %d s), at %.300s; allow writing in a smaller "
-                               "folder, " COPY_THEM,
-                               s->entries, ENTRIES_MAX, SEARCH_MS / 1000, s->path);
-        if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
-                if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-                        return check_file(s, &st);
-        }
-        if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
-                return 0;
-        sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (sub >= 0)
-                return search_folder(s, sub, len + (size_t)n);
-        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES)
-                return 0;
-        return cg_fail_errno(s->err,
-                             "sandbox: search for other names (hard links) of files that must not be "
-                             "written, in %.200s",
-                             s->path);
-}
-
 static int search_folder(struct search *s, int fd, size_t len)
 {
         DIR *dir = fdopendir(fd);
         const struct dirent *d;
-        int r = 0;
+        struct stat st;
+        int r = 0, n, sub;
 
         if (!dir) {
                 close(fd);
                 return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
         }
-        while (r == 0 && (d = readdir(dir)))
-                r = search_entry(s, dirfd(dir), d, len);
+        while (r == 0 && (d = readdir(dir))) {
+                n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name);
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
+                    (size_t)n >= sizeof(s->path) - len)
+                        continue;
+                if (++s->entries > ENTRIES_MAX ||
+                    (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget))) {
+                        r = cg_fail(s->err, CG_E_LIMIT,
+                                    "sandbox: files that must not be written have several "
+                                    "names (hard links), and the search for these among the "
+                                    "files of write roots ended after %zu entries (limits: "
+                                    "%d, and %d s), at %.300s; allow writing in a smaller "
+                                    "folder, " COPY_THEM,
+                                    s->entries, ENTRIES_MAX, SEARCH_MS / 1000, s->path);
+                        break;
+                }
+                if ((d->d_type == DT_REG || d->d_type == DT_UNKNOWN) &&
+                    fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+                        r = check_file(s, &st);
+                        continue;
+                }
+                if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
+                        continue;
+                sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                if (sub >= 0)
+                        r = search_folder(s, sub, len + (size_t)n);
+                else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES)
+                        r = cg_fail_errno(
+                                s->err,
+                                "sandbox: search for other names (hard links) of files that must not be "
+                                "written, in %.200s",
+                                s->path);
+        }
         closedir(dir);
         return r;
 }

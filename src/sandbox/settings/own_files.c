@@ -93,31 +93,9 @@ static int deny_present(struct cg_rules *rules, const char *path, bool whole, st
         return deny(rules, path, whole, CG_WHY_OWN, err);
 }
 
-/*
- * The Python that the kernels' environment names as its base: its folder of programs, the library
- * folder beside that, and its standard library also where a write root is in it.
- */
-static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
-{
-        char home[PATH_MAX], lib[PATH_MAX + 64], *slash;
-        int r;
-
-        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
-                return 0;
-        r = deny_present(rules, home, false, err);
-        slash = strrchr(home, '/');
-        if (r < 0 || slash == home)
-                return r;
-        *slash = '\0';
-        snprintf(lib, sizeof(lib), "%s/lib", home);
-        r = deny_present(rules, lib, false, err);
-        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
-        return r < 0 ? r : deny_present(rules, lib, true, err);
-}
-
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
 {
-        char exe[PATH_MAX];
+        char exe[PATH_MAX], home[PATH_MAX], lib[PATH_MAX + 64], *slash;
         ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
         int r = 0;
 
@@ -132,7 +110,21 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
                 exe[n] = '\0';
                 r = deny_present(rules, exe, false, err);
         }
-        return r == 0 ? deny_base_python(rules, err) : r;
+        if (r < 0 || !cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
+                return r;
+        /*
+         * The Python that the kernels' environment names as its base: its folder of programs, the
+         * library folder beside that, and its standard library also where a write root is in it.
+         */
+        r = deny_present(rules, home, false, err);
+        slash = strrchr(home, '/');
+        if (r < 0 || slash == home)
+                return r;
+        *slash = '\0';
+        snprintf(lib, sizeof(lib), "%s/lib", home);
+        r = deny_present(rules, lib, false, err);
+        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        return r < 0 ? r : deny_present(rules, lib, true, err);
 }
 
 /* @base: a variable's value; NULL, "" and relative paths name no folder. */
@@ -203,43 +195,19 @@ static int refuse_workspace(const char *workspace, const char *what, const char 
                        workspace, what, folder);
 }
 
-/*
- * The folders of programs and libraries that the kernels' base Python has, and anywhere in its
- * standard library.
- */
-static int check_base_python(const char *workspace, const char *real, struct cg_err *err)
-{
-        static const char what[] = "the Python that kernels run is";
-        char home[PATH_MAX], lib[PATH_MAX + 64], own[PATH_MAX];
-
-        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
-                return 0;
-        if (cg_real_path(home, own) && strcmp(real, own) == 0)
-                return refuse_workspace(workspace, what, own, err);
-        if (!strrchr(home, '/'))
-                return 0;
-        *strrchr(home, '/') = '\0';
-        snprintf(lib, sizeof(lib), "%s/lib", home);
-        if (cg_real_path(lib, own) && strcmp(real, own) == 0)
-                return refuse_workspace(workspace, what, own, err);
-        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
-        return cg_real_path(lib, own) && cg_path_within(real, own)
-                       ? refuse_workspace(workspace, what, own, err)
-                       : 0;
-}
-
 int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err)
 {
-        static const char what[] = "cellgate's own programs are";
+        static const char own_programs[] = "cellgate's own programs are",
+                          python[] = "the Python that kernels run is";
         static const char *const jupyter[] = { ".jupyter", ".local/share/jupyter" };
-        char w[PATH_MAX], own[PATH_MAX], account[PATH_MAX], path[PATH_MAX + 32];
+        char w[PATH_MAX], own[PATH_MAX], account[PATH_MAX], base[PATH_MAX], path[PATH_MAX + 64];
         const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
 
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
                 if (cg_real_path(own_folders[i], own) && cg_path_within(w, own))
-                        return refuse_workspace(workspace, what, own, err);
+                        return refuse_workspace(workspace, own_programs, own, err);
         if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, "cellgate's own library is", own, err);
         if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) &&
@@ -254,5 +222,22 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
                 if (homes[i / 2] && cg_real_path(path, own) && cg_path_within(w, own))
                         return refuse_workspace(workspace, "programs that Jupyter starts are", own, err);
         }
-        return check_base_python(workspace, w, err);
+        /*
+         * The folders of programs and libraries that the kernels' base Python has, and anywhere in
+         * its standard library.
+         */
+        if (!cg_pyvenv_home(CG_KERNEL_ENV, base, sizeof(base)))
+                return 0;
+        if (cg_real_path(base, own) && strcmp(w, own) == 0)
+                return refuse_workspace(workspace, python, own, err);
+        if (!strrchr(base, '/'))
+                return 0;
+        *strrchr(base, '/') = '\0';
+        snprintf(path, sizeof(path), "%s/lib", base);
+        if (cg_real_path(path, own) && strcmp(w, own) == 0)
+                return refuse_workspace(workspace, python, own, err);
+        snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION, base);
+        if (cg_real_path(path, own) && cg_path_within(w, own))
+                return refuse_workspace(workspace, python, own, err);
+        return 0;
 }

@@ -55,47 +55,31 @@ static bool crosses_untrusted_link(const struct list *l, const struct cg_place *
         return false;
 }
 
-static int add_place(struct list *l, const struct cg_place *place, struct cg_err *err)
-{
-        int r;
-
-        switch (l->kind) {
-        case CG_RULE_ALLOW_WRITE:
-                if (crosses_untrusted_link(l, place)) {
-                        l->rules->skipped++;
-                        return 0;
-                }
-                break;
-        case CG_RULE_ALLOW_READ:
-                if (crosses_untrusted_link(l, place))
-                        return 0; /* its target is denied by its own name */
-                break;
-        case CG_RULE_DENY_WRITE:
-        case CG_RULE_DENY_READ:
-                /* The links that a denied spelling goes through stay where they are. */
-                r = cg_rules_keep_links(l->rules, place, l->why, err);
-                if (r < 0)
-                        return r;
-                if (!place->path[1] && l->kind == CG_RULE_DENY_READ)
-                        return deny_root(l, err);
-                break;
-        default:
-                break;
-        }
-        /* A missing path cannot be read or written; only its creation can be denied. */
-        if (place->missing && l->kind != CG_RULE_DENY_WRITE)
-                return 0;
-        return cg_rules_add(l->rules, l->kind, place, l->why, err);
-}
-
+/* Takes the spelling @path to its place, and adds the rule for that. */
 static int add_path(struct list *l, const char *path, struct cg_err *err)
 {
+        bool allow = l->kind == CG_RULE_ALLOW_WRITE || l->kind == CG_RULE_ALLOW_READ;
         struct cg_place place;
         int r = cg_place_find(path, &place, err);
 
         if (r < 0)
                 return cg_err_prefix(err, "sandbox: %s", l->why);
-        r = add_place(l, &place, err);
+        if (allow && crosses_untrusted_link(l, &place)) {
+                /* In allowRead: the target of the link stays denied by its own name. */
+                l->rules->skipped += l->kind == CG_RULE_ALLOW_WRITE;
+                goto out;
+        }
+        /* The links that a denied spelling goes through stay where they are. */
+        if (!allow)
+                r = cg_rules_keep_links(l->rules, &place, l->why, err);
+        if (r < 0)
+                goto out;
+        if (!place.path[1] && l->kind == CG_RULE_DENY_READ)
+                r = deny_root(l, err);
+        /* A missing path cannot be read or written; only its creation can be denied. */
+        else if (!place.missing || l->kind == CG_RULE_DENY_WRITE)
+                r = cg_rules_add(l->rules, l->kind, &place, l->why, err);
+out:
         cg_place_fini(&place);
         return r;
 }
@@ -138,20 +122,26 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
         return r;
 }
 
-static int add_all(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
-                   struct cg_err *err)
+int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
+                  struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
-        struct list hides = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
-        int r = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
+        struct cg_rules rules = { .off = fs->disabled, .writable_names = &s->own.writable_names };
+        struct list hides = { .rules = &rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
+        int r;
 
+        if (rules.off) {
+                *ret = rules;
+                return 0;
+        }
+        r = add_list(&rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
         if (r == 0)
-                r = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
+                r = add_list(&rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
         /* ssh refuses to run with settings that belong to root where root is nobody. */
         if (r == 0)
                 r = add_entry(&hides, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err);
         if (r == 0)
-                r = add_list(rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
+                r = add_list(&rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
         for (size_t i = 0; i < s->creds.n_files && r == 0; i++) {
                 if (s->creds.files[i].mode != CG_CRED_DENY)
                         continue;
@@ -159,22 +149,15 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
                 r = add_entry(&hides, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
         }
         if (r == 0)
-                r = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
+                r = add_list(&rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
         if (r == 0)
-                r = cg_rules_add_mandatory(s, base, rules, err);
+                r = cg_rules_add_mandatory(s, base, &rules, err);
         if (r == 0)
-                r = cg_rules_add_own(rules, err);
+                r = cg_rules_add_own(&rules, err);
         if (r == 0)
-                r = cg_rules_add_places(rules, base, err);
-        return r == 0 ? cg_rules_add_hardlinks(rules, err) : r;
-}
-
-int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
-                  struct cg_err *err)
-{
-        struct cg_rules rules = { .off = s->filesystem.disabled, .writable_names = &s->own.writable_names };
-        int r = rules.off ? 0 : add_all(s, base, &rules, err);
-
+                r = cg_rules_add_places(&rules, base, err);
+        if (r == 0)
+                r = cg_rules_add_hardlinks(&rules, err);
         if (r < 0) {
                 cg_rules_fini(&rules);
                 return r;

@@ -147,30 +147,9 @@ static enum cg_view_state state_above(const struct cg_rules *rules, const char *
         return cg_view_state(rules, parent);
 }
 
-static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, const struct cg_rule *r,
-                         struct cg_err *err)
-{
-        struct node node = { .path = r->path, .rule = r, .folder = r->folder };
-        size_t len = strlen(r->path);
-
-        if (r->missing) {
-                size_t part = strcspn(r->path + r->missing, "/");
-
-                /* Only its creation can be denied, and only where it is possible. */
-                len = r->missing + part;
-                node.placeholder = true;
-                node.folder = r->path[len] == '/' || r->folder;
-                if (state_above(rules, r->path) == CG_VIEW_HIDDEN)
-                        return 0;
-        }
-        node.keep = r->kind == CG_RULE_KEEP;
-        node.mask = r->kind == CG_RULE_MASK ? r : NULL;
-        return add_node(nodes, &node, len, err);
-}
-
 /* Returns true if the node needs a mount; *ret: its kind. */
-static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n,
-                        enum cg_plan_kind *ret, bool *restored)
+static bool wanted_kind(const struct cg_rules *rules, const struct node *n, enum cg_plan_kind *ret,
+                        bool *restored)
 {
         enum cg_view_state is = cg_view_state(rules, n->path), above = state_above(rules, n->path);
 
@@ -221,55 +200,72 @@ static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes,
         return false;
 }
 
-static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const struct nodes *nodes, size_t i,
-                     struct cg_err *err)
-{
-        const struct node *n = &nodes->v[i];
-        struct cg_plan_mount m = { .path = n->path, .why = n->rule ? (char *)n->rule->why : NULL };
-        bool restored;
-
-        if (!wanted_kind(rules, nodes, n, &m.kind, &restored))
-                return 0;
-        if (m.kind == CG_PLAN_WRITE || m.kind == CG_PLAN_BIND_RO)
-                m.src = n->path;
-        if (m.kind == CG_PLAN_HIDE && n->folder && shows_below(rules, nodes, i + 1, n->path)) {
-                m.kind = CG_PLAN_EMPTY;
-                m.mode = "0755";
-                m.size = CG_PLAN_EMPTY_SIZE;
-        }
-        if (n->mask) {
-                m.data = n->mask->data;
-                m.len = n->mask->len;
-        }
-        if (n->placeholder && cg_plan_add_placeholder(sb, n->path, n->folder, false, err) < 0)
-                return CG_E_NOMEM;
-        return cg_plan_insert(sb, &m, err);
-}
-
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err)
 {
         cg_auto_nodes struct nodes nodes = { 0 };
+        enum cg_plan_kind kind;
+        bool restored;
         size_t n;
         int r = 0;
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
                 sb->root_writable = true;
-        for (size_t i = 0; i < rules->n && r == 0; i++)
-                r = add_rule_node(&nodes, rules, &rules->v[i], err);
+
+        /* A node for each rule. Of a missing path only its creation can be denied. */
+        for (size_t i = 0; i < rules->n && r == 0; i++) {
+                const struct cg_rule *rule = &rules->v[i];
+                struct node node = { .path = rule->path,
+                                     .rule = rule,
+                                     .folder = rule->folder,
+                                     .placeholder = rule->missing != 0,
+                                     .keep = rule->kind == CG_RULE_KEEP,
+                                     .mask = rule->kind == CG_RULE_MASK ? rule : NULL };
+                size_t len = strlen(rule->path);
+
+                if (rule->missing) {
+                        len = rule->missing + strcspn(rule->path + rule->missing, "/");
+                        node.folder = rule->path[len] == '/' || rule->folder;
+                        if (state_above(rules, rule->path) == CG_VIEW_HIDDEN)
+                                continue;
+                }
+                r = add_node(&nodes, &node, len, err);
+        }
         if (r < 0)
                 return r;
         merge(&nodes);
+
+        /* Folders above nodes that get a mount. */
         n = nodes.n;
         for (size_t i = 0; i < n && r == 0; i++) {
-                enum cg_plan_kind kind;
-                bool restored;
-
-                if (wanted_kind(rules, &nodes, &nodes.v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
+                if (wanted_kind(rules, &nodes.v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
                         r = pin_above(&nodes, rules, nodes.v[i].path, err);
         }
         if (r == 0)
                 merge(&nodes);
-        for (size_t i = 0; i < nodes.n && r == 0; i++)
-                r = add_mount(sb, rules, &nodes, i, err);
+
+        /* The mounts. */
+        for (size_t i = 0; i < nodes.n && r == 0; i++) {
+                const struct node *node = &nodes.v[i];
+                struct cg_plan_mount m = { .path = node->path,
+                                           .why = node->rule ? (char *)node->rule->why : NULL };
+
+                if (!wanted_kind(rules, node, &m.kind, &restored))
+                        continue;
+                if (m.kind == CG_PLAN_WRITE || m.kind == CG_PLAN_BIND_RO)
+                        m.src = node->path;
+                if (m.kind == CG_PLAN_HIDE && node->folder && shows_below(rules, &nodes, i + 1, node->path)) {
+                        m.kind = CG_PLAN_EMPTY;
+                        m.mode = "0755";
+                        m.size = CG_PLAN_EMPTY_SIZE;
+                }
+                if (node->mask) {
+                        m.data = node->mask->data;
+                        m.len = node->mask->len;
+                }
+                if (node->placeholder &&
+                    cg_plan_add_placeholder(sb, node->path, node->folder, false, err) < 0)
+                        return CG_E_NOMEM;
+                r = cg_plan_insert(sb, &m, err);
+        }
         return r;
 }
