@@ -141,6 +141,11 @@ int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field
         return 0;
 }
 
+int cg_reader_table(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        return cg_reader_object(r, v, f->fields, f->n_fields, f->unknown, to);
+}
+
 int cg_reader_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
                    size_t size, void **ret, size_t *n)
 {

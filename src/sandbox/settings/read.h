@@ -26,6 +26,12 @@ struct cg_field;
 /* Reads @v into the member @to. 0 or a negative CG_E_... with the reader's error. */
 typedef int (*cg_field_fn)(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
+/* The treatment of keys that no table has. */
+enum cg_unknown {
+        CG_UNKNOWN_IS_ERROR,
+        CG_UNKNOWN_AS_SRT, /* srt passes over them: see CG_SETTINGS_LENIENT */
+};
+
 struct cg_field {
         const char *key;
         cg_field_fn read;
@@ -34,6 +40,10 @@ struct cg_field {
         int min, max; /* of numbers, where they matter */
         /* of texts and lists: NULL, or the error */
         const char *(*check)(const char *text);
+        /* of objects: their own table */
+        const struct cg_field *fields;
+        size_t n_fields;
+        enum cg_unknown unknown;
 };
 
 /*
@@ -48,12 +58,8 @@ struct cg_field {
         { \
                 .key = name, .read = fn, ##__VA_ARGS__ \
         }
-
-/* The treatment of keys that no table has. */
-enum cg_unknown {
-        CG_UNKNOWN_IS_ERROR,
-        CG_UNKNOWN_AS_SRT, /* srt passes over them: see CG_SETTINGS_LENIENT */
-};
+/* The table of a row that cg_reader_table() reads. */
+#define CG_FIELDS(table, unknown_) .fields = table, .n_fields = CG_ARRAY_LEN(table), .unknown = unknown_
 
 /* Return 0 or CG_E_PARSE with the message, which starts with the path. */
 int cg_reader_fail(struct cg_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -67,6 +73,8 @@ size_t cg_reader_enter_index(struct cg_reader *r, size_t i);
 void cg_reader_leave(struct cg_reader *r, size_t mark);
 
 /* Field functions. */
+/* an object, by the field's own table, which fills the struct at the field's offset */
+int cg_reader_table(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* bool */
 int cg_reader_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 /* int */

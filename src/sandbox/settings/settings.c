@@ -19,21 +19,14 @@ static const char *no_sigv4(const char *unused)
 
 /* ---- filesystem */
 
-static int read_filesystem(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_filesystem, disabled, "disabled", cg_reader_bool),
-                CG_FIELD_TO(cg_settings_filesystem, deny_read, "denyRead", cg_reader_paths, .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, allow_read, "allowRead", cg_reader_paths),
-                CG_FIELD_TO(cg_settings_filesystem, allow_write, "allowWrite", cg_reader_paths,
-                            .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, deny_write, "denyWrite", cg_reader_paths,
-                            .required = true),
-                CG_FIELD_TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_reader_bool),
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
-}
+static const struct cg_field filesystem_fields[] = {
+        CG_FIELD_TO(cg_settings_filesystem, disabled, "disabled", cg_reader_bool),
+        CG_FIELD_TO(cg_settings_filesystem, deny_read, "denyRead", cg_reader_paths, .required = true),
+        CG_FIELD_TO(cg_settings_filesystem, allow_read, "allowRead", cg_reader_paths),
+        CG_FIELD_TO(cg_settings_filesystem, allow_write, "allowWrite", cg_reader_paths, .required = true),
+        CG_FIELD_TO(cg_settings_filesystem, deny_write, "denyWrite", cg_reader_paths, .required = true),
+        CG_FIELD_TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_reader_bool),
+};
 
 /* A pattern that ends in "/" matches nothing, and a deny that matches nothing is a hole. */
 static int check_slashed_glob(struct cg_reader *r, const char *path)
@@ -218,18 +211,13 @@ static int read_vars(struct cg_reader *r, const json_t *v, const struct cg_field
         return status;
 }
 
-static int read_creds(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD("files", read_files),
-                CG_FIELD("envVars", read_vars),
-                CG_FIELD_TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_reader_bool),
-                CG_FIELD("awsPairs", cg_reader_refused, .check = no_sigv4),
-                CG_FIELD("sigv4", cg_reader_refused, .check = no_sigv4),
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
-}
+static const struct cg_field creds_fields[] = {
+        CG_FIELD("files", read_files),
+        CG_FIELD("envVars", read_vars),
+        CG_FIELD_TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_reader_bool),
+        CG_FIELD("awsPairs", cg_reader_refused, .check = no_sigv4),
+        CG_FIELD("sigv4", cg_reader_refused, .check = no_sigv4),
+};
 
 static int check_hosts(struct cg_reader *r, const char *list, size_t i, const struct cg_settings_cred *cred)
 {
@@ -290,48 +278,27 @@ static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_fi
         return status;
 }
 
-static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings, safe_directories, "safeDirectories", cg_reader_strs),
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, r->settings);
-}
+static const struct cg_field git_fields[] = {
+        CG_FIELD_TO(cg_settings, safe_directories, "safeDirectories", cg_reader_strs),
+};
 
 /* Programs that srt runs and we do not need; checked, then passed over. */
-static int read_ripgrep(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD("command", cg_reader_ignored_str, .required = true),
-                CG_FIELD("args", cg_reader_ignored_strs),
-                CG_FIELD("argv0", cg_reader_ignored_str),
-        };
+static const struct cg_field ripgrep_fields[] = {
+        CG_FIELD("command", cg_reader_ignored_str, .required = true),
+        CG_FIELD("args", cg_reader_ignored_strs),
+        CG_FIELD("argv0", cg_reader_ignored_str),
+};
 
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
-}
+static const struct cg_field seccomp_fields[] = {
+        CG_FIELD("applyPath", cg_reader_ignored_str),
+        CG_FIELD("argv0", cg_reader_ignored_str),
+};
 
-static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD("applyPath", cg_reader_ignored_str),
-                CG_FIELD("argv0", cg_reader_ignored_str),
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
-}
-
-static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
+static const struct cg_field limits_fields[] = {
 #define X(id, field, scale, name, setting, unit, words) CG_FIELD(setting, cg_reader_limit),
-                CG_LIMITS_TABLE(X)
+        CG_LIMITS_TABLE(X)
 #undef X
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR,
-                                &r->settings->own.limits);
-}
+};
 
 static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
@@ -408,48 +375,40 @@ static int read_hide(struct cg_reader *r, const json_t *v, const struct cg_field
         return cg_reader_bool(r, v, f, to);
 }
 
-static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD("expose", read_ports_list),
-                CG_FIELD("reach", read_ports_list),
-        };
+static const struct cg_field ports_fields[] = {
+        CG_FIELD("expose", read_ports_list),
+        CG_FIELD("reach", read_ports_list),
+};
 
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
-}
-
-static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
-{
-        static const struct cg_field fields[] = {
-                CG_FIELD_TO(cg_settings_own, network_off, "networkOff", cg_reader_bool),
-                CG_FIELD("limits", read_limits),
-                CG_FIELD("ports", read_ports),
-                CG_FIELD_TO(cg_settings_own, env, "env", read_env, .min = 1),
-                CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_reader_str,
-                            .check = cg_check_absolute),
-                CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_reader_bool),
-                CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", read_hide),
-                CG_FIELD_TO(cg_settings_own, tier, "tier", cg_reader_str, .check = cg_check_tier),
-                CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_reader_strs,
-                            .check = cg_check_name),
-                CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_reader_bool),
-        };
-
-        return cg_reader_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
-}
+static const struct cg_field own_fields[] = {
+        CG_FIELD_TO(cg_settings_own, network_off, "networkOff", cg_reader_bool),
+        CG_FIELD_TO(cg_settings_own, limits, "limits", cg_reader_table,
+                    CG_FIELDS(limits_fields, CG_UNKNOWN_IS_ERROR)),
+        CG_FIELD("ports", cg_reader_table, CG_FIELDS(ports_fields, CG_UNKNOWN_IS_ERROR)),
+        CG_FIELD_TO(cg_settings_own, env, "env", read_env, .min = 1),
+        CG_FIELD_TO(cg_settings_own, violation_log, "violationLog", cg_reader_str,
+                    .check = cg_check_absolute),
+        CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_reader_bool),
+        CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", read_hide),
+        CG_FIELD_TO(cg_settings_own, tier, "tier", cg_reader_str, .check = cg_check_tier),
+        CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_reader_strs, .check = cg_check_name),
+        CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_reader_bool),
+};
 
 static const struct cg_field top[] = {
         CG_FIELD_TO(cg_settings, network, "network", cg_reader_network, .required = true),
-        CG_FIELD_TO(cg_settings, filesystem, "filesystem", read_filesystem, .required = true),
-        CG_FIELD_TO(cg_settings, creds, "credentials", read_creds),
+        CG_FIELD_TO(cg_settings, filesystem, "filesystem", cg_reader_table,
+                    CG_FIELDS(filesystem_fields, CG_UNKNOWN_AS_SRT), .required = true),
+        CG_FIELD_TO(cg_settings, creds, "credentials", cg_reader_table,
+                    CG_FIELDS(creds_fields, CG_UNKNOWN_IS_ERROR)),
         CG_FIELD("ignoreViolations", read_ignores),
         CG_FIELD_TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_reader_bool),
         CG_FIELD_TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_reader_bool),
         CG_FIELD_TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_reader_int, .min = 1,
                     .max = 10),
-        CG_FIELD("git", read_git),
-        CG_FIELD("ripgrep", read_ripgrep),
-        CG_FIELD("seccomp", read_seccomp),
+        CG_FIELD("git", cg_reader_table, CG_FIELDS(git_fields, CG_UNKNOWN_AS_SRT)),
+        CG_FIELD("ripgrep", cg_reader_table, CG_FIELDS(ripgrep_fields, CG_UNKNOWN_AS_SRT)),
+        CG_FIELD("seccomp", cg_reader_table, CG_FIELDS(seccomp_fields, CG_UNKNOWN_AS_SRT)),
         CG_FIELD("bwrapPath", cg_reader_ignored_str, .check = cg_check_absolute),
         CG_FIELD("socatPath", cg_reader_ignored_str, .check = cg_check_absolute),
         CG_FIELD("javaAgentJarPath", cg_reader_ignored_str, .check = cg_check_absolute),
@@ -459,7 +418,8 @@ static const struct cg_field top[] = {
         CG_FIELD("allowPty", cg_reader_ignored_bool),
         CG_FIELD("windows", cg_reader_ignored_object),
         /* ours */
-        CG_FIELD_TO(cg_settings, own, "cellgate", read_own),
+        CG_FIELD_TO(cg_settings, own, "cellgate", cg_reader_table,
+                    CG_FIELDS(own_fields, CG_UNKNOWN_IS_ERROR)),
 };
 
 /* Takes @root, an object. */
