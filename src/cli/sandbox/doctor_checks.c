@@ -122,33 +122,22 @@ static const char *advise_mounts(int error)
                        : "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)";
 }
 
-/* A fresh /proc wants a process in the new pid namespace. */
-static int in_child(int (*fn)(void))
+static int check_proc(char *note, size_t size)
 {
-        pid_t pid = fork();
-        int status;
+        int e = enter(CLONE_NEWNS | CLONE_NEWPID), status;
+        pid_t pid;
 
+        if (e)
+                return e;
+        /* A fresh /proc wants a process in the new pid namespace. */
+        pid = fork();
         if (pid == 0)
-                _exit(fn());
+                _exit(cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC) < 0 ? errno : 0);
         if (pid < 0)
                 return errno;
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 ;
         return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
-}
-
-static int mount_proc(void)
-{
-        cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
-
-        return fs < 0 ? errno : 0;
-}
-
-static int check_proc(char *note, size_t size)
-{
-        int e = enter(CLONE_NEWNS | CLONE_NEWPID);
-
-        return e ? e : in_child(mount_proc);
 }
 
 static const char *advise_proc(int error)

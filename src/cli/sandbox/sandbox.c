@@ -41,7 +41,7 @@ static const char help_text[] =
         "  -s, --settings FILE  settings (default: ~/.srt-settings.json; without it: no network, no writes)\n"
         "  -c STRING            run STRING with bash\n"
         "      --control-fd N   read new settings, one JSON object a line, from descriptor N (3 or more);\n"
-        "                       only the lists of the network change\n"
+        "                       only \"network\" takes effect\n"
         "      --tier TIER      full (default), landlock or auto; landlock is weaker, for machines that\n"
         "                       forbid user namespaces (docs/settings.md, Tiers)\n"
         "      --explain[=json] run nothing: print what may be read, written and reached, and by which\n"
@@ -167,80 +167,75 @@ static int print(const char *text)
 
 #define ASK_SECONDS 60 /* the default time for an answer */
 
-static int one_option(struct cli *cli, char **argv, int *i)
-{
-        const char *w = argv[*i], *value, *wanted = NULL;
-        char text[300], *end;
-        long n;
-
-        if (strncmp(w, "-c", 2) == 0) {
-                cli->text = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
-                wanted = cli->text ? NULL : "-c <command>";
-        } else if (strncmp(w, "-s", 2) == 0) {
-                cli->settings = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
-                wanted = cli->settings ? NULL : "-s, --settings <path>";
-        } else if (is_option(w, "--settings")) {
-                cli->settings = value_of(w, "--settings", argv, i);
-                wanted = cli->settings ? NULL : "-s, --settings <path>";
-        } else if (is_option(w, "--tier")) {
-                cli->tier = value_of(w, "--tier", argv, i);
-                wanted = cli->tier ? NULL : "--tier <tier>";
-        } else if (is_option(w, "--control-fd")) {
-                value = value_of(w, "--control-fd", argv, i);
-                wanted = value ? NULL : "--control-fd <fd>";
-                n = value && *value && strlen(value) < 9 && !value[strspn(value, "0123456789")]
-                            ? strtol(value, NULL, 10)
-                            : -1;
-                if (value && n < 3)
-                        return fail("option '--control-fd <fd>' argument is invalid. must be an integer file"
-                                    " descriptor >= 3 (0-2 are stdin, stdout and stderr).");
-                cli->control_fd = (int)n;
-        } else if (is_option(w, "--ask")) {
-                value = w[5] ? w + 6 : NULL;
-                n = value ? strtol(value, &end, 10) : ASK_SECONDS;
-                if (value && (end == value || *end || n < 1 || n > 86400))
-                        return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
-                cli->ask_seconds = (int)n;
-        } else if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0) {
-                cli->debug = true;
-        } else if (strcmp(w, "--watch-files") == 0) {
-                cli->watch_files = true;
-        } else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0) {
-                cli->quiet = true;
-        } else if (strcmp(w, "--explain") == 0) {
-                cli->explain = 1;
-        } else if (strcmp(w, "--explain=json") == 0) {
-                cli->explain = 2;
-        } else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0) {
-                return print(help_text);
-        } else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0) {
-                return print(CG_VERSION "\n");
-        } else {
-                snprintf(
-                        text, sizeof(text),
-                        "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
-                        w);
-                return fail(text);
-        }
-        if (!wanted)
-                return NEXT;
-        snprintf(text, sizeof(text), "option '%s' argument missing", wanted);
-        return fail(text);
-}
-
 /* Options end where the command starts: all further words are the command's. */
 static int read_options(struct cli *cli, int argc, char **argv)
 {
-        int i = 1, r;
+        int i = 1;
 
         for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-                if (strcmp(argv[i], "--") == 0) {
+                const char *w = argv[i], *value, *wanted = NULL;
+                char text[300], *end;
+                long n;
+
+                if (strcmp(w, "--") == 0) {
                         i++;
                         break;
                 }
-                r = one_option(cli, argv, &i);
-                if (r != NEXT)
-                        return r;
+                if (strncmp(w, "-c", 2) == 0) {
+                        cli->text = w[2] ? w + 2 : argv[i + 1] ? argv[++i] : NULL;
+                        wanted = cli->text ? NULL : "-c <command>";
+                } else if (strncmp(w, "-s", 2) == 0) {
+                        cli->settings = w[2] ? w + 2 : argv[i + 1] ? argv[++i] : NULL;
+                        wanted = cli->settings ? NULL : "-s, --settings <path>";
+                } else if (is_option(w, "--settings")) {
+                        cli->settings = value_of(w, "--settings", argv, &i);
+                        wanted = cli->settings ? NULL : "-s, --settings <path>";
+                } else if (is_option(w, "--tier")) {
+                        cli->tier = value_of(w, "--tier", argv, &i);
+                        wanted = cli->tier ? NULL : "--tier <tier>";
+                } else if (is_option(w, "--control-fd")) {
+                        value = value_of(w, "--control-fd", argv, &i);
+                        wanted = value ? NULL : "--control-fd <fd>";
+                        n = value && *value && strlen(value) < 9 && !value[strspn(value, "0123456789")]
+                                    ? strtol(value, NULL, 10)
+                                    : -1;
+                        if (value && n < 3)
+                                return fail(
+                                        "option '--control-fd <fd>' argument is invalid. must be an integer file"
+                                        " descriptor >= 3 (0-2 are stdin, stdout and stderr).");
+                        cli->control_fd = (int)n;
+                } else if (is_option(w, "--ask")) {
+                        value = w[5] ? w + 6 : NULL;
+                        n = value ? strtol(value, &end, 10) : ASK_SECONDS;
+                        if (value && (end == value || *end || n < 1 || n > 86400))
+                                return fail(
+                                        "option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
+                        cli->ask_seconds = (int)n;
+                } else if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0) {
+                        cli->debug = true;
+                } else if (strcmp(w, "--watch-files") == 0) {
+                        cli->watch_files = true;
+                } else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0) {
+                        cli->quiet = true;
+                } else if (strcmp(w, "--explain") == 0) {
+                        cli->explain = 1;
+                } else if (strcmp(w, "--explain=json") == 0) {
+                        cli->explain = 2;
+                } else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0) {
+                        return print(help_text);
+                } else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0) {
+                        return print(CG_VERSION "\n");
+                } else {
+                        snprintf(
+                                text, sizeof(text),
+                                "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
+                                w);
+                        return fail(text);
+                }
+                if (wanted) {
+                        snprintf(text, sizeof(text), "option '%s' argument missing", wanted);
+                        return fail(text);
+                }
         }
         cli->argv = argv + i;
         if (!cli->text && i >= argc && !cli->explain)
@@ -269,47 +264,12 @@ static int check_control(const struct cli *cli)
         return fail(text);
 }
 
-/* For people: quotes in an argument are not quoted themselves. */
-static void debug_argv(const struct cli *cli)
+static void debug_hosts(const char *name, const struct cg_strs *hosts, const char *between)
 {
-        cg_auto_buf struct cg_buf b = { .max = 1u << 20 };
-
-        for (char *const *arg = cli->argv; *arg; arg++) {
-                bool plain =
-                        **arg &&
-                        strspn(*arg,
-                               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") ==
-                                strlen(*arg);
-
-                cg_buf_addf(&b, NULL, plain ? "%s%s" : "%s'%s'", arg == cli->argv ? "" : " ", *arg);
-        }
-        debug_line(cli, "Original command: %s", b.data ? b.data : "");
-}
-
-static void debug_hosts(const struct cli *cli, const char *name, const struct cg_strs *hosts,
-                        const char *between)
-{
-        if (!cli->debug)
-                return;
         fprintf(stderr, "  \"%s\": [", name);
         for (size_t i = 0; i < hosts->n; i++)
                 fprintf(stderr, "%s\n    \"%s\"", i ? "," : "", hosts->v[i]);
         fprintf(stderr, "%s]%s\n", hosts->n ? "\n  " : "", between);
-}
-
-static void debug_writes(const struct cli *cli, const struct cg_command *c)
-{
-        const struct cg_path_list *list = &c->settings->filesystem.allow_write;
-        char path[PATH_MAX];
-
-        for (size_t i = 0; cli->debug && i < list->n; i++) {
-                if (cg_path_absolute(&c->base, list->v[i].path, path, NULL) < 0)
-                        continue;
-                cg_path_strip_all(path);
-                debug_line(cli, "[Sandbox Linux] Processing write path: %s -> %s", list->v[i].path, path);
-                if (access(path, F_OK) < 0)
-                        debug_line(cli, "[Sandbox Linux] Skipping non-existent write path: %s", path);
-        }
 }
 
 static int explain(const struct cli *cli, const struct cg_command *c, int fd)
@@ -321,6 +281,44 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
         if (cg_command_explain(c, cli->explain == 2, &out, &err) < 0)
                 return fail(err.msg);
         return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail(err.msg) : 0;
+}
+
+/* --debug: what is about to run, and its sandbox. */
+static void debug_start(const struct cli *cli, const struct cg_command *c)
+{
+        static const char plain[] =
+                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,";
+        const struct cg_path_list *list = &c->settings->filesystem.allow_write;
+        cg_auto_buf struct cg_buf b = { .max = 1u << 20 };
+        char path[PATH_MAX];
+
+        if (!cli->debug)
+                return;
+        if (cli->text)
+                debug_line(cli, "Command string mode (-c): %s", cli->text);
+        /* For people: quotes in an argument are not quoted themselves. */
+        for (char *const *arg = cli->argv; !cli->text && *arg; arg++) {
+                const char *quote = **arg && !(*arg)[strspn(*arg, plain)] ? "" : "'";
+
+                cg_buf_addf(&b, NULL, "%s%s%s%s", arg == cli->argv ? "" : " ", quote, *arg, quote);
+        }
+        if (!cli->text)
+                debug_line(cli, "Original command: %s", b.data ? b.data : "");
+        debug_line(cli, "{");
+        debug_hosts("allowedHosts", &c->settings->network.allowed, ",");
+        debug_hosts("deniedHosts", &c->settings->network.denied, "");
+        fputs("}\n", stderr);
+        for (size_t i = 0; i < list->n; i++) {
+                if (cg_path_absolute(&c->base, list->v[i].path, path, NULL) < 0)
+                        continue;
+                cg_path_strip_all(path);
+                debug_line(cli, "[Sandbox Linux] Processing write path: %s -> %s", list->v[i].path, path);
+                if (access(path, F_OK) < 0)
+                        debug_line(cli, "[Sandbox Linux] Skipping non-existent write path: %s", path);
+        }
+        if (cli->control_fd >= 0)
+                debug_line(cli, "Listening for config updates on fd %d", cli->control_fd);
+        explain(cli, c, 2);
 }
 
 static int run(const struct cli *cli, struct cg_command *c)
@@ -348,20 +346,7 @@ static int run(const struct cli *cli, struct cg_command *c)
                         "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
                         "them)\n",
                         c->sb->grants->n_unheld);
-        if (cli->text)
-                debug_line(cli, "Command string mode (-c): %s", cli->text);
-        else
-                debug_argv(cli);
-        debug_line(cli, "{");
-        debug_hosts(cli, "allowedHosts", &c->settings->network.allowed, ",");
-        debug_hosts(cli, "deniedHosts", &c->settings->network.denied, "");
-        if (cli->debug)
-                fputs("}\n", stderr);
-        debug_writes(cli, c);
-        if (cli->control_fd >= 0)
-                debug_line(cli, "Listening for config updates on fd %d", cli->control_fd);
-        if (cli->debug)
-                explain(cli, c, 2);
+        debug_start(cli, c);
         status = cg_command_run(c, &err);
         if (err.code < 0)
                 fail(err.msg);

@@ -333,17 +333,6 @@ bool cg_race_goes_on(const struct timespec *start)
         return (now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000 < 300;
 }
 
-static void swap_for_ever(const char *name, const char *victim)
-{
-        for (;;) {
-                unlink(name);
-                close(open(name, O_WRONLY | O_CREAT, 0644));
-                unlink(name);
-                if (symlink(victim, name) < 0)
-                        _exit(1);
-        }
-}
-
 /* One process replaces a name by a link and back, the other opens the name for writing. */
 enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -356,8 +345,15 @@ enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a)
         if (stat(a->arg, &before) < 0)
                 return cg_fails(t, "the scene has no %s", a->arg);
         pid = fork();
-        if (pid == 0)
-                swap_for_ever(name, a->arg);
+        if (pid == 0) {
+                for (;;) {
+                        unlink(name);
+                        close(open(name, O_WRONLY | O_CREAT, 0644));
+                        unlink(name);
+                        if (symlink(a->arg, name) < 0)
+                                _exit(1);
+                }
+        }
         clock_gettime(CLOCK_MONOTONIC, &start);
         for (; cg_race_goes_on(&start); tries++)
                 cg_append(name);

@@ -159,25 +159,10 @@ static bool is_wanted(const struct cg_attempt *a, int place, char *const *names)
         return !*names;
 }
 
-static int run_all(const char *scene, int place, char *const *names, struct attempt_outcome *o)
-{
-        for (size_t i = 0; i < N_TABLES; i++) {
-                for (size_t j = 0; j < tables[i]->n; j++) {
-                        const struct cg_attempt *a = &tables[i]->list[j];
-
-                        if (!is_wanted(a, place, names))
-                                continue;
-                        run_one(scene, a, o);
-                        printf("%s\t%s\t%s\n", a->name, verdicts[o->verdict], o->note);
-                        fflush(stdout);
-                }
-        }
-        return 0;
-}
-
 int main(int argc, char **argv)
 {
         static char scene[SCENE_SIZE];
+        int place = argc > 2 && strcmp(argv[2], "kernel") == 0 ? CG_IN_KERNEL : CG_IN_COMMAND;
         struct attempt_outcome *o = mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                                          -1, 0);
         sigset_t set;
@@ -193,5 +178,16 @@ int main(int argc, char **argv)
         sigaddset(&set, SIGCHLD);
         sigprocmask(SIG_BLOCK, &set, NULL);
         signal(SIGPIPE, SIG_IGN);
-        return run_all(scene, strcmp(argv[2], "kernel") == 0 ? CG_IN_KERNEL : CG_IN_COMMAND, argv + 3, o);
+        for (size_t i = 0; i < N_TABLES; i++) {
+                for (size_t j = 0; j < tables[i]->n; j++) {
+                        const struct cg_attempt *a = &tables[i]->list[j];
+
+                        if (!is_wanted(a, place, argv + 3))
+                                continue;
+                        run_one(scene, a, o);
+                        printf("%s\t%s\t%s\n", a->name, verdicts[o->verdict], o->note);
+                        fflush(stdout);
+                }
+        }
+        return 0;
 }

@@ -99,14 +99,6 @@ static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a
 }
 
 /* ---- races */
-static void rename_for_ever(void)
-{
-        for (;;) {
-                rename("d", "d-aside");
-                rename("d-aside", "d");
-        }
-}
-
 /* While one moves the folder back and forth, the other writes by both names. */
 static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -115,8 +107,12 @@ static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
         pid_t pid = fork();
         long tries = 0;
 
-        if (pid == 0)
-                rename_for_ever();
+        if (pid == 0) {
+                for (;;) {
+                        rename("d", "d-aside");
+                        rename("d-aside", "d");
+                }
+        }
         clock_gettime(CLOCK_MONOTONIC, &start);
         for (; cg_race_goes_on(&start) && v == CG_HELD; tries++) {
                 int fd = open(tries % 2 ? "d/keep.txt" : "d-aside/keep.txt", O_WRONLY | O_APPEND);
