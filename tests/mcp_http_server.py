@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 TOOLS = ["echo", "slow", "hang", "cut", "big", "stream_cut", "resume", "ask", "rounds", "unknown_type", "is_error",
-         "no_answer", "half", "text", "http_error", "change", "two"]  # fmt: skip
+         "no_answer", "half", "text", "http_error", "change", "two", "flood", "drip"]  # fmt: skip
 
 
 class Request:
@@ -276,6 +276,19 @@ class Server:
                 self.answer(c, r, done)
         elif name == "unknown_type":
             self.answer(c, r, {**done, "resultType": "surprise"})
+        elif name == "flood":
+            self.stream(c)
+            ping = self.event({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            for _ in range(arguments["times"]):
+                self.chunk(c, ping * 100)
+            self.chunk(c, self.event({"jsonrpc": "2.0", "id": m["id"], "result": done}))
+            self.chunk(c, b"")
+        elif name == "drip":  # a byte at a time
+            body = json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": done}).encode()
+            c.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            for byte in body:
+                c.sendall(bytes([byte]))
+                time.sleep(arguments["seconds"] / len(body))
         elif name == "change":
             params = {"_meta": {"io.modelcontextprotocol/subscriptionId": 0}} if arguments.get("other") else {}
             for q in self.listening:

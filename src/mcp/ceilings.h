@@ -124,6 +124,7 @@
  */
 #define CG_MCP_PROBE_MS  1000
 #define CG_MCP_RETRY_MS  1000  /* before a stream is taken up again, where the server says nothing */
+#define CG_MCP_LISTEN_MS 10000 /* between two attempts to listen to changes */
 #define CG_MCP_NOTICE_MS 30000 /* for the response of HTTP to a notification */
 #define CG_MCP_GRACE_MS  2000  /* after closing standard input, and again after SIGTERM */
 #define CG_MCP_DRAIN_MS  500   /* from exit to end of output, or the other way round */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
@@ -148,6 +149,8 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         struct cg_err mine;
         int r = start(c, &mine);
 
+        if (r == 0 && c->state == READY)
+                cg_mcp_listen(c);
         if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c))))
                 r = cg_mcp_send_req(q, &mine);
         if (r < 0) {
@@ -229,6 +232,12 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->restart = restart;
         c->sse = def->kind == CG_MCP_SSE;
         c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
+        if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
+            strncasecmp(def->url + 7, "localhost", 9) != 0 && strncmp(def->url + 7, "127.", 4) != 0 &&
+            strncmp(def->url + 7, "[::1]", 5) != 0)
+                cg_log(c->log, CG_LOG_WARN,
+                       "MCP server %s: its headers are sent unencrypted: use https:// if they are secret",
+                       def->name);
         if (def->note)
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->failed_at_ms = -CG_MCP_CRASH_WINDOW_MS;

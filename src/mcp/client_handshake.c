@@ -147,13 +147,18 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 
 /* ---- the server is ready */
 
-/* Asks to be told when the tools change; legacy servers tell everybody. */
-static void subscribe(struct cg_mcp_client *c)
+/* Modern servers announce changes of their tools to those who listen; legacy ones to everybody. */
+void cg_mcp_listen(struct cg_mcp_client *c)
 {
         struct cg_mcp_msg m = { .method = "subscriptions/listen", .repeatable = true };
         cg_auto_buf struct cg_buf b = { .max = 2048 };
+        int64_t now = cg_now_ms();
         struct cg_err err;
 
+        if (c->state == IDLE || !c->modern || !c->wants_listen || c->listen_id ||
+            now - c->listened_ms < CG_MCP_LISTEN_MS)
+                return;
+        c->listened_ms = now;
         m.id = c->listen_id = ++c->last_id;
         if (cg_buf_addf(&b, NULL,
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
@@ -274,9 +279,10 @@ void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m)
                 c->has_tools = cg_json_find(m->result, "capabilities", &caps) &&
                                cg_json_find(caps, "tools", &tools);
                 set_version(c, CG_MCP_MODERN_VERSION, true);
-                if (c->has_tools && cg_json_find(tools, "listChanged", &changes) &&
-                    cg_slice_is(changes, "true"))
-                        subscribe(c);
+                c->wants_listen = c->has_tools && cg_json_find(tools, "listChanged", &changes) &&
+                                  cg_slice_is(changes, "true");
+                c->listened_ms = cg_now_ms() - CG_MCP_LISTEN_MS;
+                cg_mcp_listen(c);
                 become_ready(c, CG_MCP_MODERN_VERSION);
         } else if (c->init_id) { /* too late: the answer to initialize decides */
                 c->probe_id = 0;

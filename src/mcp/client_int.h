@@ -82,9 +82,11 @@ struct cg_mcp_client {
         bool skip_probe;   /* it ended when it was sent server/discover */
         bool probed_again; /* in this handshake */
         uint64_t probe_id, listen_id;
+        bool wants_listen; /* the server announces changes of its tools to those who listen */
+        int64_t listened_ms;
         int64_t probe_deadline_ms; /* 0: none */
         void (*probe_expired)(struct cg_mcp_client *c);
-        /* Ends the server and starts it anew, with what is known of it now. The requests wait on. */
+        /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
         void (*restart)(struct cg_mcp_client *c);
         bool ending, timer_closed;
         uv_timer_t timer;
@@ -155,6 +157,8 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err);
 int cg_mcp_begin_handshake(struct cg_mcp_client *c, struct cg_err *err);
 /* Answers and failures of these two requests. */
 void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m);
+/* Listens again to changes of the tools, where that has ended. */
+void cg_mcp_listen(struct cg_mcp_client *c);
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const struct cg_transport_failure *f);
 /* The server has forgotten the session: another one is begun, unless that is under way. */

@@ -66,8 +66,8 @@ struct http_transport {
         char *session;
         char version[16];
         /*
-         * The header Authorization; NULL: the definition has none of OAuth. While it is busy nothing
-         * is sent: a token is on its way.
+         * The header Authorization; NULL: the definition has none of OAuth. While it is busy
+         * nothing is sent: a token is on its way.
          */
         struct cg_oauth_work *oauth;
         unsigned tokens; /* how many it has had */

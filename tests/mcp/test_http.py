@@ -2,9 +2,11 @@
 
 import base64
 import json
+import os
 import ssl
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from mcp_http_server import Server
@@ -244,6 +246,36 @@ def test_stream_that_stays_open(serve, call):
     s = serve(modern=True)
     for _ in range(40):
         assert text(call(s, "two")) == "{}"
+
+
+def test_flood_of_requests_of_the_server(serve, call, ts):
+    """Some are answered, and neither connections nor memory are filled by the others."""
+    s = serve()
+    call(s, "echo")
+    assert text(call(s, "flood", {"times": 500})) == '{"times": 500}'
+    assert s.connections < 150
+    status = Path(f"/proc/{ts.inner}/status").read_text()
+    assert int(status.split("VmHWM:")[1].split()[0]) < 100_000 or os.environ.get("CG_SANITIZED")
+
+
+def test_slow_body(serve, call):
+    s = serve(modern=True)
+    assert text(call(s, "drip", {"seconds": 0.5}))
+    status, raw = call(s, "drip", {"seconds": 60}, 500)
+    assert status != "ok" and b"500 ms" in raw
+    assert text(call(s, "echo")) == "{}"
+
+
+def test_lost_subscription_is_not_renewed_at_every_call(serve, call):
+    s = serve(modern=True)
+    call(s, "echo")
+    deadline = time.monotonic() + 10
+    while not s.listening and time.monotonic() < deadline:
+        time.sleep(0.01)
+    s.listening[0].put(None)
+    for _ in range(5):
+        call(s, "echo")
+    assert s.methods().count("subscriptions/listen") == 1
 
 
 # ---- arguments in headers
