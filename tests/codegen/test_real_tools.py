@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codegen.support import DATA, STUBS, Host, check_package, generate, import_all, shared_files
+from codegen.hostile_cases import CASES
+from codegen.support import DATA, STUBS, GenerationFailed, Host, check_package, generate, import_all, shared_files
 
 FILES = [*sorted(DATA.glob("*.json")), *(p for p in shared_files("cases/tools/*.json") if p.name != "hostile.json")]
 
@@ -248,8 +250,11 @@ WRONG = {i for i, line in enumerate(USE.splitlines(), 1) if line.endswith("# wro
 
 @pytest.fixture(scope="module")
 def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packages of all tool lists, and use.py."""
+    """Packages of all tool lists, hostile ones as well, and use.py."""
     out = tmp_path_factory.mktemp("typed")
+    for i, case in enumerate(CASES):
+        with contextlib.suppress(GenerationFailed):
+            generate(build_dir, f"hostile{i}", out / "mcptools", case.text, root=True)
     for path in FILES:
         generate(build_dir, path.stem, out / "mcptools", path.read_bytes(), root=True)
     (out / "use.py").write_text(USE)
