@@ -1,0 +1,105 @@
+"""The client under test for the conformance suite of MCP: a host on libcellgate.
+
+The suite starts it with the server's URL and, in the environment, the scenario and its context. It opens a session, adds
+the server, calls its tools from a cell, and where cellgate says so runs `cellgate mcp login`, with a browser that follows
+each redirect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cellgate_api import CellgateError, Client, Session
+
+SERVER = "srv"
+CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+LOGINS = 3  # for one request: what a person would put up with
+# Arguments of tools whose scenarios want some; others get none.
+ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 2, "b": 3}}
+BROWSER = "#!/bin/sh\nexec curl --silent --location --output /dev/null -- \"$1\"\n"
+
+CALL = """
+import _cellgate
+status, content, *_ = _cellgate.tool_call({server!r}, {tool!r}, {arguments!r}, 20000)
+print(status, bytes(content).decode())
+"""
+
+
+def definition(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
+    oauth: dict[str, Any] = {"clientMetadataUrl": CLIENT_ID_DOCUMENT}
+    if "client_id" in context and "client_secret" in context:
+        oauth = {"clientId": context["client_id"], "clientSecret": context["client_secret"]}
+    if scenario.startswith("auth/client-credentials"):
+        oauth["grantType"] = "client_credentials"
+    return {"url": url, "oauth": oauth}
+
+
+class Driver:
+    def __init__(self, folder: Path, url: str, scenario: str, context: dict[str, Any]) -> None:
+        self.scenario, self.context, self.logins = scenario, context, 0
+        self.program = Path(os.environ["CG_PREFIX"]) / "bin/cellgate"
+        self.servers = {SERVER: definition(url, scenario, context)}
+        self.file = folder / "mcp.json"
+        self.file.write_text(json.dumps({"mcpServers": self.servers}))
+        browser = folder / "bin/xdg-open"
+        browser.parent.mkdir()
+        browser.write_text(BROWSER)
+        browser.chmod(0o755)
+        os.environ |= {"PATH": f"{browser.parent}:{os.environ['PATH']}", "DISPLAY": ":conformance"}
+        (folder / "work").mkdir()
+        self.work = folder / "work"
+
+    def login(self) -> None:
+        """As the message of a failure says. Raises when the login fails, or after too many of them."""
+        self.logins += 1
+        if self.logins > LOGINS:
+            sys.exit("the server wants one login after another")
+        words = [self.program, "mcp", "login", SERVER, "--timeout", "10", "--mcp", self.file]
+        if subprocess.run(words, timeout=60).returncode != 0:
+            sys.exit("the login failed")
+
+    def add(self, s: Session) -> dict[str, Any]:
+        while True:
+            try:
+                return s.add_servers(self.servers, 20000)
+            except CellgateError as e:
+                print(e, file=sys.stderr)
+                if "run: cellgate mcp login" not in str(e):
+                    raise
+            self.login()
+
+    def call(self, s: Session, tool: str, arguments: dict[str, Any]) -> str:
+        while True:
+            code = CALL.format(server=SERVER, tool=tool, arguments=json.dumps(arguments).encode())
+            out = s.run(code, decide=lambda _: True)
+            print(f"{tool}: {out.stdout or out}", file=sys.stderr)
+            if "run: cellgate mcp login" not in out.stdout:
+                return out.stdout
+            self.login()
+
+    def run(self) -> None:
+        with Client(no_spare=1) as c, c.session(workspace=self.work) as s:
+            report = self.add(s)
+            print(json.dumps(report), file=sys.stderr)
+            tools = [t["tool"] for t in report[SERVER]["tools"]]
+            for call in self.context.get("toolCalls") or [{"name": t, "arguments": ARGUMENTS.get(t, {})} for t in tools]:
+                self.call(s, call["name"], call["arguments"])
+
+
+def main() -> None:
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    with tempfile.TemporaryDirectory(prefix="cellgate-conformance-") as folder:
+        os.environ["XDG_STATE_HOME"] = str(Path(folder) / "state")
+        Driver(Path(folder), sys.argv[-1], scenario, context).run()
+
+
+if __name__ == "__main__":
+    main()
