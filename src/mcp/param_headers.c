@@ -51,11 +51,9 @@ static int add(struct annotations *a, const json_t *schema, size_t depth)
                 if (!isalnum((unsigned char)*c) && !strchr("!#$%&'*+-.^_`|~", *c))
                         return cg_fail(a->err, CG_E_INVAL,
                                        "\"" KEY "\" has a character that no header's name has");
-        /* "number" is not in the text of the protocol, but in its tests. */
-        if (strcmp(type, "string") != 0 && strcmp(type, "integer") != 0 && strcmp(type, "boolean") != 0 &&
-            strcmp(type, "number") != 0)
+        if (strcmp(type, "string") != 0 && strcmp(type, "integer") != 0 && strcmp(type, "boolean") != 0)
                 return cg_fail(a->err, CG_E_INVAL,
-                               "\"" KEY "\" is at a property that is neither text nor number nor boolean");
+                               "\"" KEY "\" is at a property that is neither string nor integer nor boolean");
         for (size_t i = 0; i < h->n; i++)
                 if (strcasecmp(h->list[i].name, name) == 0)
                         return cg_fail(a->err, CG_E_INVAL, "\"" KEY "\" has the same name twice");

@@ -66,8 +66,6 @@ SCENARIOS = [
 # What is not done: the reason.
 GAPS = {
     ("2025-11-25", "elicitation-sep1034-client-defaults"): "the C API has no handler for elicitation yet: it is declined",
-    ("2026-07-28", "http-custom-headers"): "x-mcp-header",
-    ("2026-07-28", "http-invalid-tool-headers"): "x-mcp-header",
 }
 
 
