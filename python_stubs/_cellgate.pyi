@@ -142,6 +142,12 @@ def tool_call(server: str, tool: str, arguments: Buffer, timeout_ms: int, /) -> 
     May be called by several threads at once. An interrupt cancels the call and raises KeyboardInterrupt.
     """
 
+def result_read(handle: int, offset: int, length: int, /) -> bytes:
+    """Bytes of a result that stays with the tool server, 1 MiB at most. RuntimeError: it is gone."""
+
+def result_free(handle: int, /) -> None:
+    """This result is not read any more."""
+
 class Calls:
     """Calls of one event loop. Any number may wait; above CG_MAX_CALLS they are sent in order.
 

@@ -25,6 +25,7 @@ from ._errors import (
     ToolRunnerError,
     UnavailableError,
 )
+from ._kept import LargeText
 from ._model import Model, Open
 from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
@@ -41,6 +42,7 @@ __all__ = [
     "Audio",
     "Block",
     "Image",
+    "LargeText",
     "Lines",
     "Match",
     "Matches",
@@ -66,7 +68,7 @@ __all__ = [
 # Under the names that users see them by: in tracebacks, and for a host that looks for RejectedError.
 for _cls in (
     *(ApprovalTimeoutError, ParamsError, ProtocolError, RejectedError, ToolError, ToolRunnerError, UnavailableError),
-    *(Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult),
+    *(Audio, Block, Image, LargeText, Resource, ResourceLink, Text, TextBlock, ToolResult),
     *(Lines, Match, Matches, Model, Open),
 ):
     _cls.__module__ = __name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._kept import LargeText
 from ._values import UNSET, short
 
 if TYPE_CHECKING:
@@ -18,14 +19,19 @@ def _string(raw: Any, key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _decoded(text: str | None) -> bytes | None:
+def _text(raw: Any, key: str) -> str | LargeText | None:
+    value = raw.get(key) if isinstance(raw, dict) else None
+    return value if isinstance(value, (str, LargeText)) else None
+
+
+def _decoded(text: str | LargeText | None) -> bytes | None:
     import base64
     import binascii
 
     if text is None:
         return None
     try:
-        return base64.b64decode(text)
+        return base64.b64decode(str(text))
     except (binascii.Error, ValueError):
         return None
 
@@ -42,12 +48,16 @@ class Block:
         return self.raw
 
     @property
-    def text(self) -> str | None:
-        return _string(self._body, "text")
+    def text(self) -> str | LargeText | None:
+        return _text(self._body, "text")
+
+    @property
+    def _base64(self) -> str | LargeText | None:
+        return _text(self._body, "data") or _text(self._body, "blob")
 
     @property
     def data(self) -> bytes | None:
-        return _decoded(_string(self._body, "data") or _string(self._body, "blob"))
+        return _decoded(self._base64)
 
     @property
     def mime(self) -> str | None:
@@ -59,19 +69,43 @@ class Block:
 
     def save(self, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
         """Writes the data, or the text as UTF-8, to a file; returns path. Raises ValueError when there is neither."""
+        encoded, text = self._base64, self.text
+        if isinstance(text, LargeText):
+            return text.save(path)
+        if isinstance(encoded, LargeText):
+            _save_base64(encoded, path)
+            return path
         data = self.data
         if data is None:
-            if self.text is None:
+            if text is None:
                 raise ValueError(f"nothing to save in {self!r}")
-            data = self.text.encode("utf-8", "surrogatepass")
+            data = text.encode("utf-8", "surrogatepass")
         with open(path, "wb") as file:
             file.write(data)
         return path
 
     def __repr__(self) -> str:
-        data, text = self.data, self.text
-        size = f"{len(data)} bytes" if data is not None else f"{len(text)} characters" if text is not None else None
+        encoded, text = self._base64, self.text
+        if isinstance(encoded, LargeText):
+            size: str | None = f"{len(encoded) // 4 * 3 - encoded[-2:].count('=')} bytes"
+        elif encoded is not None and (data := self.data) is not None:
+            size = f"{len(data)} bytes"
+        else:
+            size = None if text is None else f"{len(text)} characters"
         return "[" + " ".join(part for part in (self.kind, self.mime, self.uri, size) if part) + "]"
+
+
+def _save_base64(encoded: LargeText, path: str | os.PathLike[str]) -> None:
+    import base64
+
+    rest = ""
+    with open(path, "wb") as file:
+        for part in encoded.parts():
+            rest += "".join(part.split())
+            whole = len(rest) // 4 * 4
+            file.write(base64.b64decode(rest[:whole]))
+            rest = rest[whole:]
+        file.write(base64.b64decode(rest))
 
 
 class TextBlock(Block):
@@ -82,7 +116,7 @@ class _Media(Block):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         if self.mime and "/" in self.mime and self.data:
-            bundle[self.mime] = _string(self.raw, "data")
+            bundle[self.mime] = str(self._base64)
         return bundle
 
 
@@ -116,9 +150,10 @@ _BLOCKS: dict[str | None, type[Block]] = {
 
 
 def _shown_text(block: Block) -> str | None:
-    if isinstance(block, TextBlock):
-        return block.text or ""
-    return block.text if isinstance(block, Resource) else None
+    text = block.text if isinstance(block, (TextBlock, Resource)) else None
+    if isinstance(text, str):
+        return text
+    return "" if text is None and isinstance(block, TextBlock) else None
 
 
 class ToolResult:
@@ -146,7 +181,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        return "\n".join(block.text or "" for block in self.content if isinstance(block, TextBlock))
+        return "\n".join(str(block.text or "") for block in self.content if isinstance(block, TextBlock))
 
     @property
     def images(self) -> list[Image]:
@@ -164,6 +199,14 @@ class ToolResult:
     def links(self) -> list[ResourceLink]:
         return [block for block in self.content if isinstance(block, ResourceLink)]
 
+    def large(self) -> LargeText | None:
+        """The text of a result that is nothing but one large text."""
+        text = self.content[0].text if len(self.content) == 1 else None
+        if not isinstance(text, LargeText):
+            return None
+        text.result = self
+        return text
+
     def summary(self) -> str:
         """The text, that of embedded resources too, and a line for each other block."""
         return "\n".join(
@@ -171,7 +214,10 @@ class ToolResult:
         )
 
     def __repr__(self) -> str:
-        content = ", ".join(short(b.text, 200) if isinstance(b, TextBlock) else repr(b) for b in self.content)
+        content = ", ".join(
+            short(b.text, 200) if isinstance(b, TextBlock) and isinstance(b.text, str) else repr(b)
+            for b in self.content
+        )
         structured = "" if self.structured is UNSET else f", structured={short(self.structured, 200)}"
         return f"ToolResult(is_error={self.is_error}, content=[{content}]{structured})"
 

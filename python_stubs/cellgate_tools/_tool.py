@@ -87,7 +87,12 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
     if status not in ("ok", "protocol_error"):
         raise unavailable(f" failed: {payload.decode('utf-8', 'replace') or status}", kind or "unavailable")
     try:
-        answer = parse_json(payload)
+        if kind == "kept":
+            from . import _kept
+
+            answer = _kept.parse(payload)
+        else:
+            answer = parse_json(payload)
     except (ValueError, RecursionError) as e:
         raise unavailable(f": the server's answer cannot be read: {e}", "protocol") from None
     if not isinstance(answer, dict):
@@ -185,9 +190,11 @@ class Tool:
     def value(self, result: ToolResult) -> Any:
         """The value that run() returns. Raises ToolError."""
         if result.is_error:
+            if (large := result.large()) is not None:
+                raise self._error(large[:2000] + "...", result)
             raise self._error(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:
-            return Text(result.summary(), result)
+            return result.large() or Text(result.summary(), result)
         value = self._structured(result)
         self._check(value, result)
         key = self.entry.get("unwrap")

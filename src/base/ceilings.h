@@ -22,6 +22,8 @@
 #define CG_MAX_NUMBER 1000
 /* Result of a tool call: images and files come as base64. */
 #define CG_MAX_TOOL_RESULT (64u << 20)
+/* One part of a result that stays with the tool server. */
+#define CG_MAX_RESULT_PART (1u << 20)
 /* mcpServers definitions, and settings in general. */
 #define CG_MAX_SETTINGS (1u << 20)
 /* Report about generated wrappers: 20,000 tools with a warning or two each. */

@@ -118,7 +118,10 @@ struct cg_wire {
 #define CG_TOOL_MSGS(X) \
         X(CALL, 1, K, 4096, CG_MAX_TOOL_ARGS, 1) \
         X(CALL_RESULT, 2, T, 4096, CG_MAX_TOOL_RESULT, 1) \
-        X(CALL_CANCEL, 3, K, 0, 0, 0)
+        X(CALL_CANCEL, 3, K, 0, 0, 0) \
+        X(RESULT_READ, 4, K, 4096, 0, 0) \
+        X(RESULT_PART, 5, T, 4096, CG_MAX_RESULT_PART, 1) \
+        X(RESULT_FREE, 6, K, 0, 0, 0)
 
 /* ---- broker wire: supervisor <-> tool server */
 #define CG_BROKER_MSGS(X) \

@@ -227,6 +227,10 @@ int cg_calls_fd(const struct cg_wait *w);
 /* Queues CALL (copies), which the caller calls @key (not 0). CG_E_LIMIT: too large. */
 int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_bytes args,
                struct cg_err *err);
+/* Sends RESULT_READ; ends like a call. */
+int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_t length, struct cg_err *err);
+/* Sends RESULT_FREE. */
+void cg_io_free_result(struct cg_io *io, uint64_t result);
 /* Cancels these calls, and sends no queued one meanwhile. Calls that have a result keep it. */
 void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n);
 /*

@@ -49,6 +49,7 @@ struct cg_tool_call {
         struct cg_wait *wait;     /* NULL: cancelled, but CALL_CANCEL could not be sent */
         uint64_t id;              /* on the wire */
         uint64_t key;             /* of the caller */
+        bool read;                /* RESULT_READ, which does not count */
         struct tool_out *message; /* not sent yet */
         struct cg_tool_call_result result;
 };

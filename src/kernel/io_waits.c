@@ -128,16 +128,18 @@ static void cancel_locked(struct cg_wait *w, uint64_t key)
                         p = &c->next;
                         continue;
                 }
-                t = tool_out_new(CG_TOOL_CALL_CANCEL, c->id, (struct cg_bytes){ NULL, 0 },
-                                 (struct cg_bytes){ NULL, 0 });
-                if (!t) {
-                        c->wait = NULL;
-                        p = &c->next;
-                        continue;
+                if (!c->read) {
+                        t = tool_out_new(CG_TOOL_CALL_CANCEL, c->id, (struct cg_bytes){ NULL, 0 },
+                                         (struct cg_bytes){ NULL, 0 });
+                        if (!t) {
+                                c->wait = NULL;
+                                p = &c->next;
+                                continue;
+                        }
+                        push_tool_locked(io, t);
+                        io->n_sent--;
                 }
-                push_tool_locked(io, t);
                 *p = c->next;
-                io->n_sent--;
                 cg_tool_call_free(c);
         }
 }
@@ -334,6 +336,46 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
         return 0;
 }
 
+int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_t length, struct cg_err *err)
+{
+        struct cg_io *io = w->io;
+        struct cg_tool_call *c = calloc(1, sizeof(*c));
+        struct tool_out *t;
+        char body[128];
+        int n = snprintf(body, sizeof(body), "{\"result\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"length\":%zu}",
+                         result, offset, length);
+
+        t = tool_out_new(CG_TOOL_RESULT_READ, 0, (struct cg_bytes){ body, (size_t)n },
+                         (struct cg_bytes){ NULL, 0 });
+        if (!c || !t) {
+                free(c);
+                free(t);
+                return cg_fail(err, CG_E_NOMEM, "reading a result");
+        }
+        c->wait = w;
+        c->key = 1;
+        c->read = true;
+        pthread_mutex_lock(&io->lock);
+        c->id = t->id = ++io->last_call;
+        c->next = io->sent;
+        io->sent = c;
+        push_tool_locked(io, t);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+void cg_io_free_result(struct cg_io *io, uint64_t result)
+{
+        struct tool_out *t = tool_out_new(CG_TOOL_RESULT_FREE, result, (struct cg_bytes){ NULL, 0 },
+                                          (struct cg_bytes){ NULL, 0 });
+
+        if (!t) /* it ends with the kernel */
+                return;
+        pthread_mutex_lock(&io->lock);
+        push_tool_locked(io, t);
+        pthread_mutex_unlock(&io->lock);
+}
+
 struct tool_out *cg_io_next_tool_message_locked(struct cg_io *io)
 {
         struct tool_out *t = io->tool_head;
@@ -371,7 +413,7 @@ void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, co
         }
         *p = c->next;
         c->next = NULL;
-        io->n_sent--;
+        io->n_sent -= !c->read;
         snprintf(c->result.status, sizeof(c->result.status), "%s", status);
         snprintf(c->result.kind, sizeof(c->result.kind), "%s", kind);
         c->result.content = content;

@@ -135,6 +135,57 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         return ret;
 }
 
+/* Bytes of a kept result. */
+static PyObject *m_result_read(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "reading a result");
+        unsigned long long result, offset;
+        Py_ssize_t length;
+        struct cg_err err;
+        struct cg_wait *w;
+        PyObject *ret = NULL;
+        uint64_t key;
+
+        if (!io || !PyArg_ParseTuple(args, "KKn:result_read", &result, &offset, &length))
+                return NULL;
+        if (length < 1 || length > (Py_ssize_t)CG_MAX_RESULT_PART || result > INT64_MAX ||
+            offset > INT64_MAX) {
+                PyErr_Format(PyExc_ValueError, "a part of a result has 1 to %d bytes",
+                             (int)CG_MAX_RESULT_PART);
+                return NULL;
+        }
+        w = cg_io_calls(io, true, &err);
+        if (!w)
+                return cg_py_raise(&err);
+        if (cg_io_read_result(w, result, offset, (size_t)length, &err) < 0) {
+                cg_py_raise(&err);
+        } else if (cg_py_wait_done(io, w) == 0) {
+                struct cg_tool_call *c = cg_wait_results(w);
+                const struct cg_tool_call_result *r = cg_tool_call_result(c, &key);
+                struct cg_bytes content = cg_frame_bytes(r->content);
+
+                if (strcmp(r->status, "ok") == 0)
+                        ret = PyBytes_FromStringAndSize(content.data, (Py_ssize_t)content.len);
+                else
+                        PyErr_Format(PyExc_RuntimeError, "%s", (const char *)content.data);
+                cg_tool_call_free(c);
+        }
+        cg_wait_free(w);
+        return ret;
+}
+
+static PyObject *m_result_free(PyObject *module, PyObject *number)
+{
+        struct cg_io *io = cg_py_io(module);
+        unsigned long long result = PyLong_AsUnsignedLongLong(number);
+
+        if (PyErr_Occurred())
+                return NULL;
+        if (io && !cg_io_forked(io))
+                cg_io_free_result(io, result);
+        Py_RETURN_NONE;
+}
+
 /* ------------------------------------------------------------------ calls of an event loop */
 
 struct loop_calls {
@@ -288,6 +339,8 @@ static PyMethodDef methods[] = {
         { "goes_on", m_goes_on, METH_NOARGS, NULL },
         { "input", m_input, METH_VARARGS, NULL },
         { "tool_call", m_tool_call, METH_VARARGS, NULL },
+        { "result_read", m_result_read, METH_VARARGS, NULL },
+        { "result_free", m_result_free, METH_O, NULL },
         { NULL, NULL, 0, NULL },
 };
 

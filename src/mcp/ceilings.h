@@ -9,10 +9,10 @@
 /* --- messages of a server --- */
 
 /*
- * One line. A result may be as large as the wire to the kernel lets through; the envelope around it
- * is small.
+ * One line. It is in memory until it has been read; results of more than CG_MAX_TOOL_RESULT reach
+ * the kernel in parts.
  */
-#define CG_MCP_MAX_LINE ((size_t)CG_MAX_TOOL_RESULT + 4096)
+#define CG_MCP_MAX_LINE ((size_t)256 << 20)
 /* Members of a JSON-RPC message: it has five, and duplicates are looked for among them. */
 #define CG_MCP_MAX_MEMBERS 32u
 /* An id that is echoed: whatever a sane server counts with. */
@@ -46,6 +46,15 @@
 #define CG_MCP_MAX_ARGS_DEPTH 256u
 /* Arguments of one kernel's calls that wait: 256 calls of 4 MB each would be a gigabyte. */
 #define CG_MCP_MAX_ARGS_WAITING ((size_t)64 << 20)
+
+/* --- results that stay with the tool server --- */
+
+/* Results of more bytes stay. Their strings of fewer bytes are sent to the kernel at once. */
+#define CG_MCP_KEPT_RESULT ((size_t)1 << 20)
+#define CG_MCP_KEPT_STRING ((size_t)64 << 10)
+/* Of one kernel: open files, and bytes in them. */
+#define CG_MCP_MAX_KEPT       64u
+#define CG_MCP_MAX_KEPT_BYTES ((size_t)1 << 30)
 
 /* --- queues of the tool server --- */
 

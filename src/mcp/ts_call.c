@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "mcp/args.h"
 #include "mcp/ceilings.h"
+#include "mcp/kept.h"
 #include "mcp/toolserver.h"
 
 enum place { LISTING, ASKING, RUNNING };
@@ -40,6 +41,8 @@ struct ts_kernel {
         struct ts_call *calls;
         unsigned n_calls;
         size_t args_waiting;
+        struct cg_kept *kept;
+        char *folder; /* for files of kept results; no sandbox shows it */
 };
 
 static const struct cg_log *log_of(const struct ts_kernel *k)
@@ -157,12 +160,39 @@ static const char *const kinds[] = {
         [CG_MCP_TOO_LARGE] = "too_large",
 };
 
+/* False: the result has no long strings, and fits a message. */
+static bool end_with_kept(struct ts_call *call, const char *bytes, size_t len)
+{
+        struct ts_kernel *k = call->kernel;
+        cg_auto_buf struct cg_buf out = { .max = CG_MAX_TOOL_RESULT };
+        struct cg_err err;
+        int r = cg_kept_add(&k->kept, k->folder, call->id, bytes, len, &out, &err);
+
+        if (r == 0) {
+                call->kind = "kept";
+                end_call(call, "ok", out.data, out.len);
+                return true;
+        }
+        if (len <= CG_MAX_TOOL_RESULT)
+                return false;
+        call->kind = "too_large";
+        if (r > 0)
+                fail_call(call, "MCP server \"%s\": the result has %zu bytes, over the limit of %u",
+                          call->server, len, CG_MAX_TOOL_RESULT);
+        else
+                fail_call(call, "MCP server \"%s\": the result of %zu bytes cannot be kept: %s", call->server,
+                          len, err.msg);
+        return true;
+}
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
 
         call->req = NULL;
         call->kind = kinds[outcome];
+        if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT && end_with_kept(call, bytes, len))
+                return;
         end_call(call,
                  outcome == CG_MCP_OK      ? "ok"
                  : outcome == CG_MCP_ERROR ? "protocol_error"
@@ -360,6 +390,8 @@ static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **s
         for (const struct ts_call *c = k->calls; c; c = c->next)
                 if (c->id == m->id)
                         return violation(err, "its id is in use");
+        if (cg_kept_has(k->kept, m->id))
+                return violation(err, "its id is in use");
         return 0;
 }
 
@@ -408,6 +440,46 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
         return 0;
 }
 
+/* ---- kept results */
+
+static int on_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        cg_auto_free char *buf = NULL;
+        struct cg_out out = { .type = CG_TOOL_RESULT_PART, .id = m->id, .has_raw = true };
+        struct cg_err why;
+        int64_t result, offset, length;
+        int r = cg_msg_json(m, &body, err);
+
+        if (r == 0)
+                r = cg_json_int(body, "result", -1, &result, err);
+        if (r == 0)
+                r = cg_json_int(body, "offset", -1, &offset, err);
+        if (r == 0)
+                r = cg_json_int(body, "length", -1, &length, err);
+        if (r < 0)
+                return r;
+        if (result < 0 || offset < 0 || length < 1 || length > (int64_t)CG_MAX_RESULT_PART)
+                return cg_fail(err, CG_E_PROTO, "RESULT_READ: a value over its limits");
+        buf = malloc((size_t)length);
+        if (!buf)
+                return cg_fail(err, CG_E_NOMEM, "part of a result");
+        if (cg_kept_read(k->kept, (uint64_t)result, (uint64_t)offset, (size_t)length, buf, &why) == 0) {
+                out.body = "{\"status\":\"ok\"}";
+                out.raw = buf;
+                out.raw_len = (size_t)length;
+        } else {
+                out.body = "{\"status\":\"failed\"}";
+                out.raw = why.msg;
+                out.raw_len = strlen(why.msg);
+        }
+        out.body_len = strlen(out.body);
+        r = cg_zlink_send(&k->link, &out, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_PROTO, "RESULT_READ: the kernel does not read the answers");
+        return r == CG_E_CLOSED ? 0 : r;
+}
+
 /* ---- the connection */
 
 /* The supervisor ends a kernel that broke a rule: it does not see this wire itself. */
@@ -434,6 +506,10 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
                 return;
         if (m->type == CG_TOOL_CALL) {
                 r = on_call(k, m, &err);
+        } else if (m->type == CG_TOOL_RESULT_READ) {
+                r = on_read(k, m, &err);
+        } else if (m->type == CG_TOOL_RESULT_FREE) {
+                cg_kept_free(&k->kept, m->id);
         } else {
                 struct ts_call *call = k->calls;
 
@@ -463,6 +539,7 @@ static void on_link_closed(struct cg_zlink *z)
         struct ts_kernel *k = z->data;
         struct ts *ts = z->poll.loop->data;
 
+        free(k->folder);
         free(k);
         cg_ts_maybe_stop(ts);
 }
@@ -478,9 +555,15 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
                 return cg_fail(err, CG_E_NOMEM, "kernel");
         k->session = s;
         k->number = number;
+        k->folder = strndup(path, strrchr(path, '/') ? (size_t)(strrchr(path, '/') - path) : 0);
+        if (!k->folder) {
+                free(k);
+                return cg_fail(err, CG_E_NOMEM, "kernel");
+        }
         r = cg_zlink_open(&k->link, &ts->loop, path, &cg_wire_tool, CG_ROLE_KERNEL, CG_MCP_MAX_KERNEL_QUEUE,
                           on_message, on_link_end, k, &mine);
         if (r < 0) {
+                free(k->folder);
                 free(k);
                 if (r != CG_E_SYS) {
                         if (err)
@@ -510,6 +593,7 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why)
                 withdraw(k->calls, why);
                 call_free(k->calls);
         }
+        cg_kept_free_all(&k->kept);
         k->session = NULL;
         cg_zlink_close(&k->link, on_link_closed);
 }

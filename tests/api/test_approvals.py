@@ -130,6 +130,15 @@ def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
     assert not mark.exists()
 
 
+def test_large_result_stays_outside_of_the_kernel(tools: Session) -> None:
+    code = """
+from mcptools.echo import echo
+r = echo.run(text="0123456789" * 300_000)
+type(r).__name__, len(r), r[5:8], str(r) == "0123456789" * 300_000"""
+    out = tools.run(code, lambda e: True)
+    assert out.value == "('LargeText', 3000000, '567', True)"
+
+
 def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
     server = {
         "command": sys.executable,

@@ -235,11 +235,35 @@ class Host:
         self.at = 1
         self.answer: tuple[str, bytes] = ("ok", b'{"content":[]}')
         self.kind = ""
+        self.file = b""  # of a kept result
+        self.read: list[int] = []  # sizes of what was read of it
+        self.freed: list[int] = []
+        self.module.result_read = self.result_read
+        self.module.result_free = self.freed.append
 
     def tool_call(self, server: str, tool: str, arguments: bytes, timeout_ms: int) -> tuple[str, bytes, str]:
         assert type(server) is str and type(tool) is str and type(arguments) is bytes and type(timeout_ms) is int
         self.sent.append((server, tool, arguments, timeout_ms))
         return (*self.answer, self.kind)
+
+    def result_read(self, handle: int, offset: int, length: int) -> bytes:
+        assert handle == 7 and 0 < length <= 1 << 20 and offset + length <= len(self.file)
+        self.read.append(length)
+        return self.file[offset : offset + length]
+
+    def keeps(self, before: str, *texts: str) -> None:
+        """Answer with the JSON text `before`, in which each @ stands for a text that the tool server keeps."""
+        parts, skeleton, self.file = [], b"", b""
+        pieces = before.split("@")
+        for piece, text in zip(pieces, [*texts, None], strict=True):
+            skeleton += piece.encode()
+            if text is not None:
+                largest = max(map(ord, text))
+                width, name = (1, "latin-1") if largest < 256 else (2, "utf-16-le") if largest < 65536 else (4, "utf-32-le")
+                parts.append([len(skeleton), len(self.file), len(text), width])
+                self.file += text.encode(name, "surrogatepass")
+        self.kind = "kept"
+        self.answer = ("ok", json.dumps({"handle": 7, "parts": parts}).encode() + b"\n" + skeleton)
 
     def answers(self, result: Any, status: str = "ok") -> None:
         self.answer = (status, result if isinstance(result, bytes) else json.dumps(result).encode())

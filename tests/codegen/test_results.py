@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import importlib
 import json
 import pickle
@@ -86,6 +87,83 @@ def test_text_with_all_kinds_of_blocks(tool: Tool, host: Host, tmp_path: Path) -
     finally:
         del sys.modules["IPython.display"]
     assert shown[0]["text/plain"].startswith("'a") and shown[1:] == text.images
+
+
+# ---------------------------------------------------------------------- results that stay with the tool server
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\u20ac", "\ud800", "\U0001f600"])
+def test_large_text(tool: Tool, host: Host, tmp_path: Path, letter: str) -> None:
+    """len() reads nothing, a slice its part; what str() gives is exact."""
+    from cellgate_tools import LargeText
+
+    whole = "".join(f"{i:07}" + letter for i in range(300_000))
+    host.keeps('{"content":[{"type":"text","text":"@"}]}', whole)
+    text = tool(OBJECT).run()
+    assert type(text) is LargeText and len(text) == len(whole) and text and host.read == []
+    for cut in (slice(5), slice(-9, None), slice(100, 90), slice(16, 80, 3), slice(0, 10**9, 10**5)):
+        assert text[cut] == whole[cut]
+    assert text[7] == letter and text[-1] == letter and text[:0] == ""
+    assert sum(host.read[:2]) < 100 and len(host.read) < 30
+    with pytest.raises(IndexError):
+        text[len(whole)]
+    assert str(text) == whole and text == whole and text != whole + "x" and "0299999" in text
+    assert "".join(text.parts()) == whole and pickle.loads(pickle.dumps(text)) == whole
+    assert Path(text.save(tmp_path / "x")).read_bytes() == whole.encode("utf-8", "surrogatepass")
+    assert repr(text).startswith("<LargeText of 2400000 characters: '0000000") and len(repr(text)) < 600
+    assert text.result.content == text.content and text.result.text == whole
+    assert str(text.result.content[0]) == "[text 2400000 characters]"
+    assert len(repr(text.result)) < 200 and text.images == []
+    del text
+    gc.collect()
+    assert host.freed == [7]
+
+
+def test_large_parts_of_a_result(tool: Tool, host: Host, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 9_001
+    encoded = base64.b64encode(data).decode()
+    wrapped = "\n".join(encoded[i : i + 76] for i in range(0, len(encoded), 76))
+    host.keeps(
+        '{"content":[{"type":"text","text":"small"},{"type":"text","text":"@"},'
+        '{"type":"image","mimeType":"image/png","data":"@"},{"type":"audio","data":"@"},'
+        '{"type":"resource","resource":{"uri":"u","blob":"@"}},{"type":"resource","resource":{"uri":"v","text":"@"}}],'
+        '"_meta":{"m":"7-0"}}',
+        *("x" * 70_000, encoded, wrapped, encoded, "y" * 80_000),
+    )
+    text = tool(OBJECT).run()
+    assert text.splitlines() == [
+        "small",
+        "[text 70000 characters]",
+        "[image image/png 2304256 bytes]",
+        "[audio 2334574 bytes]",  # with its line ends: nothing is read for this
+        "[resource u 2304256 bytes]",
+        "[resource v 80000 characters]",
+    ]
+    assert sum(host.read) < 100
+    for block in (text.images[0], text.audio[0], text.resources[0]):
+        assert block.data == data and Path(block.save(tmp_path / "x")).read_bytes() == data
+    assert text.images[0]._repr_mimebundle_()["image/png"] == encoded
+    assert Path(text.resources[1].save(tmp_path / "x")).read_text() == "y" * 80_000
+
+
+def test_large_structured_result(package: Tool, host: Host) -> None:
+    """Structured content is plain values."""
+    module = package(
+        [{"name": "t", "inputSchema": OBJECT, "outputSchema": {"type": "object", "properties": {"s": {"type": "string"}}}}]
+    ).t
+    host.keeps('{"content":[],"structuredContent":{"s":"@","l":["@"]}}', "a" * 70_000, "\u20ac" * 70_000)
+    result = module.call()
+    assert result.structured == {"s": "a" * 70_000, "l": ["\u20ac" * 70_000]} and type(result.structured["s"]) is str
+    assert module.run().s == "a" * 70_000
+
+
+def test_large_error(tool: Tool, host: Host) -> None:
+    from cellgate_tools import ToolError
+
+    host.keeps('{"isError":true,"content":[{"type":"text","text":"@"}]}', "why" * 100_000)
+    with pytest.raises(ToolError) as caught:
+        tool(OBJECT).run()
+    assert caught.value.message == ("why" * 1000)[:2000] + "..." and len(caught.value.result.content[0].text) == 300_000
 
 
 @pytest.mark.parametrize("form", ["input_required", "later", 1, None])

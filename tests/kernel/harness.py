@@ -219,6 +219,8 @@ class Kernel:
         self.calls: list[Call] = []
         self.question = 0
         self.cancelled: list[int] = []
+        self.freed: list[int] = []
+        self.read_result: Callable[..., tuple[str, bytes]] = lambda **_: ("failed", b"no such result")
         self.shell = self._connect(paths[0])
         self.tools = self._connect(paths[1])
         self.tool_path = paths[1]
@@ -287,6 +289,14 @@ class Kernel:
         _, _, _, kind, _, _, ident = HEADER.unpack(head)
         if kind == TOOL.CALL_CANCEL:
             self.cancelled.append(ident)
+            return
+        if kind == TOOL.RESULT_FREE:
+            self.freed.append(ident)
+            return
+        if kind == TOOL.RESULT_READ:
+            status, content = self.read_result(**json.loads(body))
+            reply = [pack(TOOL_WIRE, TOOL.RESULT_PART, ident), json.dumps({"status": status}).encode(), content]
+            self.tools.send_multipart(reply)
             return
         call = Call(ident, **json.loads(body), arguments=raw[0])
         self.calls.append(call)

@@ -231,3 +231,78 @@ def test_places_of_lost_calls_are_free_again(tools: Kernel) -> None:
     tools.tool_functions.append(echo)
     assert tools.collect(cell).result == "(300, True)"
     assert tools.run(many + "r.count('ok')").result == "300"
+
+
+# ---- results that stay with the tool server
+
+
+def test_reading_a_kept_result(tools: Kernel) -> None:
+    data = bytes(range(256)) * 8192
+    tools.read_result = lambda result, offset, length: ("ok", data[offset : offset + length])
+    r = tools.run("d = _cellgate.result_read(7, 0, 1 << 20) + _cellgate.result_read(7, 1 << 20, 1 << 20)")
+    assert r.status == "ok"
+    assert tools.run("d == bytes(range(256)) * 8192").result == "True"
+    tools.run("_cellgate.result_free(7)")
+    wait_until_freed(tools)
+
+
+def wait_until_freed(tools: Kernel) -> None:
+    while tools.freed != [7]:
+        assert tools.poller.poll(5000)
+        tools._serve_tools()
+
+
+def test_kept_result_that_is_gone(tools: Kernel) -> None:
+    r = tools.run("_cellgate.result_read(7, 0, 1)")
+    assert (r.reply["ename"], r.reply["evalue"]) == ("RuntimeError", "no such result")
+
+
+@pytest.mark.parametrize("args", ["7, 0, 0", "7, 0, (1 << 20) + 1", "7, 0, -1", "1 << 63, 0, 1", "7, 1 << 63, 1"])
+def test_limits_of_reading(tools: Kernel, args: str) -> None:
+    assert tools.run(f"_cellgate.result_read({args})").reply["ename"] == "ValueError"
+
+
+def test_interrupted_read(tools: Kernel) -> None:
+    """Its late part is not taken for the next one, and nothing is cancelled."""
+    waiting: list[int] = []
+
+    def later(result: int, offset: int, length: int) -> tuple[str, bytes]:
+        if not waiting:
+            waiting.append(offset)
+            tools.interrupt(cell)
+            time.sleep(0.3)
+            return "ok", b"late"
+        return "ok", b"next"
+
+    tools.read_result = later
+    cell = tools.execute("_cellgate.result_read(7, 0, 4)")
+    assert tools.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    assert tools.run("_cellgate.result_read(7, 0, 4)").result == "b'next'" and tools.cancelled == []
+
+
+def test_reading_while_all_places_are_taken(tools: Kernel) -> None:
+    """RESULT_READ does not count, and does not wait for calls."""
+    tools.read_result = lambda **_: ("ok", b"x")
+    cell = tools.execute(
+        "threads = [threading.Thread(target=call) for _ in range(300)]\n"
+        "for t in threads: t.start()\n"
+        "_cellgate.result_read(7, 0, 1)"
+    )
+    assert tools.collect(cell).result == "b'x'"
+    wait_for_calls(tools, 256)
+    tools.tool_functions.append(echo)
+    for c in tools.calls[:]:
+        tools.finish_call(c.id, "ok", b"{}")
+    assert tools.run("for t in threads: t.join()", timeout=20).status == "ok" and len(tools.calls) == 300
+
+
+def test_large_result_of_a_generated_function(tools: Kernel) -> None:
+    text = "0123456789" * 200_000
+    tools.read_result = lambda result, offset, length: ("ok", text[offset : offset + length].encode())
+    payload = json.dumps({"handle": 7, "parts": [[35, 0, len(text), 1]]}) + '\n{"content":[{"type":"text","text":""}]}'
+    assert payload.split("\n")[1][35:] == '"}]}'
+    code = "from cellgate_tools._tool import _result\n" f"r = _result('s', 't', 'ok', {payload.encode()!r}, 'kept').large()"
+    assert tools.run(code).status == "ok"
+    assert tools.run("len(r), r[5:8], r[-1], str(r) == '0123456789' * 200_000").result == "(2000000, '567', '9', True)"
+    tools.run("del r\nimport gc; gc.collect();")
+    wait_until_freed(tools)

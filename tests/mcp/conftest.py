@@ -85,9 +85,32 @@ class Kernel(Peer):
 
     def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
         m = self.expect(TOOL.CALL_RESULT, timeout)
-        assert m.id == id and set(m.body) == ({"status"} if m.body["status"] == "ok" else {"status", "kind"})
+        assert m.id == id and set(m.body) - {"kind"} == {"status"}
+        assert (m.body.get("kind") in (None, "kept")) == (m.body["status"] == "ok")
         self.kind = m.body.get("kind", "")
         return m.body["status"], m.raw
+
+    def read(self, result: int, offset: int, length: int, id: int = 1_000_000) -> tuple[str, bytes]:
+        """Bytes of a kept result."""
+        self.send(TOOL.RESULT_READ, id, {"result": result, "offset": offset, "length": length})
+        m = self.expect(TOOL.RESULT_PART)
+        assert m.id == id and set(m.body) == {"status"}
+        return m.body["status"], m.raw
+
+    def kept(self, raw: bytes) -> Any:
+        """The whole of a kept result, as the kernel's Python makes it."""
+        line, skeleton = raw.split(b"\n", 1)
+        head = json.loads(line)
+        for position, offset, chars, width in reversed(head["parts"]):
+            data = b""
+            while len(data) < chars * width:
+                n = min(1 << 20, chars * width - len(data))
+                status, part = self.read(head["handle"], offset + len(data), n)
+                assert status == "ok" and len(part) == n
+                data += part
+            text = data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "surrogatepass")
+            skeleton = skeleton[:position] + json.dumps(text)[1:-1].encode() + skeleton[position:]
+        return json.loads(skeleton)
 
 
 class ToolServer:

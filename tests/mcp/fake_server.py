@@ -208,7 +208,10 @@ def call(message: dict, line: bytes) -> None:
             write((json.dumps(arguments["message"]) + "\n").encode() * 1000)
         answer(ident, text("flooded"))
     elif name == "big":
-        answer(ident, text("b" * arguments["size"]))
+        if arguments.get("pieces"):  # no long string
+            answer(ident, {"content": [], "x": ["b" * 1000] * (arguments["size"] // 1000)})
+        else:
+            answer(ident, text("b" * arguments["size"]))
     elif name == "is_error":
         answer(ident, {"isError": True, **text("it went wrong")})
     elif name == "null_error":

@@ -175,14 +175,14 @@ def test_results_are_relayed_unread(ts, k, text):
 
 
 def test_result_of_many_megabytes(ts, k):
-    status, raw = ts.run(k, 1, "fake", "big", b'{"size":40000000}')
-    assert status == "ok" and len(raw) > 40_000_000
+    status, raw = ts.run(k, 1, "fake", "big", b'{"size":40000000,"pieces":true}')
+    assert status == "ok" and len(raw) > 40_000_000 and k.kind == ""
 
 
 def test_results_that_nobody_reads_yet(ts, k):
     """More than ZeroMQ and the socket buffers hold: they wait here."""
     for i in range(12):
-        k.call(i, "fake", "big", b'{"size":5000000}')
+        k.call(i, "fake", "big", b'{"size":5000000,"pieces":true}')
         ts.decide(ts.asked())
     assert {k.expect(2, 30).id for _ in range(12)} == set(range(12))
 
@@ -331,7 +331,7 @@ def test_late_answer_is_nobodys(ts, k):
 
 
 def test_line_over_the_limit(ts, k):
-    status, text = ts.run(k, 1, "fake", "huge", b'{"size":70000000}')
+    status, text = ts.run(k, 1, "fake", "huge", b'{"size":270000000}')
     assert status == "failed" and b"too long" in text
     assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
 
@@ -493,8 +493,10 @@ def test_kinds_of_failures(ts, k, tool, kind):
 
 
 def test_kind_of_a_result_that_is_too_large(ts, k):
-    ts.run(k, 1, "fake", "huge", b'{"size":70000000}')
+    ts.run(k, 1, "fake", "huge", b'{"size":270000000}')
     assert k.kind == "too_large"
+    status, text = ts.run(k, 2, "fake", "big", b'{"size":70000000,"pieces":true}')
+    assert status == "failed" and b"over the limit" in text and k.kind == "too_large"
 
 
 def test_kind_of_what_is_not_there(ts, k):
@@ -523,3 +525,78 @@ def test_kind_of_a_cancelled_call(ts, k):
     ts.decide(ts.asked())
     k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1) == ("failed", b"cancelled") and k.kind == "cancelled"
+
+
+# ---- results that stay with the tool server
+
+
+def files(ts):
+    """Kept files of the process."""
+    fds = Path(f"/proc/{ts.inner}/fd")
+    return sum(os.readlink(f).startswith(f"{ts.folder}/#") for f in fds.iterdir())
+
+
+def test_large_result_stays(ts, k):
+    size = 200_000_000
+    begun = time.monotonic()
+    status, raw = ts.run(k, 1, "fake", "big", b'{"size":200000000}')
+    assert status == "ok" and k.kind == "kept" and len(raw) < 1000
+    assert time.monotonic() - begun < 20 * ts.slowness
+    head = json.loads(raw.split(b"\n")[0])
+    assert head["handle"] == 1 and [p[1:] for p in head["parts"]] == [[0, size, 1]] and files(ts) == 1
+    assert k.read(1, size - 10, 10) == ("ok", b"b" * 10)
+    assert k.read(1, 0, 1 << 20) == ("ok", b"b" * (1 << 20))
+    for offset, length in ((size, 1), (size - 1, 2), (1 << 62, 1)):
+        assert k.read(1, offset, length) == ("failed", b"the result has 200000000 bytes")
+    k.send(TOOL.RESULT_FREE, 1)
+    k.send(TOOL.RESULT_FREE, 1)
+    status, text = k.read(1, 0, 1)
+    assert status == "failed" and b"gone" in text and files(ts) == 0
+
+
+@pytest.mark.parametrize(
+    ("piece", "width"),
+    [("a", 1), (r'\n\u0041\/\\\"', 1), (r"é\u00ff", 1), (r"€\ud800", 2), (r"\ud83d\ude00x", 4), (r"😀\udc00", 4)],
+)  # fmt: skip
+def test_kept_strings_are_exact(ts, k, piece, width):
+    """All escapes and widths, lone surrogates among them. Keys stay where they are."""
+    parts = (piece * (600_000 // len(piece)), "A" * 400_000, "k" * 70_000, "s" * 60_000)
+    text = '{{"content":[{{"type":"text","text":"{}"}},{{"type":"image","data":"{}"}}],"{}" : 1,"x":"{}"}}'.format(*parts)
+    status, raw = ts.run(k, 1, "fake", "result_text", json.dumps({"text": text}).encode())
+    assert status == "ok" and k.kind == "kept" and 130_000 < len(raw) < 131_000
+    assert [p[3] for p in json.loads(raw.split(b"\n")[0])["parts"]] == [width, 1]
+    assert k.kept(raw) == json.loads(text)
+
+
+def test_no_more_results_are_kept_than_the_limit(ts, k):
+    for i in range(64):
+        assert ts.run(k, i, "fake", "big", b'{"size":1100000}')[0] == "ok" and k.kind == "kept"
+    assert files(ts) == 64
+    status, raw = ts.run(k, 64, "fake", "big", b'{"size":1100000}')
+    assert status == "ok" and k.kind == "" and len(raw) > 1_100_000
+    k.send(TOOL.RESULT_FREE, 5)
+    assert ts.run(k, 65, "fake", "big", b'{"size":1100000}')[0] == "ok" and k.kind == "kept"
+    ts.detach(keep=True)
+    assert files(ts) == 0
+
+
+@pytest.mark.slow
+def test_no_more_bytes_are_kept_than_the_limit(ts, k):
+    for i in range(5):
+        assert ts.run(k, i, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
+    status, text = ts.run(k, 9, "fake", "big", b'{"size":200000000}')
+    assert status == "failed" and k.kind == "too_large" and b"over the limit" in text
+    for i in range(5):
+        k.send(TOOL.RESULT_FREE, i)
+    assert ts.run(k, 10, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
+
+
+def test_kept_results_belong_to_one_kernel(ts, k, fake):
+    ts.run(k, 7, "fake", "big", b'{"size":2000000}')
+    other = ts.attach(2)
+    assert other.read(7, 0, 1)[0] == "failed"
+    other.send(TOOL.RESULT_FREE, 7)
+    assert other.read(7, 0, 1)[0] == "failed"
+    assert k.read(7, 0, 1) == ("ok", b"b")
+    ts.detach(keep=True)
+    assert ts.attach(1).read(7, 0, 1)[0] == "failed"

@@ -35,6 +35,16 @@ BROKEN = {
     "long name": [header(), body(tool="x" * 300), b"{}"],
     "timeout is text": [header(), body(timeout_ms="1"), b"{}"],
     "timeout below 0": [header(), body(timeout_ms=-1), b"{}"],
+    "read without members": [header(type=TOOL.RESULT_READ), b"{}"],
+    "read with an empty body": [header(type=TOOL.RESULT_READ), b""],
+    "read with a raw frame": [header(type=TOOL.RESULT_READ), b'{"result":1,"offset":0,"length":1}', b"x"],
+    "read of nothing": [header(type=TOOL.RESULT_READ), b'{"result":1,"offset":0,"length":0}'],
+    "read of too much": [header(type=TOOL.RESULT_READ), b'{"result":1,"offset":0,"length":1048577}'],
+    "read before the start": [header(type=TOOL.RESULT_READ), b'{"result":1,"offset":-1,"length":1}'],
+    "read of a negative result": [header(type=TOOL.RESULT_READ), b'{"result":-1,"offset":0,"length":1}'],
+    "read with text": [header(type=TOOL.RESULT_READ), b'{"result":"1","offset":0,"length":1}'],
+    "a part": [header(type=TOOL.RESULT_PART), b'{"status":"ok"}', b"x"],
+    "free with a body": [header(type=TOOL.RESULT_FREE), b"{}"],
     "cancel with a body": [header(type=TOOL.CALL_CANCEL), b"{}"],
 }
 
@@ -75,6 +85,19 @@ def test_id_in_use(ts, k):
     assert "in use" in ts.broker.expect(BROKER.KERNEL_VIOLATION).body["what"]
     ts.broker.expect(BROKER.ASK_CLOSED)
     k.nothing()
+
+
+def test_id_of_a_kept_result(ts, k):
+    assert ts.run(k, 1, "fake", "big", b'{"size":2000000}')[0] == "ok" and k.kind == "kept"
+    k.call(1, "fake", "echo")
+    assert "in use" in ts.broker.expect(BROKER.KERNEL_VIOLATION).body["what"]
+
+
+def test_parts_that_nobody_reads(ts, k):
+    ts.run(k, 1, "fake", "big", b'{"size":2000000}')
+    for _ in range(300):
+        k.send_if_connected(TOOL.RESULT_READ, 2, {"result": 1, "offset": 0, "length": 1 << 20}, None, 0)
+    assert "does not read" in ts.broker.expect(BROKER.KERNEL_VIOLATION).body["what"]
 
 
 def test_too_many_calls(ts, k):
