@@ -67,6 +67,12 @@ def _take_signals() -> None:
 _take_signals()
 
 
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own state folder: the tools of test servers are pinned there, and differ between tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 def _folder(variable: str, default: Path, hint: str) -> Path:
     path = Path(os.environ.get(variable, default)).resolve()
     if not path.is_dir():

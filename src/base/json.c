@@ -132,6 +132,22 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
         return list ? 0 : cg_fail(err, CG_E_NOMEM, "MCP servers");
 }
 
+char *cg_json_mcp_identity(const json_t *definition)
+{
+        static const char *const parts[] = {
+                "type", "command", "args", "cwd", "url", "serverUrl", "httpUrl"
+        };
+        cg_auto_json json_t *all = json_object();
+
+        for (size_t i = 0; all && i < CG_ARRAY_LEN(parts); i++) {
+                json_t *v = json_object_get(definition, parts[i]);
+
+                if (v && json_object_set(all, parts[i], v) < 0)
+                        return NULL;
+        }
+        return all ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+}
+
 json_t *cg_json_passed_env(void)
 {
         json_t *all = json_object();

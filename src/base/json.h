@@ -51,6 +51,13 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
  */
 json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err);
 
+/*
+ * What identifies the definition of an MCP server, as text (returns; free()): program, arguments,
+ * folder and URL, before variables are replaced: a secret's value changes nothing. NULL: out of
+ * memory.
+ */
+char *cg_json_mcp_identity(const json_t *definition);
+
 /* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
 

@@ -326,6 +326,12 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
                 if (expanded) {
                         json_object_del(expanded, "invalid");
                         json_object_del(expanded, "inherit");
+                        cg_auto_free char *text = cg_json_mcp_identity(def);
+
+                        if (!text || json_object_set_new(expanded, "identity", json_string(text)) < 0) {
+                                json_decref(expanded);
+                                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+                        }
                         /* A shared supervisor has the variables of its starter. */
                         if (c->shared)
                                 json_object_set_new(expanded, "inherit", cg_json_passed_env());

@@ -40,6 +40,22 @@
 /* Tools that are compared with a misspelt name. */
 #define CG_MCP_MAX_CLOSE_TOOLS 1000u
 
+/* --- pinned tools --- */
+
+/* A file of pins. Where it would be larger, the tools' texts are left out, and digests stay. */
+#define CG_PINS_MAX_FILE ((size_t)16 << 20)
+/* A tool's text that is kept, to show what has changed. */
+#define CG_PINS_MAX_TEXT ((size_t)256 << 10)
+/* Files that `cellgate mcp accept` looks through. */
+#define CG_PINS_MAX_FILES 4096u
+/* Longest wait for another process that changes the same file. */
+#define CG_PINS_LOCK_MS 2000
+/* Lines about one changed tool, and bytes of each. */
+#define CG_PINS_DIFF_LINES 40u
+#define CG_PINS_DIFF_LINE  400u
+/* Text about one list of tools. */
+#define CG_PINS_MAX_NOTICE ((size_t)16 << 10)
+
 /* --- arguments from a kernel --- */
 
 /* Deep enough for any data; a server's parser must survive it too (Python's stops near 1000). */

@@ -53,6 +53,7 @@ static void maybe_free(struct cg_mcp_client *c)
         cg_mcp_def_free(c->def);
         cg_mcp_free_names(c->names, c->n_names);
         cg_param_headers_free(c->params);
+        cg_pins_free(c->pins);
         free(c);
 }
 
@@ -221,6 +222,7 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
 
         if (!c) {
                 cg_mcp_def_free(def);
+                cg_pins_free(o->pins);
                 return cg_fail(err, CG_E_NOMEM, "MCP client");
         }
         c->loop = o->loop;
@@ -240,6 +242,7 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
                        def->name);
         if (def->note)
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
+        c->pins = o->pins;
         c->failed_at_ms = -CG_MCP_CRASH_WINDOW_MS;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;
@@ -262,6 +265,11 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
         return c->listed && !c->stale && !cg_mcp_lists(c);
+}
+
+struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)
+{
+        return c->pins;
 }
 
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "mcp/def.h"
 #include "mcp/jsonrpc.h"
+#include "mcp/pins.h"
 
 struct cg_mcp_client;
 struct cg_mcp_req;
@@ -46,9 +47,11 @@ struct cg_mcp_client_options {
         /* after cg_mcp_client_end(): all is freed, no process is left */
         void (*gone)(void *data);
         void *data;
+        /* compared with each list, before its request ends; NULL: any tool is called */
+        struct cg_pins *pins;
 };
 
-/* Takes @def (even when it fails). Starts nothing yet. */
+/* Takes @def and @o->pins (even when it fails). Starts nothing yet. */
 int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,
                       struct cg_mcp_client **ret, struct cg_err *err);
 /*
@@ -95,6 +98,8 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
 /* Whether the tools are known: listed, and not announced as changed since. */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
+/* Its pins (borrowed), or NULL. */
+struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);
 /* Appends up to three names like @tool as `"a", "b"`; nothing where none is close. */
 int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b,
                               struct cg_err *err);

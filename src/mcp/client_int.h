@@ -72,6 +72,7 @@ struct cg_mcp_client {
         void (*gone)(void *data);
         void *data;
         struct cg_mcp_def *def;
+        struct cg_pins *pins; /* NULL: none */
         struct cg_transport *t;
         struct cg_server_log server_log;
         unsigned n_transports; /* with those that are being ended */

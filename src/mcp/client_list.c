@@ -127,6 +127,8 @@ static void list_done(struct cg_mcp_req *q)
         c->listed = true;
         tools = q->tools;
         cg_buf_init(&q->tools, 0);
+        if (c->pins)
+                cg_pins_listed(c->pins, tools.data, tools.len);
         c->sharing = true;
         cg_mcp_req_finish(q, CG_MCP_OK, tools.data, tools.len);
         /*

@@ -177,6 +177,7 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         struct cg_transport *t = c->t;
 
         c->t = NULL;
+        c->stale = true; /* another process may have other tools */
         c->state = IDLE;
         c->init_id = c->probe_id = c->listen_id = 0;
         c->probe_deadline_ms = 0;

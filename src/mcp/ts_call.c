@@ -5,7 +5,8 @@
  * it runs, is decided elsewhere. A call is in one of these places, and gets exactly one CALL_RESULT
  * from any of them:
  *
- *      LISTING  its server is asked for its tools, because the name is not among those known
+ *      LISTING  its server is asked for its tools: the name is not among those known, or the tools
+ *               may have changed since they were listed
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
  */
@@ -29,6 +30,7 @@ struct ts_call {
         enum place place;
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
+        bool accepted;          /* by the host */
         struct cg_mcp_req *req; /* LISTING and RUNNING */
         char *server, *tool;
         struct cg_frame *args;
@@ -253,6 +255,8 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
+static void list_or_go_on(struct ts_call *call);
+
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool timed_out, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
@@ -265,8 +269,9 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool 
                 return;
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
+        call->accepted = accept;
         if (accept)
-                run_call(call);
+                list_or_go_on(call);
         else
                 end_call(call, "rejected", reason, strlen(reason));
 }
@@ -302,6 +307,22 @@ static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *clien
                 fail_call(call, "MCP server \"%s\" has no tool \"%s\"", call->server, call->tool);
 }
 
+/* The tools are known. */
+static void go_on(struct ts_call *call, struct cg_mcp_client *client)
+{
+        struct cg_err err;
+
+        call->req = NULL;
+        if (!cg_mcp_client_has_tool(client, call->tool))
+                fail_no_tool(call, client);
+        else if (cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
+                fail_call(call, "%s", err.msg);
+        else if (call->accepted)
+                run_call(call);
+        else
+                ask(call);
+}
+
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
@@ -309,14 +330,31 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
         call->req = NULL;
         call->kind = kinds[outcome];
-        if (outcome != CG_MCP_OK)
+        if (outcome != CG_MCP_OK) {
                 end_call(call, "failed", bytes, len);
-        else if (!client)
+        } else if (!client) {
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
-        else if (!cg_mcp_client_has_tool(client, call->tool))
-                fail_no_tool(call, client);
-        else
-                ask(call);
+        } else {
+                cg_ts_session_report_pins(call->kernel->session, client);
+                go_on(call, client);
+        }
+}
+
+/* Lists the tools first where they may have changed: after list_changed, and in a new process. */
+static void list_or_go_on(struct ts_call *call)
+{
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_err err;
+
+        if (!client) {
+                fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
+        } else if (cg_mcp_client_is_listed(client)) {
+                go_on(call, client);
+        } else {
+                call->place = LISTING;
+                if (cg_mcp_client_list(client, 0, on_listed, call, &call->req, &err) < 0)
+                        fail_call(call, "%s", err.msg);
+        }
 }
 
 /* ---- a new call */
@@ -351,15 +389,11 @@ static void consider(struct ts_call *call)
                 fail_call(call, "%s", err.msg);
                 return;
         }
-        if (cg_mcp_client_has_tool(client, call->tool)) {
-                ask(call);
-        } else if (cg_mcp_client_is_listed(client)) {
-                fail_no_tool(call, client);
-        } else {
-                call->place = LISTING;
-                if (cg_mcp_client_list(client, 0, on_listed, call, &call->req, &err) < 0)
-                        fail_call(call, "%s", err.msg);
-        }
+        /* A known tool is listed again only when the call was accepted, just before it runs. */
+        if (cg_mcp_client_has_tool(client, call->tool))
+                go_on(call, client);
+        else
+                list_or_go_on(call);
 }
 
 /* The kernel broke the rules of the wire. */

@@ -26,6 +26,7 @@ struct ts_new {
         char *tools;
         size_t tools_len;
         char *report;
+        char *pins; /* cg_pins_report(); NULL: nothing to report */
         bool failed;
         struct cg_err why;
         bool keeps; /* it failed, and the session goes on with what it has under that name */
@@ -115,6 +116,7 @@ static void adding_free(struct ts_adding *a)
                 free(a->items[i].name);
                 free(a->items[i].tools);
                 free(a->items[i].report);
+                free(a->items[i].pins);
         }
         free(a->out_dir);
         free(a);
@@ -141,13 +143,16 @@ static void adding_fail(struct ts_adding *a, const struct cg_err *why)
 
 static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *err)
 {
+        struct cg_slice report = cg_json_trim(cg_slice_of(v->report ?: ""));
         int r = cg_json_quote(b, v->name, strlen(v->name), err);
 
         if (r == 0)
                 r = cg_buf_adds(b, v->failed ? ":{\"error\":" : ":", err);
         if (r == 0)
                 r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err)
-                              : cg_buf_adds(b, v->report, err);
+                              : cg_buf_add(b, report.p, report.len - (v->pins != NULL), err);
+        if (r == 0 && !v->failed && v->pins) /* a further member of the report */
+                r = cg_buf_addf(b, err, ",\"pins\":%s}", v->pins);
         return r == 0 && v->failed ? cg_buf_adds(b, "}", err) : r;
 }
 
@@ -339,6 +344,22 @@ static void generate_next(struct ts_session *s)
         }
 }
 
+/* The list for the generated modules, which show accepted definitions only; and the report. */
+static int take_tools(struct ts_new *v, const char *bytes, size_t len, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf list = { .max = 8 * CG_MCP_MAX_LIST }, report = { .max = CG_MAX_REPORT };
+        struct cg_pins *pins = cg_mcp_client_pins(v->client);
+        int r = cg_pins_list(pins, bytes, len, &list, err);
+
+        if (r == 0)
+                r = cg_pins_report(pins, true, &report, err);
+        if (r < 0)
+                return r;
+        v->tools = cg_buf_steal(&list, &v->tools_len);
+        v->pins = report.len ? cg_buf_steal(&report, NULL) : NULL;
+        return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "tool list");
+}
+
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_new *v = data;
@@ -347,15 +368,8 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
         v->req = NULL;
         a->n_waiting--;
-        v->tools = outcome == CG_MCP_OK ? malloc(len + 1) : NULL;
-        if (v->tools) {
-                memcpy(v->tools, bytes, len);
-                v->tools[len] = '\0';
-                v->tools_len = len;
-        } else {
-                if (outcome == CG_MCP_OK)
-                        cg_fail(&err, CG_E_NOMEM, "tool list");
-                else
+        if (outcome != CG_MCP_OK || take_tools(v, bytes, len, &err) < 0) {
+                if (outcome != CG_MCP_OK)
                         cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
                 item_fail(v, &err);
         }
@@ -392,11 +406,11 @@ static int check_package(const struct ts_adding *a, const struct ts_new *v, stru
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
 {
         struct ts_session *s = a->session;
-        const struct cg_mcp_client_options o = { .loop = &s->ts->loop,
-                                                 .log = &s->ts->log,
-                                                 .eras = &s->ts->eras,
-                                                 .gone = on_client_gone,
-                                                 .data = s };
+        struct cg_mcp_client_options o = { .loop = &s->ts->loop,
+                                           .log = &s->ts->log,
+                                           .eras = &s->ts->eras,
+                                           .gone = on_client_gone,
+                                           .data = s };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
@@ -413,6 +427,11 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
                 return r;
+        r = cg_pins_new(v->name, def->label, definition, &o.pins, err);
+        if (r < 0) {
+                cg_mcp_def_free(def);
+                return r;
+        }
         r = cg_mcp_client_new(&o, def, &v->client, err);
         if (r == 0)
                 s->n_clients++;

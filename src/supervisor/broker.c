@@ -348,6 +348,11 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                         cg_sup_event_to_host(ss, &progress,
                                              json_pack("{s:o}", "text", cg_sup_text_json(text)));
                 break;
+        case CG_BROKER_NOTICE:
+                if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&
+                    text)
+                        cg_sup_event_text(ss, CG_HOST_NOTICE, cg_sup_running_cell(ss), text);
+                break;
         case CG_BROKER_ASK:
                 if (ss->kernel)
                         cg_sup_kernel_catch_up(ss->kernel);

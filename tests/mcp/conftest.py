@@ -192,6 +192,10 @@ class ToolServer:
     def asked(self) -> Message:
         return self.broker.expect(BROKER.ASK)
 
+    def noticed(self) -> str:
+        """The text of a notice about tools."""
+        return self.broker.expect(BROKER.NOTICE).body["text"]
+
     def decide(self, ask: Message, accept: bool = True, reason: str = "") -> None:
         self.broker.send(BROKER.ASK_DECISION, ask.id, {"accept": accept, "reason": reason}, session=ask.session)
 

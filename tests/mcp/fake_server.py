@@ -17,11 +17,12 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
-    "no_result", "no_version", "answer_lists", "flood",
+    "no_result", "no_version", "flood",
 ]  # fmt: skip
 out = sys.stdout.buffer
 lists: list[tuple[object, object]] = []  # id and cursor of those that were not answered yet
 listed = 0
+released = False
 
 
 def write(data: bytes) -> None:
@@ -90,14 +91,24 @@ def tool(name: str) -> dict:
     return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object"}}
 
 
+def release(*_: object) -> None:
+    """Answer the lists that wait, or the next one: the signal may come before that is read."""
+    global released
+    released = not lists
+    while lists:
+        answer_list(*lists.pop(0))
+
+
 def list_tools(ident: object, cursor: object) -> None:
-    """At once, or all but the first when the tool answer_lists is called: then it announces a change every time."""
+    """At once, or with the habit list_later all but the first on SIGUSR1; "fickle" announces a change every time."""
     global listed
     listed += 1
     if listed > 1 and (later := HABITS.get("list_later")):
-        lists.append((ident, cursor))
         if later == "fickle":
             send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        lists.append((ident, cursor))
+        if released:
+            release()
     else:
         answer_list(ident, cursor)
 
@@ -199,10 +210,6 @@ def call(message: dict, line: bytes) -> None:
         TOOLS.append(arguments["name"])
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         answer(ident, text("added"))
-    elif name == "answer_lists":
-        while lists:
-            answer_list(*lists.pop(0))
-        answer(ident, text("answered"))
     elif name == "flood":
         for _ in range(arguments["times"]):
             write((json.dumps(arguments["message"]) + "\n").encode() * 1000)
@@ -231,6 +238,8 @@ def main() -> None:
         with open(HABITS["count"], "a") as f:
             f.write("x")
         os._exit(1)
+    if HABITS.get("list_later"):
+        signal.signal(signal.SIGUSR1, release)
     if HABITS.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if saved := HABITS.get("on_sigterm"):

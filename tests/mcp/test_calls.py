@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -250,7 +251,7 @@ def test_exit_between_calls(ts, k, lines):
     ts.run(k, 1, "fake", "exit")
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"
     methods = [json.loads(x)["method"] for x in lines()]
-    assert methods.count("initialize") == 2 and methods.count("tools/list") == 1
+    assert methods.count("initialize") == 2 and methods.count("tools/list") == 2  # another process: other tools?
 
 
 def test_all_calls_of_a_server_that_exits(ts, k):
@@ -348,63 +349,81 @@ def test_unknown_server_and_tool_are_never_asked_about(ts, k):
 
 def test_tool_that_was_announced_later(ts, k):
     ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
-    assert content(ts.run(k, 2, "fake", "brand_new")) == "the new tool brand_new"
+    k.call(2, "fake", "brand_new")
+    assert ts.noticed() == "MCP server fake has new tools: brand_new\n"
+    ts.decide(ts.asked())
+    assert content(k.result(2)) == "the new tool brand_new"
     k.call(3, "fake", "newer_still")
     assert k.result(3)[0] == "failed"
     ts.broker.nothing()
 
 
-def test_one_list_serves_all_calls_that_wait_for_it(ts, fake, tmp_path, waiting):
-    k = ts.attach()
-    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="yes")})
-    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+@pytest.fixture
+def later(ts, fake, tmp_path, waiting):
+    """A server that answers lists but the first on a signal: its kernel, how many it was asked for, and the signal."""
+
+    class Later:
+        def __init__(self, how: str) -> None:
+            self.k = ts.attach()
+            ts.add({"fake": fake(log=str(tmp_path / "lines"), pids=str(tmp_path / "pids"), list_later=how)})
+            ts.run(self.k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+
+        def wait_lists(self, n: int) -> None:
+            lines = tmp_path / "lines"
+            waiting(lambda: lines.read_bytes().count(b"tools/list") >= n, 10 * ts.slowness, "the list")
+            assert lines.read_bytes().count(b"tools/list") == n
+
+        def answer(self) -> None:
+            os.kill(json.loads((tmp_path / "pids").read_text())[0], signal.SIGUSR1)
+
+    return Later
+
+
+def test_one_list_serves_all_calls_that_wait_for_it(ts, later):
+    server = later("yes")
+    k = server.k
     for i in range(2, 12):
         k.call(i, "fake", "brand_new")
     k.call(12, "fake", "newer_still")
-    waiting(lambda: (tmp_path / "lines").read_bytes().count(b"tools/list") == 2, 10 * ts.slowness, "the list")
-    k.call(20, "fake", "answer_lists")
-    asks = [ts.asked()]
-    assert asks[0].body["tool"] == "answer_lists"
-    ts.decide(asks[0])
+    server.wait_lists(2)
+    server.answer()
+    ts.noticed()
     asks = [ts.asked() for _ in range(10)]
     assert {a.body["tool"] for a in asks} == {"brand_new"}
-    assert sorted(k.expect(TOOL.CALL_RESULT).id for _ in range(2)) == [12, 20]
+    assert k.result(12)[0] == "failed"
     ts.broker.nothing()
-    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 2
+    server.wait_lists(2)
 
 
-def test_a_server_whose_tools_change_all_the_time_sends_one_list_at_a_time(ts, fake, tmp_path):
+def test_a_server_whose_tools_change_all_the_time_sends_one_list_at_a_time(ts, later):
     """Each list may have 64 MB, and a kernel 256 calls that wait for one."""
-    k = ts.attach()
-    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="fickle")})
-    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+    server = later("fickle")
+    k = server.k
     for i in range(2, 22, 2):
         k.call(i, "fake", f"unknown_{i}")
-        assert content(ts.run(k, i + 1, "fake", "echo")) == "{}"  # so the announcement has been read
-    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 2
+    server.wait_lists(2)
     # The first call has its answer from this list. The others wait for one that was asked for after the announcement.
-    k.call(50, "fake", "answer_lists")
-    ts.decide(ts.asked())
-    assert sorted(k.expect(TOOL.CALL_RESULT).id for _ in range(2)) == [2, 50]
+    server.answer()
+    assert k.result(2)[0] == "failed"
+    server.wait_lists(3)
     k.nothing()
-    assert content(ts.run(k, 51, "fake", "echo")) == "{}"
-    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 3
     k.send(TOOL.CALL_CANCEL, 4)  # whose list it was that is under way
     assert k.result(4) == ("failed", b"cancelled")
-    assert content(ts.run(k, 52, "fake", "echo")) == "{}"
-    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 4
+    server.wait_lists(4)
+    k.nothing()
 
 
-def test_a_list_that_fails_leaves_nothing_for_known(ts, fake, tmp_path):
-    k = ts.attach()
-    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="yes")})
-    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+def test_a_list_that_fails_leaves_nothing_for_known(ts, later):
+    server = later("yes")
+    k = server.k
     k.call(2, "fake", "brand_new")
+    server.wait_lists(2)
     k.send(TOOL.CALL_CANCEL, 2)
     assert k.result(2) == ("failed", b"cancelled")
     k.call(3, "fake", "brand_new")
-    k.call(4, "fake", "answer_lists")
-    ts.decide(ts.asked())
+    server.wait_lists(3)
+    server.answer()
+    ts.noticed()
     assert ts.asked().body["tool"] == "brand_new"
 
 

@@ -5,6 +5,7 @@
 #include "cli/common/report.h"
 
 #include <string.h>
+#include "base/ceilings.h"
 #include "base/text.h"
 #include "cli/common/args.h"
 
@@ -93,6 +94,23 @@ void cg_report_print(struct cg_screen *screen, const char *server, struct cg_sli
         }
 }
 
+/* Notes about new and changed tools. A server's first use is of interest to a person only. */
+static void print_pins(struct cg_screen *screen, struct cg_slice report)
+{
+        static const char *const keys[] = { "first", "text" };
+        struct cg_slice pins, v;
+
+        if (!cg_json_find(report, "pins", &pins))
+                return;
+        for (size_t i = screen->tty[2] ? 0 : 1; i < CG_ARRAY_LEN(keys); i++) {
+                cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
+
+                if (cg_json_find(pins, keys[i], &v) && cg_json_string(v, &text, NULL) == 0)
+                        for (char *p = text.data, *line; (line = strsep(&p, "\n")) && p;)
+                                cg_screen_note(screen, "%s", line);
+        }
+}
+
 void cg_report_print_servers(struct cg_screen *screen, const char *json, bool all)
 {
         struct cg_slice report, key, server;
@@ -107,5 +125,6 @@ void cg_report_print_servers(struct cg_screen *screen, const char *json, bool al
 
                 if (cg_json_decode(key, &name, NULL) == 0)
                         cg_report_print(screen, name.data, server, all, &counts);
+                print_pins(screen, server);
         }
 }

@@ -11,6 +11,7 @@ int cg_cli_mcp(int argc, char **argv)
                 { "serve", cg_cli_mcp_serve, NULL },
                 { "login", cg_cli_mcp_login, NULL },
                 { "logout", cg_cli_mcp_logout, NULL },
+                { "accept", cg_cli_mcp_accept, NULL },
         };
         struct cg_err err;
 
@@ -22,15 +23,17 @@ int cg_cli_mcp(int argc, char **argv)
                         "Usage: cellgate mcp serve [OPTIONS]\n"
                         "       cellgate mcp login NAME [OPTIONS]\n"
                         "       cellgate mcp logout NAME [OPTIONS]\n"
+                        "       cellgate mcp accept NAME [TOOL] [OPTIONS]\n"
                         "\n"
                         "  serve   is an MCP server that lets an agent run Python in a sandboxed kernel\n"
                         "  login   signs in at an MCP server that wants OAuth\n"
                         "  logout  removes what `login` has stored\n"
+                        "  accept  shows how tools of a server have changed, and accepts them\n"
                         "\n"
                         "See cellgate mcp serve --help, cellgate mcp login --help.\n");
         cg_fail(&err, CG_E_INVAL,
-                argc > 1 ? "there is no \"mcp %s\": only serve, login and logout"
-                         : "which one? There are serve, login and logout%s",
+                argc > 1 ? "there is no \"mcp %s\": only serve, login, logout and accept"
+                         : "which one? There are serve, login, logout and accept%s",
                 argc > 1 ? argv[1] : "");
         return cg_cli_fail("mcp", &err);
 }

@@ -8,6 +8,8 @@
 int cg_cli_mcp_login(int argc, char **argv);
 int cg_cli_mcp_logout(int argc, char **argv);
 
+int cg_cli_mcp_accept(int argc, char **argv);
+
 /* ---- listen.c: the redirect of a browser to this machine */
 
 struct cg_listen {

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "mcp/pins_accept.h"
 
 /*
  * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second
@@ -350,6 +351,38 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
         return r;
 }
 
+/*
+ * At a terminal: shows what has changed in the servers' tools, and adds the servers again when
+ * something was accepted, for modules with the new texts.
+ */
+static int accept_changes(struct cg_run *run, struct adding *a, struct cg_err *err)
+{
+        cg_auto_json json_t *report = NULL;
+        const char *server;
+        size_t accepted = 0;
+        json_t *one;
+        int r = 0;
+
+        if (run->opts.json || !run->screen.tty[2] || !isatty(0) ||
+            cg_json_object(a->report, strlen(a->report), "report", &report, NULL) < 0)
+                return 0;
+        json_object_foreach(report, server, one)
+        {
+                const json_t *pins = json_object_get(one, "pins");
+                struct cg_accept q = { .server = server,
+                                       .file = json_string_value(json_object_get(pins, "file")) };
+
+                if (r == 0 && json_array_size(json_object_get(pins, "changed")))
+                        r = cg_accept_tools(&q, err);
+                accepted += q.accepted;
+        }
+        if (r < 0 || !accepted)
+                return r;
+        cg_free(a->report);
+        a->report = NULL;
+        return add_and_show(run, a, err);
+}
+
 static int add_servers(struct cg_run *run, struct cg_err *err)
 {
         struct adding a = { .r = 0 };
@@ -367,8 +400,10 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
         a.text = text + bom;
         a.len = len - bom;
-        if (add_and_show(run, &a, err) < 0)
+        if (add_and_show(run, &a, err) < 0 || accept_changes(run, &a, err) < 0) {
+                cg_free(a.report);
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
+        }
         r = run->output->servers(run, a.report, err);
         cg_free(a.report);
         return r;

@@ -1,0 +1,76 @@
+/* `cellgate mcp accept`: a person accepts what has changed in a server's tools. */
+#include <stdio.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/mcp/mcp.h"
+#include "mcp/pins_accept.h"
+
+enum { NAME = 2, TOOL, YES, HELP };
+
+static const struct cg_opt table[] = {
+        { NAME, 0, NULL, "NAME", 0, "the server's name in the file of MCP servers" },
+        { TOOL, 0, NULL, "TOOL", 0, "only this tool (default: all that have changed)" },
+        { YES, 'y', "yes", NULL, 0, "accept without a question; what has changed is shown all the same" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static int help(void)
+{
+        return cg_opt_help(
+                table, CG_ARRAY_LEN(table), 0,
+                "Usage: cellgate mcp accept NAME [TOOL] [--yes]\n"
+                "\n"
+                "Shows how tools of the MCP server NAME have changed since they were accepted, and asks\n"
+                "whether the change is accepted. Until then these tools are not called. The tools of a\n"
+                "server that is new are accepted when it is used for the first time.\n"
+                "\n",
+                "\n"
+                "Sessions that run call an accepted tool at once; their generated modules have its new\n"
+                "text from the next session on.\n"
+                "\n"
+                "Exit status: 0; 1 something was not accepted; 2 command line, no terminal, or the pins of\n"
+                "the server's tools cannot be read or written.\n");
+}
+
+int cg_cli_mcp_accept(int argc, char **argv)
+{
+        struct cg_optscan scan = {
+                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
+        };
+        struct cg_accept a = { .server = NULL };
+        const char *value = NULL;
+        struct cg_err err;
+        int id, r = 0;
+
+        while (r == 0 && (id = cg_opt_next(&scan, &value, &err)) != CG_OPT_END) {
+                if (id == HELP)
+                        return help();
+                if (id < 0)
+                        r = id;
+                else if (id == YES)
+                        a.yes = true;
+                else if (!a.server)
+                        a.server = value;
+                else if (!a.tool)
+                        a.tool = value;
+                else
+                        r = cg_fail(&err, CG_E_INVAL, "one tool at a time: %s and %s were given", a.tool,
+                                    value);
+        }
+        if (r == 0 && !a.server)
+                r = cg_fail(&err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
+        if (r == 0 && !a.yes && !(isatty(0) && isatty(2)))
+                r = cg_fail(&err, CG_E_STATE,
+                            "there is no terminal to ask at: --yes accepts without a question");
+        if (r == 0)
+                r = cg_accept_tools(&a, &err);
+        if (r == 0 && !a.waiting)
+                r = cg_fail(&err, CG_E_NOTFOUND, "no tool of MCP server \"%s\" waits for acceptance",
+                            a.server);
+        if (r < 0)
+                return cg_cli_fail("mcp accept", &err);
+        printf("%zu of %zu accepted\n", a.accepted, a.waiting);
+        return a.accepted == a.waiting ? CG_EXIT_OK : CG_EXIT_RAISED;
+}

@@ -1,0 +1,103 @@
+/*
+ * Pinned tools: what the tools of an MCP server were when they were accepted. A tool whose
+ * definition has changed since is not called before a person has accepted the change, so that a
+ * server cannot change the meaning of what was approved once.
+ *
+ * One file for each definition of a server in the state folder (cg_state_dir()), which no sandbox
+ * can read or write:
+ *
+ *      {"format": "cellgate tool pins", "version": 1, "server": NAME, "program": TEXT,
+ *       "definition": sha256, "tools": {NAME: PIN, ...}}
+ *      PIN: {"sha256", "text", "pending": {"sha256", "text"}}
+ *
+ * "sha256" is the digest of the accepted definition of a tool, "text" that definition in canonical
+ * form, absent where it is too long to keep. "pending" is one that waits for acceptance; a PIN with
+ * that alone is a new tool that has to be accepted first.
+ *
+ * Runs in the tool server and in the command `cellgate`. All functions block, for at most
+ * CG_PINS_LOCK_MS.
+ */
+#ifndef CG_MCP_PINS_H
+#define CG_MCP_PINS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/slice.h"
+
+#define CG_PINS_DIGEST 65 /* hexadecimal digits and a NUL */
+
+/* ---- pin_text.c: definitions of tools */
+
+/*
+ * Appends the canonical form of a tool: the members name, title, description, inputSchema,
+ * outputSchema and annotations, with the members of all objects sorted and no white space. Numbers
+ * are as the server wrote them. A text that has no such form (too deep) is appended as it is.
+ */
+int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err);
+void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST]);
+/*
+ * Appends lines that say how @now differs from @then, both canonical and safe to show. NULL: it was
+ * not kept.
+ */
+void cg_pin_diff(const char *then, const char *now, struct cg_buf *b);
+
+/* ---- pins.c: one server's tools */
+
+struct cg_pins;
+
+/*
+ * @definition: of the server; its member "identity" (cg_json_mcp_identity()), or the definition
+ * itself, finds the file. Nothing is read yet.
+ */
+int cg_pins_new(const char *server, const char *program, const json_t *definition, struct cg_pins **ret,
+                struct cg_err *err);
+struct cg_pins *cg_pins_free(struct cg_pins *p);
+/*
+ * Compares the list of a server's tools (a JSON array) with the pins and stores what is new: all
+ * tools when the server is seen for the first time, else those whose names are not known. Changed
+ * tools are stored as pending. Must be called for each list before a call of its tools.
+ */
+void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len);
+/*
+ * 0: the definition of @tool in the last list is the accepted one. Else *err is for the caller of
+ * the tool. Reads the file again if it was replaced: acceptance has effect at once.
+ */
+int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err);
+/*
+ * Appends {"file", "first", "new": [NAME...], "changed": [{"tool", "state", "diff"}...], "text"} about the
+ * last list. "file" is the path of the pins. "text" is for people, and so is "first", about a server that is seen for the first
+ * time; each is lines or "". Nothing is appended when there is no such tool. @all: also what was
+ * reported already.
+ */
+int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err);
+/*
+ * Appends the list for generated modules: @tools with the accepted definitions of changed tools,
+ * and without tools that cannot be called. Fails where the pins cannot be read.
+ */
+int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct cg_buf *b,
+                 struct cg_err *err);
+/* "accepted", "new", "changed", "ambiguous" or "unknown". Static. */
+const char *cg_pins_state(const struct cg_pins *p, const char *tool);
+
+/* ---- pins_file.c: the files */
+
+/* The path of the file of @server with @identity, in a folder that is made where it is absent. */
+int cg_pins_path(const char *server, const char *identity, char path[], size_t size, struct cg_err *err);
+/* Checks the text of a file, whose path is for messages. */
+int cg_pins_parse(const char *text, size_t len, const char *path, json_t **ret, struct cg_err *err);
+/* CG_E_NOTFOUND: there is no such file. */
+int cg_pins_load(const char *path, json_t **ret, struct cg_err *err);
+/* *lock: a descriptor whose close gives the right to change the file back. */
+int cg_pins_lock(const char *path, int *lock, struct cg_err *err);
+int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err);
+/* All files of servers with that name: [{"path", "pins"}...] (returns). */
+int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
+/*
+ * Accepts the pending definition of @tool if it still is the one with @digest. CG_E_STATE: it is
+ * another.
+ */
+int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err);
+
+#endif
