@@ -314,6 +314,7 @@ def test_arguments_in_headers(serve, call):
         {"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nb"}}},
         {"properties": {"a": {"type": "string", "x-mcp-header": 1}}},
         {"properties": {"a": {"type": "object", "x-mcp-header": "a"}}},
+        {"properties": {"a": {"type": "number", "x-mcp-header": "a"}}},
         {"properties": {"a": {"x-mcp-header": "a"}}},
         {"properties": {n: {"type": "string", "x-mcp-header": n} for n in "aA"}},
         {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "a"}}}},
