@@ -28,8 +28,15 @@
         X(multi_remove_handle) \
         X(multi_socket_action) \
         X(multi_info_read) \
-        X(multi_assign) X(multi_strerror) X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_get) \
-                X(url_set) X(free)
+        X(multi_assign) \
+        X(multi_strerror) \
+        X(slist_append) \
+        X(slist_free_all) \
+        X(url) \
+        X(url_cleanup) \
+        X(url_get) \
+        X(url_set) \
+        X(free)
 
 struct cg_curl {
 #define X(name) __typeof__(curl_##name) *name;
