@@ -84,6 +84,8 @@ bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint3
 
 /* Writes @n bytes as 2 * @n lower-case hexadecimal digits and a NUL. */
 void cg_hex(char *out, const void *bytes, size_t n);
+/* The value of a digit in upper or lower case; -1: it is none. */
+int cg_hex_digit(char c);
 /* The same with @n random bytes, at most 256. */
 int cg_random_hex(char *out, size_t n, struct cg_err *err);
 

@@ -54,6 +54,18 @@ static inline bool cg_size_mul(size_t a, size_t b, size_t *ret)
         return !__builtin_mul_overflow(a, b, ret);
 }
 
+/*
+ * FNV-1a, continued from @hash: CG_FNV1A for the first piece. Whoever chooses the data can make two
+ * pieces with one hash.
+ */
+#define CG_FNV1A UINT64_C(0xcbf29ce484222325)
+static inline uint64_t cg_fnv1a(uint64_t hash, const void *data, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+        return hash;
+}
+
 /* CLOCK_MONOTONIC in milliseconds. */
 int64_t cg_now_ms(void);
 /* Waits between two attempts of something that no event reports. A signal may end the wait. */

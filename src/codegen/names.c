@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/util.h"
 #include "codegen/codegen.h"
 #include "codegen/ceilings.h"
 #include "codegen/text.h"
@@ -50,10 +51,8 @@ bool cg_is_keyword(struct cg_slice s)
 /* FNV-1a and a final mix, so that the first six digits depend on every byte. */
 uint64_t cg_name_hash(struct cg_slice s)
 {
-        uint64_t h = 0xcbf29ce484222325u;
+        uint64_t h = cg_fnv1a(CG_FNV1A, s.p, s.len);
 
-        for (size_t i = 0; i < s.len; i++)
-                h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
         h ^= h >> 33;
         h *= 0xff51afd7ed558ccdu;
         h ^= h >> 33;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "codegen/ceilings.h"
 #include "codegen/text.h"
 
@@ -171,11 +172,6 @@ static struct cg_j *find_anchor(struct cg_schema *s, struct cg_slice name, bool 
         return NULL;
 }
 
-static int hex_digit(char c)
-{
-        return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
 /* Decodes one token of a pointer in place of a URI: %xx, then ~1 and ~0. */
 static struct cg_slice decode_token(struct cg_arena *a, struct cg_slice token)
 {
@@ -187,8 +183,8 @@ static struct cg_slice decode_token(struct cg_arena *a, struct cg_slice token)
         for (size_t i = 0; i < token.len; i++) {
                 char c = token.p[i];
 
-                int high = c == '%' && i + 2 < token.len ? hex_digit(token.p[i + 1]) : -1;
-                int low = high >= 0 ? hex_digit(token.p[i + 2]) : -1;
+                int high = c == '%' && i + 2 < token.len ? cg_hex_digit(token.p[i + 1]) : -1;
+                int low = high >= 0 ? cg_hex_digit(token.p[i + 2]) : -1;
 
                 if (low >= 0) {
                         c = (char)(high * 16 + low);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/json_text.h"
 #include "base/text.h"
+#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /*
@@ -25,16 +26,14 @@ struct names {
  */
 static uint64_t hash_name(const char *p, const char *end, const char **after)
 {
-        uint64_t h = 0xcbf29ce484222325u;
+        uint64_t h = CG_FNV1A;
         uint32_t c = 0;
         size_t n;
 
         while ((n = cg_json_char(p, end, &c)) > 0) {
                 char utf8[4];
-                size_t size = cg_utf8_put(c, utf8);
 
-                for (size_t i = 0; i < size; i++)
-                        h = (h ^ (unsigned char)utf8[i]) * 0x100000001b3u;
+                h = cg_fnv1a(h, utf8, cg_utf8_put(c, utf8));
                 p += n;
         }
         *after = p + 1;

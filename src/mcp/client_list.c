@@ -84,10 +84,8 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
 /* Checks whether the next page may be requested: cursors that repeat would never end. */
 static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
-        uint64_t h = 0xcbf29ce484222325u, *p; /* FNV-1a */
+        uint64_t h = cg_fnv1a(CG_FNV1A, cursor.p, cursor.len), *p;
 
-        for (size_t i = 0; i < cursor.len; i++)
-                h = (h ^ (unsigned char)cursor.p[i]) * 0x100000001b3u;
         if (cursor.p[0] != '"')
                 return cg_fail(err, CG_E_PROTO, "nextCursor is not a string");
         if (cursor.len > CG_MCP_MAX_CURSOR)

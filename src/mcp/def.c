@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
+#include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
 
@@ -429,9 +430,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         size_t n_secrets = 0;
         int r;
 
-        d->digest = 0xcbf29ce484222325u; /* FNV-1a */
-        for (const char *p = text; p && *p; p++)
-                d->digest = (d->digest ^ (unsigned char)*p) * 0x100000001b3u;
+        d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
         for (size_t i = 0; i < CG_ARRAY_LEN(urls) && !url_value; i++)
                 url_value = json_object_get(j, urls[i]);
         if (type_value && !json_is_null(type_value) &&

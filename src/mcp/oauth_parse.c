@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
@@ -553,14 +554,6 @@ void cg_oauth_redirect_fini(struct cg_oauth_redirect *r)
         *r = (struct cg_oauth_redirect){ 0 };
 }
 
-static int hex_value(char c)
-{
-        return c >= '0' && c <= '9'   ? c - '0'
-               : c >= 'a' && c <= 'f' ? c - 'a' + 10
-               : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                      : -1;
-}
-
 /* NULL: malformed, or bytes that are no visible ASCII. */
 static char *decode(const char *s, size_t len)
 {
@@ -570,8 +563,8 @@ static char *decode(const char *s, size_t len)
                 int c = (unsigned char)s[i];
 
                 if (c == '%') {
-                        int high = i + 2 < len ? hex_value(s[i + 1]) : -1;
-                        int low = i + 2 < len ? hex_value(s[i + 2]) : -1;
+                        int high = i + 2 < len ? cg_hex_digit(s[i + 1]) : -1;
+                        int low = i + 2 < len ? cg_hex_digit(s[i + 2]) : -1;
 
                         c = high < 0 || low < 0 ? 0 : high << 4 | low;
                         i += 2;

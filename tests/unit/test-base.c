@@ -666,11 +666,25 @@ static void test_hex(void **state)
         (void)state;
         cg_hex(a, "\x00\x0f\xa5\xff", 4);
         assert_string_equal(a, "000fa5ff");
+        for (int c = 0; c < 256; c++) {
+                const char *digits = "0123456789abcdefABCDEF", *at = c ? strchr(digits, c) : NULL;
+                int value = at ? (int)(at - digits) : -1;
+
+                assert_int_equal(cg_hex_digit((char)c), value < 16 ? value : value - 6);
+        }
         assert_int_equal(cg_random_hex(a, 16, &err), 0);
         assert_int_equal(cg_random_hex(b, 16, &err), 0);
         assert_int_equal(strspn(a, "0123456789abcdef"), 32);
         assert_int_equal(strlen(b), 32);
         assert_string_not_equal(a, b);
+}
+
+static void test_fnv1a(void **state)
+{
+        (void)state;
+        assert_true(cg_fnv1a(CG_FNV1A, "", 0) == UINT64_C(0xcbf29ce484222325));
+        assert_true(cg_fnv1a(CG_FNV1A, "foobar", 6) == UINT64_C(0x85944171f73967e8));
+        assert_true(cg_fnv1a(cg_fnv1a(CG_FNV1A, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
 }
 
 static void test_utf8_put(void **state)
@@ -715,6 +729,7 @@ int main(void)
                 cmocka_unit_test(test_base64),
                 cmocka_unit_test(test_proc_stat),
                 cmocka_unit_test(test_hex),
+                cmocka_unit_test(test_fnv1a),
                 cmocka_unit_test(test_utf8_put),
                 cmocka_unit_test(test_real_path),
         };

@@ -8,6 +8,7 @@
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 
 #define CONNECTIONS     1024 /* one sandbox; further ones wait in the listener's queue */
@@ -154,22 +155,15 @@ static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err
 
 /* ---- other proxies */
 
-static int unhex(char c)
-{
-        if (c >= '0' && c <= '9')
-                return c - '0';
-        c = (char)(c | 0x20);
-        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* %XX to bytes, in place of @len bytes; what is no such sequence stays. Returns the new length. */
 static size_t percent_decode(char *s, size_t len)
 {
         size_t n = 0;
 
         for (size_t i = 0; i < len; i++) {
-                if (s[i] == '%' && i + 2 < len && unhex(s[i + 1]) >= 0 && unhex(s[i + 2]) >= 0) {
-                        s[n++] = (char)(unhex(s[i + 1]) << 4 | unhex(s[i + 2]));
+                if (s[i] == '%' && i + 2 < len && cg_hex_digit(s[i + 1]) >= 0 &&
+                    cg_hex_digit(s[i + 2]) >= 0) {
+                        s[n++] = (char)(cg_hex_digit(s[i + 1]) << 4 | cg_hex_digit(s[i + 2]));
                         i += 2;
                 } else {
                         s[n++] = s[i];

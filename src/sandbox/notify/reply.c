@@ -32,26 +32,19 @@ void cg_reply_continue(const struct cg_notify *n, const struct seccomp_notif *ca
 
 /* ---- reports */
 
-static uint64_t mix(uint64_t h, const void *data, size_t len)
-{
-        for (size_t i = 0; i < len; i++)
-                h = (h ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-        return h;
-}
-
 /*
  * The same call was reported within the last second. Arguments that are addresses differ from call
  * to call, so only the first two are compared.
  */
 static bool is_repeated(struct cg_notify *n, const struct seccomp_notif *call, const char *path, int64_t now)
 {
-        uint64_t key = mix(UINT64_C(0xcbf29ce484222325), &call->data.nr, sizeof(call->data.nr));
+        uint64_t key = cg_fnv1a(CG_FNV1A, &call->data.nr, sizeof(call->data.nr));
         size_t oldest = 0;
 
-        key = mix(key, call->data.args, sizeof(call->data.args[0]) * 2);
-        key = mix(key, &call->pid, sizeof(call->pid));
+        key = cg_fnv1a(key, call->data.args, sizeof(call->data.args[0]) * 2);
+        key = cg_fnv1a(key, &call->pid, sizeof(call->pid));
         if (path)
-                key = mix(key, path, strlen(path));
+                key = cg_fnv1a(key, path, strlen(path));
         for (size_t i = 0; i < CG_NOTIFY_SAME; i++) {
                 if (n->same[i].key == key && n->same[i].at_ms && now - n->same[i].at_ms < 1000)
                         return true;

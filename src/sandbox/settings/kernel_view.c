@@ -12,17 +12,13 @@
 
 #include "base/path.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
 /* Each is a mount. */
 #define HOME_MAX 2000
-
-static int unhex(char c)
-{
-        return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* @mask: "path", and the fake content in hexadecimal as "data"; without it the file is hidden. */
 static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask,
@@ -52,7 +48,7 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         if (!rule->data)
                 return cg_fail(err, CG_E_NOMEM, "mask");
         for (size_t i = 0; i < n; i++) {
-                int high = unhex(hex[2 * i]), low = unhex(hex[2 * i + 1]);
+                int high = cg_hex_digit(hex[2 * i]), low = cg_hex_digit(hex[2 * i + 1]);
 
                 if (high < 0 || low < 0)
                         return cg_fail(err, CG_E_PARSE, "mask: not hexadecimal");
@@ -239,17 +235,9 @@ int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, cons
         return r == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : r;
 }
 
-/* FNV-1a */
-static uint64_t mix(uint64_t h, const void *data, size_t len)
-{
-        for (size_t i = 0; i < len; i++)
-                h = (h ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-        return h;
-}
-
 uint64_t cg_session_view_print(const struct cg_sandbox *plan)
 {
-        uint64_t h = UINT64_C(0xcbf29ce484222325);
+        uint64_t h = CG_FNV1A;
 
         for (size_t i = 0; i < plan->n_mounts; i++) {
                 const char *path = plan->mounts[i].path;
@@ -263,9 +251,9 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
                         id.dev = st.st_dev;
                         id.ino = st.st_ino;
                 }
-                h = mix(h, &kind, sizeof(kind));
-                h = mix(h, path, strlen(path) + 1);
-                h = mix(h, &id, sizeof(id));
+                h = cg_fnv1a(h, &kind, sizeof(kind));
+                h = cg_fnv1a(h, path, strlen(path) + 1);
+                h = cg_fnv1a(h, &id, sizeof(id));
         }
         return h;
 }
