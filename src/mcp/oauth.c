@@ -103,7 +103,7 @@ int cg_oauth_authorization(const struct cg_oauth_server *s, char **ret, struct c
                 return make_header(record, ret, err);
         if (!member(record, "token", "refresh"))
                 return 0; /* the server's challenge says what is needed */
-        r = cg_oauth_store_lock(s->name, s->url, &lock, &locked, err);
+        r = cg_oauth_store_lock(s->name, s->url, s->stop, &lock, &locked, err);
         /* Another process may have refreshed it in the meantime. */
         if (r == 0 && is_expired(locked)) {
                 r = renew(s, locked, NULL, NULL, true, err);
@@ -149,7 +149,7 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         *ret = NULL;
         if (s->config->off || (status == 403 && !step_up))
                 return cg_fail(err, CG_E_INVAL, "it refused the request (HTTP %d)", status);
-        r = cg_oauth_store_lock(s->name, s->url, &lock, &record, err);
+        r = cg_oauth_store_lock(s->name, s->url, s->stop, &lock, &record, err);
         if (r == 0)
                 r = make_header(record, &current, err);
         if (r < 0)

@@ -2,14 +2,15 @@
  * OAuth for MCP servers over HTTP: the client's side of the protocol's authorization, revisions
  * 2025-03-26 to 2026-07-28. docs/oauth.md describes it for users.
  *
- * All functions block: the tool server runs them in libuv's thread pool (oauth_work.h), the command
- * `cellgate mcp login` in its own thread. Requests go through struct cg_oauth_server's fetch().
+ * All functions block: the tool server runs them in threads (oauth_work.h), the command
+ * `cellgate mcp login` in its only one. Requests go through struct cg_oauth_server's fetch().
  * Tokens and secrets appear in no error.
  */
 #ifndef CG_MCP_OAUTH_H
 #define CG_MCP_OAUTH_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include "mcp/oauth_parse.h"
 
 /* The member "oauth" of a definition. Zeroed: nothing is given. */
@@ -52,7 +53,8 @@ struct cg_oauth_server {
         const char *name, *url;
         const struct cg_oauth_config *config;
         cg_oauth_fetch_fn fetch;
-        void *data; /* of fetch() */
+        void *data;              /* of fetch() */
+        const atomic_bool *stop; /* ends a wait for other processes; NULL: never */
 };
 
 /* ---- without a person */

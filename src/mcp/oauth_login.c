@@ -285,7 +285,7 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
                 r = authorize(s, login, &p, &client, asked, record, err);
         /* The lock is not held while a person signs in; the newer login wins. */
         if (r == 0)
-                r = cg_oauth_store_lock(s->name, s->url, &lock, &now, err);
+                r = cg_oauth_store_lock(s->name, s->url, s->stop, &lock, &now, err);
         if (r == 0) {
                 json_object_del(record, "wanted");
                 r = cg_oauth_store_save(record, err);

@@ -103,7 +103,8 @@ int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct 
         return 0;
 }
 
-int cg_oauth_store_lock(const char *name, const char *url, int *lock, json_t **ret, struct cg_err *err)
+int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *stop, int *lock, json_t **ret,
+                        struct cg_err *err)
 {
         int64_t end = cg_now_ms() + CG_OAUTH_LOCK_MS;
         cg_auto_fd int fd = -1;
@@ -123,6 +124,8 @@ int cg_oauth_store_lock(const char *name, const char *url, int *lock, json_t **r
                         return cg_fail(err, CG_E_TIMEDOUT,
                                        "%s: another process has been refreshing the token for %d s", path,
                                        CG_OAUTH_LOCK_MS / 1000);
+                if (stop && atomic_load(stop))
+                        return cg_fail(err, CG_E_CLOSED, "cancelled");
                 cg_pause_ms(20);
         }
         r = cg_oauth_store_load(name, url, ret, err);

@@ -18,15 +18,17 @@
 #define CG_MCP_OAUTH_STORE_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include "base/err.h"
 
 /* The record (returns); one with "name" and "url" only where nothing is stored. */
 int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct cg_err *err);
 /*
  * The same, with the right to change it: other processes wait, at most CG_OAUTH_LOCK_MS. *lock: a
- * descriptor whose close gives the right back.
+ * descriptor whose close gives the right back. @stop: ends the wait (CG_E_CLOSED); NULL: never.
  */
-int cg_oauth_store_lock(const char *name, const char *url, int *lock, json_t **ret, struct cg_err *err);
+int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *stop, int *lock, json_t **ret,
+                        struct cg_err *err);
 /* Replaces what is stored, as a whole. The caller holds the lock. */
 int cg_oauth_store_save(const json_t *record, struct cg_err *err);
 /* The URLs of the servers of that name that something is stored about: an array (returns). */

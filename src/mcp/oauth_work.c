@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/state_dir.h"
 #include "base/util.h"
 #include "mcp/oauth_fetch.h"
 
 struct cg_oauth_work {
-        uv_work_t work;
+        uv_thread_t thread;
+        uv_async_t finished;
         uv_loop_t *loop;
         void (*done)(void *data, const struct cg_err *err);
         void *data;
@@ -15,7 +17,7 @@ struct cg_oauth_work {
         bool busy, freed;
         atomic_bool stop;
 
-        /* ---- the pool's thread reads and writes these while it is busy */
+        /* ---- the thread reads and writes these while it is busy */
         char *name, *url, *ca_file, *proxy, *no_proxy;
         struct cg_oauth_config config;
         int status, result;
@@ -48,13 +50,15 @@ int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_wor
 {
         struct cg_oauth_work *w = calloc(1, sizeof(*w));
         const struct cg_oauth_config *c = o->config;
+        char state[PATH_MAX];
 
+        /* Threads ask for it later, and its first look at the account's home must not be two. */
+        cg_state_dir(state);
         if (!w)
                 return cg_fail(err, CG_E_NOMEM, "OAuth");
         w->loop = o->loop;
         w->done = o->done;
         w->data = o->data;
-        w->work.data = w;
         w->config = (struct cg_oauth_config){ .off = c->off,
                                               .client_credentials = c->client_credentials,
                                               .callback_port = c->callback_port };
@@ -76,10 +80,8 @@ struct cg_oauth_work *cg_oauth_work_free(struct cg_oauth_work *w)
                 return NULL;
         w->freed = true;
         atomic_store(&w->stop, true);
-        if (w->busy)
-                uv_cancel((uv_req_t *)&w->work); /* after_run() follows in any case */
-        else
-                destroy(w);
+        if (!w->busy)
+                destroy(w); /* else on_closed() does it */
         return NULL;
 }
 
@@ -104,10 +106,10 @@ void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text)
         }
 }
 
-/* In the pool. */
-static void run(uv_work_t *work)
+/* In the thread. */
+static void run(void *data)
 {
-        struct cg_oauth_work *w = work->data;
+        struct cg_oauth_work *w = data;
         struct cg_oauth_net net = {
                 .ca_file = w->ca_file, .proxy = w->proxy, .no_proxy = w->no_proxy, .stop = &w->stop
         };
@@ -115,35 +117,42 @@ static void run(uv_work_t *work)
                                      .url = w->url,
                                      .config = &w->config,
                                      .fetch = cg_oauth_net_fetch,
-                                     .data = &net };
+                                     .data = &net,
+                                     .stop = &w->stop };
 
         w->result = cg_oauth_net_init(&net, &w->err);
-        if (w->result < 0)
-                return;
-        if (w->status)
-                w->result = cg_oauth_challenged(&s, w->status, &w->challenge, w->header, &w->next, &w->err);
-        else
-                w->result = cg_oauth_authorization(&s, &w->next, &w->err);
-        cg_oauth_net_fini(&net);
+        if (w->result == 0) {
+                w->result = w->status ? cg_oauth_challenged(&s, w->status, &w->challenge, w->header, &w->next,
+                                                            &w->err)
+                                      : cg_oauth_authorization(&s, &w->next, &w->err);
+                cg_oauth_net_fini(&net);
+        }
+        uv_async_send(&w->finished);
 }
 
-static void after_run(uv_work_t *work, int cancelled)
+static void on_closed(uv_handle_t *h)
 {
-        struct cg_oauth_work *w = work->data;
+        struct cg_oauth_work *w = h->data;
 
         w->busy = false;
-        cg_oauth_challenge_fini(&w->challenge);
         if (w->freed) {
                 destroy(w);
                 return;
         }
-        if (cancelled)
-                w->result = cg_fail(&w->err, CG_E_CLOSED, "cancelled");
         if (w->result == 0) {
                 free(w->header);
                 w->header = CG_STEAL(w->next);
         }
         w->done(w->data, w->result < 0 ? &w->err : NULL);
+}
+
+static void on_finished(uv_async_t *a)
+{
+        struct cg_oauth_work *w = a->data;
+
+        uv_thread_join(&w->thread);
+        cg_oauth_challenge_fini(&w->challenge);
+        uv_close((uv_handle_t *)a, on_closed);
 }
 
 int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
@@ -155,8 +164,13 @@ int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_cha
                 w->challenge = *challenge;
                 *challenge = (struct cg_oauth_challenge){ 0 };
         }
-        if (uv_queue_work(w->loop, &w->work, run, after_run) < 0)
-                return cg_fail(err, CG_E_SYS, "OAuth: no thread");
+        if (uv_async_init(w->loop, &w->finished, on_finished) < 0)
+                return cg_fail(err, CG_E_SYS, "OAuth: no event");
+        w->finished.data = w;
         w->busy = true;
+        if (uv_thread_create(&w->thread, run, w) == 0)
+                return 0;
+        w->result = cg_fail(&w->err, CG_E_SYS, "OAuth: no thread");
+        uv_close((uv_handle_t *)&w->finished, on_closed);
         return 0;
 }

@@ -1,6 +1,7 @@
 /*
  * OAuth of one MCP server for a caller that must not block: the header Authorization, and what to
- * do about challenges, in libuv's thread pool. All functions and callbacks: the loop's thread.
+ * do about challenges. Each has a thread while it works: in libuv's pool a few servers that do not
+ * answer would delay all others. All functions and callbacks: the loop's thread.
  */
 #ifndef CG_MCP_OAUTH_WORK_H
 #define CG_MCP_OAUTH_WORK_H

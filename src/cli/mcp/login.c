@@ -309,7 +309,7 @@ static int logout(const struct login_options *o, struct cg_err *err)
         int r = o->mcp ? target_of_file(o, &t, err) : find_url(o, &t.url, err);
 
         if (r == 0)
-                r = cg_oauth_store_lock(o->name, t.url, &lock, &record, err);
+                r = cg_oauth_store_lock(o->name, t.url, NULL, &lock, &record, err);
         if (r == 0 && json_object_size(record) <= 2)
                 r = cg_fail(err, CG_E_NOTFOUND, "nothing is stored about the MCP server \"%s\"", o->name);
         if (r == 0)
