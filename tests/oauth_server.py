@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -38,6 +39,7 @@ class OAuthServer(ThreadingHTTPServer):
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}  # in place of the documents
         self.token: dict[str, Any] = {"access_token": ACCESS, "token_type": "Bearer", "refresh_token": REFRESH}
         self.token_status = 200
+        self.token_waits = 0.0  # seconds until the token endpoint answers
         self.redirect: dict[str, str] = {}  # parameters to add or replace; "" removes one
         self.pkce = ""
         self.accepts = ACCESS
@@ -86,6 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/register":
             self.answer(201, {"client_id": "CLIENT", "client_secret": SECRET})
         elif self.path == "/token":
+            time.sleep(s.token_waits)
             digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
             fits = base64.urlsafe_b64encode(digest).decode().rstrip("=") == s.pkce
             if form["grant_type"] == "authorization_code" and not fits:

@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -322,6 +323,19 @@ def test_refusals_end(login: Login, server: OAuthServer) -> None:
     assert r.returncode != 0
     assert "401" in r.stderr
     assert len(server.requests("/token")) < 10
+
+
+def test_authorization_server_that_does_not_answer(login: Login, server: OAuthServer) -> None:
+    """The start of its server fails in time, and nothing waits for it at the end."""
+    mcp = login.define(server)
+    assert login("--mcp", mcp).returncode == 0
+    server.accepts, server.token_waits = "nothing", 25
+    definitions = json.loads(mcp.read_text())
+    definitions["mcpServers"]["srv"]["startTimeout"] = 1
+    mcp.write_text(json.dumps(definitions))
+    started = time.monotonic()
+    assert run(login, mcp).returncode == 2
+    assert time.monotonic() - started < 12 * login.slowness
 
 
 def test_more_rights(login: Login, server: OAuthServer) -> None:
