@@ -120,8 +120,8 @@ static int store_wanted(const struct cg_oauth_server *s, json_t *record,
         const struct cg_oauth_config *c = s->config;
         json_t *wanted = json_pack("{ss* ss*}", "resource_metadata", challenge->resource_metadata, "scope",
                                    scope);
-        json_t *definition = json_pack("{ss* ss* ss*}", "clientId", c->client_id, "clientMetadataUrl",
-                                       c->client_metadata_url, "scopes", c->scopes);
+        json_t *definition = json_pack("{ss* ss* ss* ss*}", "clientId", c->client_id, "issuer", c->issuer,
+                                       "clientMetadataUrl", c->client_metadata_url, "scopes", c->scopes);
 
         if (definition && c->callback_port)
                 json_object_set_new(definition, "callbackPort", json_integer(c->callback_port));

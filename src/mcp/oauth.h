@@ -18,6 +18,7 @@ struct cg_oauth_config {
         bool off;                /* "oauth": false: a 401 is the server's answer, and no more */
         bool client_credentials; /* "grantType": "client_credentials": no person signs in */
         char *client_id, *client_secret;
+        char *issuer;              /* of the authorization server that knows the client; NULL: not given */
         char *client_metadata_url; /* "clientMetadataUrl": URL of a client id metadata document */
         char *scopes;              /* "scopes", an array or a string; or "scope" */
         int callback_port;         /* "callbackPort"; 0: any */

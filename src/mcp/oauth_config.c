@@ -9,6 +9,7 @@ void cg_oauth_config_fini(struct cg_oauth_config *c)
 {
         free(c->client_id);
         free(c->client_secret);
+        free(c->issuer);
         free(c->client_metadata_url);
         free(c->scopes);
         *c = (struct cg_oauth_config){ 0 };
@@ -65,6 +66,8 @@ static int read_all(const char *server, const json_t *oauth, struct cg_oauth_con
         if (r == 0)
                 r = read_text(server, oauth, "clientSecret", &c->client_secret, err);
         if (r == 0)
+                r = read_text(server, oauth, "issuer", &c->issuer, err);
+        if (r == 0)
                 r = read_text(server, oauth, "clientMetadataUrl", &c->client_metadata_url, err);
         if (r == 0)
                 r = read_scopes(server, oauth, "scopes", c, err);
@@ -72,6 +75,9 @@ static int read_all(const char *server, const json_t *oauth, struct cg_oauth_con
                 r = read_scopes(server, oauth, "scope", c, err);
         if (r < 0)
                 return r;
+        if (c->issuer && (cg_oauth_url_parse(c->issuer, "", &u, NULL) < 0 || u.query))
+                return bad(server, "issuer", "the authorization server's URL, which begins with https://",
+                           err);
         if (c->client_metadata_url &&
             (cg_oauth_url_parse(c->client_metadata_url, "", &u, NULL) < 0 || !u.https || u.path_len < 2))
                 return bad(server, "clientMetadataUrl", "a URL that begins with https:// and has a path",
@@ -92,6 +98,12 @@ static int read_all(const char *server, const json_t *oauth, struct cg_oauth_con
         }
         if (c->client_secret && !c->client_id)
                 return bad(server, "clientId", "given with \"clientSecret\"", err);
+        /* The MCP server chooses the authorization server: its choice must not get the secret. */
+        if (c->client_secret && !c->issuer)
+                return bad(server, "issuer",
+                           "given with \"clientSecret\": the URL of the authorization "
+                           "server that the secret is for",
+                           err);
         if (c->client_credentials && !c->client_secret)
                 return bad(server, "clientSecret", "given with \"grantType\": \"client_credentials\"", err);
         return 0;

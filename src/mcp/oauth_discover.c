@@ -174,7 +174,9 @@ static int find_as(const struct cg_oauth_server *s, const char *issuer, const ch
 
 static int make_as(const char *origin, struct cg_oauth_as *ret, struct cg_err *err)
 {
-        struct cg_oauth_as m = { .methods = CG_OAUTH_NONE | CG_OAUTH_BASIC | CG_OAUTH_POST, .s256 = true };
+        struct cg_oauth_as m = { .methods = CG_OAUTH_NONE | CG_OAUTH_BASIC | CG_OAUTH_POST,
+                                 .s256 = true,
+                                 .assumed = true };
 
         m.issuer = strdup(origin);
         if (asprintf(&m.authorization_endpoint, "%s/authorize", origin) < 0)

@@ -33,7 +33,7 @@ void cg_oauth_place_fini(struct cg_oauth_place *p);
 
 /*
  * The client that the definition or @record has for that issuer; *ret is zeroed where there is
- * none.
+ * none. CG_E_INVAL: the definition's client is for another issuer.
  */
 int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record, const struct cg_oauth_as *as,
                           struct cg_oauth_client *ret, struct cg_err *err);

@@ -87,6 +87,7 @@ struct cg_oauth_as {
         bool client_id_documents;    /* a client id may be the URL of a metadata document */
         bool sends_iss;              /* RFC 9207 */
         bool offline_access;         /* the scope of that name is supported */
+        bool assumed;                /* no metadata is published: the endpoints are 2025-03-26's */
 };
 /*
  * CG_E_PARSE: not such a document; CG_E_INVAL: one that must not be used. @issuer: what the

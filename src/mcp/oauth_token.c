@@ -31,6 +31,20 @@ int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record,
         int r = 0;
 
         if (s->config->client_id) {
+                const char *its = s->config->issuer;
+
+                /* The MCP server names the authorization server, and must not get the secret by that. */
+                if (its && strcmp(its, as->issuer) != 0)
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "the definition's client is for the \"issuer\" %s, but the server names "
+                                "%s: nothing was sent to it",
+                                its, as->issuer);
+                if (s->config->client_secret && (!its || as->assumed))
+                        return cg_fail(err, CG_E_INVAL,
+                                       "%s publishes no authorization server metadata: the definition's "
+                                       "\"clientSecret\" was not sent to it",
+                                       as->issuer);
                 r = copy(&c.id, s->config->client_id, err);
                 if (r == 0)
                         r = copy(&c.secret, s->config->client_secret, err);

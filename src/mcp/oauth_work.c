@@ -65,6 +65,7 @@ int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_wor
         if (!copy(&w->name, o->name) || !copy(&w->url, o->url) || !copy(&w->ca_file, o->ca_file) ||
             !copy(&w->proxy, o->proxy) || !copy(&w->no_proxy, o->no_proxy) ||
             !copy(&w->config.client_id, c->client_id) || !copy(&w->config.client_secret, c->client_secret) ||
+            !copy(&w->config.issuer, c->issuer) ||
             !copy(&w->config.client_metadata_url, c->client_metadata_url) ||
             !copy(&w->config.scopes, c->scopes)) {
                 destroy(w);

@@ -182,7 +182,7 @@ def test_registered_by_the_definition(login: Login, server: OAuthServer) -> None
     r = login("--mcp", login.define(server))
     assert r.returncode == 2
     assert '"oauth": {"clientId": ...}' in r.stderr
-    r = login("--mcp", login.define(server, clientId="mine", clientSecret=SECRET, scopes=["w"]))
+    r = login("--mcp", login.define(server, clientId="mine", clientSecret=SECRET, issuer=server.origin, scopes=["w"]))
     assert r.returncode == 0, r.stderr
     assert server.requests("/authorize")[0]["scope"] == "w r"
     assert SECRET not in json.dumps(login.records())
@@ -281,6 +281,7 @@ def test_the_browser_gets_the_address(login: Login, server: OAuthServer, tmp_pat
 # ---- calls of tools
 
 
+CREDENTIALS = {"grantType": "client_credentials", "clientId": "ci", "clientSecret": SECRET}
 CALL = "from mcptools.srv import whoami\nprint(whoami.run())"
 
 
@@ -352,11 +353,32 @@ def test_more_rights(login: Login, server: OAuthServer) -> None:
 
 
 def test_client_credentials(login: Login, server: OAuthServer) -> None:
-    mcp = login.define(server, grantType="client_credentials", clientId="ci", clientSecret=SECRET)
+    mcp = login.define(server, **CREDENTIALS, issuer=server.origin)
     r = run(login, mcp)
     assert (r.returncode, r.stdout) == (0, "you\n"), r.stderr
     assert [t["grant_type"] for t in server.requests("/token")] == ["client_credentials"]
     assert "no person signs in" in login("--mcp", mcp).stderr
+
+
+def test_the_secret_is_for_one_issuer(login: Login, server: OAuthServer) -> None:
+    """Neither another authorization server that the server names, nor one without metadata gets it."""
+    mcp = login.define(server, **CREDENTIALS, issuer=server.origin)
+    with oauth_server() as other:
+        server.resource["authorization_servers"] = [other.origin]
+        r = run(login, mcp)
+        assert r.returncode != 0
+        assert other.requests("/token") == []
+        person = login.define(server, clientId="mine", clientSecret=SECRET, issuer=server.origin)
+        assert f'for the "issuer" {server.origin}' in login("--mcp", person).stderr
+        assert other.requests("/authorize") == other.requests("/token") == []
+    mcp = login.define(server, **CREDENTIALS, issuer=server.origin)
+    for place in ("oauth-protected-resource/mcp", "oauth-protected-resource", "oauth-authorization-server"):
+        server.pages[f"/.well-known/{place}"] = (404, {}, b"")
+    r = run(login, mcp)
+    assert r.returncode != 0
+    assert server.requests("/token") == []
+    r = run(login, login.define(server, **CREDENTIALS))
+    assert '"issuer" must be given with "clientSecret"' in r.stderr
 
 
 def test_own_header(login: Login, server: OAuthServer) -> None:

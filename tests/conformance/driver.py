@@ -12,8 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cellgate_api import CellgateError, Client, Session
@@ -32,10 +35,22 @@ print(status, bytes(content).decode())
 """
 
 
+def read_issuer(url: str) -> str:
+    """What the scenario does not say, and an operator who registered this client would know."""
+    for path in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"):
+        try:
+            with urllib.request.urlopen(urljoin(url, path), timeout=10) as r:
+                return str(json.load(r)["authorization_servers"][0])
+        except urllib.error.HTTPError:
+            continue
+    return urljoin(url, "/").rstrip("/")
+
+
 def definition(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
     oauth: dict[str, Any] = {"clientMetadataUrl": CLIENT_ID_DOCUMENT}
     if "client_id" in context and "client_secret" in context:
         oauth = {"clientId": context["client_id"], "clientSecret": context["client_secret"]}
+        oauth["issuer"] = context.get("issuer") or read_issuer(url)
     if scenario.startswith("auth/client-credentials"):
         oauth["grantType"] = "client_credentials"
     return {"url": url, "oauth": oauth}

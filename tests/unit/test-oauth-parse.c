@@ -318,6 +318,9 @@ static void test_definitions(void **state)
                 { "{\"clientId\":1}", "\"clientId\"" },
                 { "{\"clientId\":\"a\\nb\"}", "\"clientId\"" },
                 { "{\"clientSecret\":\"TOPSECRET\"}", "\"clientId\"" },
+                { "{\"clientId\":\"a\",\"clientSecret\":\"TOPSECRET\"}", "\"issuer\"" },
+                { "{\"clientId\":\"a\",\"issuer\":\"http://as.example\"}", "\"issuer\"" },
+                { "{\"clientId\":\"a\",\"issuer\":\"https://as.example/?x\"}", "\"issuer\"" },
                 { "{\"scopes\":[1]}", "\"scopes\"" },
                 { "{\"callbackPort\":70000}", "\"callbackPort\"" },
                 { "{\"clientMetadataUrl\":\"http://x/y\"}", "\"clientMetadataUrl\"" },
@@ -332,7 +335,7 @@ static void test_definitions(void **state)
         assert_int_equal(config("false", &c, &err), 0);
         assert_true(c.off);
         assert_int_equal(
-                config("{\"clientId\":\"a\",\"clientSecret\":\"b\",\"scopes\":[\"x\",\"y\"],\"scope\":\"y z\","
+                config("{\"clientId\":\"a\",\"clientSecret\":\"b\",\"issuer\":\"https://as\",\"scopes\":[\"x\",\"y\"],\"scope\":\"y z\","
                        "\"callbackPort\":8080,\"unknown\":{}}",
                        &c, &err),
                 0);

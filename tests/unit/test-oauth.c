@@ -40,6 +40,8 @@ static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_res
         if (net.offline && ++net.n >= net.offline)
                 return cg_fail(err, CG_E_CLOSED, "no route to host");
         ret->status = 404;
+        if (!net.issuer && !q->body)
+                return 0; /* nothing is published */
         if (strcmp(q->url, "https://srv.example/.well-known/oauth-protected-resource/mcp") == 0) {
                 ret->status = 200;
                 snprintf(text, sizeof(text), "{\"resource\":\"%s\",\"authorization_servers\":[\"%s\"]}", URL,
@@ -316,12 +318,14 @@ static void test_step_up(void **state)
 static void test_client_credentials(void **state)
 {
         cg_auto_free char *header = NULL, *next = NULL;
-        char id[] = "ci", secret[] = "SECRET-1", scopes[] = "a";
+        char id[] = "ci", secret[] = "SECRET-1", scopes[] = "a", issuer[] = AS, srv[] = "https://srv.example";
         struct cg_err err;
 
-        config = (struct cg_oauth_config){
-                .client_credentials = true, .client_id = id, .client_secret = secret, .scopes = scopes
-        };
+        config = (struct cg_oauth_config){ .client_credentials = true,
+                                           .client_id = id,
+                                           .client_secret = secret,
+                                           .issuer = issuer,
+                                           .scopes = scopes };
         assert_int_equal(challenged(401, "Bearer", NULL, &header, &err), 0);
         assert_string_equal(header, "Bearer NEW-1");
         assert_non_null(strstr(net.log[0], "grant_type=client_credentials&scope=a&resource="));
@@ -337,6 +341,14 @@ static void test_client_credentials(void **state)
         assert_int_equal(challenged(401, "Bearer", "Bearer NEW-2", &next, &err), CG_E_STATE);
         assert_non_null(strstr(err.msg, "invalid_client"));
         assert_null(strstr(err.msg, "cellgate mcp login"));
+        /* Another issuer, and a server that publishes nothing, get no secret. */
+        net.n_tokens = 0;
+        net.issuer = "https://evil.example";
+        assert_int_equal(challenged(401, "Bearer", "Bearer NEW-2", &next, &err), CG_E_INVAL);
+        net.issuer = NULL;
+        config.issuer = srv;
+        assert_int_equal(challenged(401, "Bearer", "Bearer NEW-2", &next, &err), CG_E_INVAL);
+        assert_int_equal(net.n_tokens, 0);
 }
 
 static void test_switched_off(void **state)
