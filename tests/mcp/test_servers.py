@@ -1,6 +1,8 @@
 """SERVERS: starting MCP servers, listing their tools, all or nothing."""
 
 import json
+import sys
+from types import ModuleType
 
 import pytest
 from wire_table import BROKER
@@ -147,7 +149,7 @@ def test_bad_names(ts, fake, name):
     assert not (ts.out / "mcptools").exists()
 
 
-def test_one_that_fails_costs_no_other(ts, fake):
+def test_one_that_fails_costs_no_other(ts, fake, repo, monkeypatch):
     k = ts.attach()
     ts.add({"old": fake()})
     report = ts.add({"a": fake(), "old": fake(at_start="exit"), "b": fake(at_start="exit"), "c": {}, "d": {"invalid": "why"}})
@@ -165,6 +167,8 @@ def test_one_that_fails_costs_no_other(ts, fake):
     for package, says in (("b", "no configuration"), ("c", "command"), ("d", "why")):
         with pytest.raises(ImportError, match=says):
             exec((ts.out / "mcptools" / package / "__init__.py").read_text(), {})
+    monkeypatch.syspath_prepend(repo / "python_stubs")
+    monkeypatch.setitem(sys.modules, "old", ModuleType("old"))
     exec((ts.out / "mcptools/old/__init__.py").read_text(), {"__name__": "old"})
 
 
