@@ -1,4 +1,4 @@
-/* The tools of one MCP server, blocking. Linked into the command line. */
+/* The tools of one MCP server, listed and called, blocking. Linked into the command line. */
 #include "mcp/mcp_list.h"
 
 #include <signal.h>
@@ -10,34 +10,64 @@ extern char **environ;
 
 struct listing {
         struct cg_mcp_client *client;
+        struct cg_mcp_tool_call *call; /* NULL: only the list is wanted */
         char *tools;
         size_t len;
         int code;
         struct cg_err *err;
 };
 
-static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+static void keep(struct listing *l, const char *bytes, size_t len)
+{
+        l->tools = malloc(len + 1);
+        l->code = l->tools ? 0 : cg_fail(l->err, CG_E_NOMEM, "answer of an MCP server");
+        if (l->tools) {
+                memcpy(l->tools, bytes, len);
+                l->tools[len] = '\0';
+                l->len = len;
+        }
+}
+
+static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct listing *l = data;
 
-        if (outcome == CG_MCP_OK) {
-                l->tools = malloc(len + 1);
-                l->code = l->tools ? 0 : cg_fail(l->err, CG_E_NOMEM, "tool list");
-                if (l->tools) {
-                        memcpy(l->tools, bytes, len);
-                        l->tools[len] = '\0';
-                        l->len = len;
-                }
+        if (outcome == CG_MCP_OK || outcome == CG_MCP_ERROR) {
+                l->call->error = outcome == CG_MCP_ERROR;
+                keep(l, bytes, len);
         } else {
                 l->code = cg_fail(l->err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
         }
         cg_mcp_client_end(l->client, "done");
 }
 
-int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
-                      const struct cg_log *log, char **ret, size_t *len, struct cg_err *err)
+static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
-        struct listing l = { .err = err };
+        struct listing *l = data;
+        const struct cg_mcp_tool_call *call = l->call;
+        struct cg_mcp_req *q;
+
+        if (outcome == CG_MCP_OK && call) {
+                l->code = cg_pins_check(cg_mcp_client_pins(l->client), call->tool, l->err);
+                if (l->code == 0)
+                        l->code = cg_mcp_client_call(l->client, call->tool, call->args, call->args_len,
+                                                     call->timeout_ms, on_called, l, &q, l->err);
+                if (l->code == 0)
+                        return;
+        } else if (outcome == CG_MCP_OK) {
+                keep(l, bytes, len);
+        } else {
+                l->code = cg_fail(l->err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+        }
+        cg_mcp_client_end(l->client, "done");
+}
+
+/* Starts the server, lists its tools, calls one of them if @call, ends the server. */
+static int use_server(const char *name, const json_t *definition, int64_t timeout_ms,
+                      const struct cg_log *log, struct cg_mcp_tool_call *call, char **ret, size_t *len,
+                      struct cg_err *err)
+{
+        struct listing l = { .err = err, .call = call };
         struct cg_mcp_client_options o = { .log = log };
         const struct timespec now = { 0 };
         struct cg_mcp_def *def = NULL;
@@ -55,6 +85,13 @@ int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeou
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         }
         o.loop = &loop;
+        if (call)
+                r = cg_pins_new(name, def->label, definition, &o.pins, err);
+        if (r < 0) {
+                cg_mcp_def_free(def);
+                uv_loop_close(&loop);
+                return r;
+        }
         r = cg_mcp_client_new(&o, def, &l.client, err);
         if (r == 0) {
                 /* A server that ends early must not end this process. */
@@ -78,4 +115,16 @@ int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeou
         *ret = l.tools;
         *len = l.len;
         return 0;
+}
+
+int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
+                      const struct cg_log *log, char **ret, size_t *len, struct cg_err *err)
+{
+        return use_server(name, definition, timeout_ms, log, NULL, ret, len, err);
+}
+
+int cg_mcp_call_tool(const char *name, const json_t *definition, const struct cg_log *log,
+                     struct cg_mcp_tool_call *call, char **ret, size_t *len, struct cg_err *err)
+{
+        return use_server(name, definition, 0, log, call, ret, len, err);
 }

@@ -5,6 +5,7 @@
 #define CG_MCP_LIST_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/log.h"
@@ -22,5 +23,20 @@
  */
 int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
                       const struct cg_log *log, char **ret, size_t *len, struct cg_err *err);
+
+struct cg_mcp_tool_call {
+        const char *tool;
+        const char *args; /* one JSON object, checked by cg_mcp_check_args() (borrows) */
+        size_t args_len;
+        int64_t timeout_ms; /* of the call; 0: none */
+        bool error;         /* set: the server has answered with a JSON-RPC error object */
+};
+
+/*
+ * cg_mcp_call_tool() - the same, and call one tool, if its definition is the accepted one
+ * @ret: the result, or the error object, as the server wrote it (returns; free())
+ */
+int cg_mcp_call_tool(const char *name, const json_t *definition, const struct cg_log *log,
+                     struct cg_mcp_tool_call *call, char **ret, size_t *len, struct cg_err *err);
 
 #endif

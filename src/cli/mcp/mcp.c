@@ -8,10 +8,11 @@
 int cg_cli_mcp(int argc, char **argv)
 {
         static const struct cg_cli_command commands[] = {
-                { "serve", cg_cli_mcp_serve, NULL },
-                { "login", cg_cli_mcp_login, NULL },
-                { "logout", cg_cli_mcp_logout, NULL },
-                { "accept", cg_cli_mcp_accept, NULL },
+                { "serve", cg_cli_mcp_serve, NULL },   { "login", cg_cli_mcp_login, NULL },
+                { "logout", cg_cli_mcp_logout, NULL }, { "accept", cg_cli_mcp_accept, NULL },
+                { "add", cg_cli_mcp_servers, NULL },   { "list", cg_cli_mcp_servers, NULL },
+                { "show", cg_cli_mcp_servers, NULL },  { "remove", cg_cli_mcp_servers, NULL },
+                { "tools", cg_cli_mcp_servers, NULL }, { "call", cg_cli_mcp_servers, NULL },
         };
         struct cg_err err;
 
@@ -24,16 +25,22 @@ int cg_cli_mcp(int argc, char **argv)
                         "       cellgate mcp login NAME [OPTIONS]\n"
                         "       cellgate mcp logout NAME [OPTIONS]\n"
                         "       cellgate mcp accept NAME [TOOL] [OPTIONS]\n"
+                        "       cellgate mcp add NAME [OPTIONS] URL | -- COMMAND [ARG]...\n"
+                        "       cellgate mcp list | show NAME | remove NAME | tools NAME | call NAME TOOL [JSON]\n"
                         "\n"
                         "  serve   is an MCP server that lets an agent run Python in a sandboxed kernel\n"
                         "  login   signs in at an MCP server that wants OAuth\n"
                         "  logout  removes what `login` has stored\n"
                         "  accept  shows how tools of a server have changed, and accepts them\n"
+                        "  add     defines a server in a file for `cellgate run --mcp`\n"
+                        "  list, show, remove  the definitions in that file\n"
+                        "  tools   lists the tools of a server and whether they are accepted\n"
+                        "  call    calls one tool\n"
                         "\n"
-                        "See cellgate mcp serve --help, cellgate mcp login --help.\n");
+                        "Each has a --help of its own.\n");
         cg_fail(&err, CG_E_INVAL,
-                argc > 1 ? "there is no \"mcp %s\": only serve, login, logout and accept"
-                         : "which one? There are serve, login, logout and accept%s",
+                argc > 1 ? "there is no \"mcp %s\": cellgate mcp --help lists mcp serve and the others"
+                         : "which one? cellgate mcp --help lists the commands%s",
                 argc > 1 ? argv[1] : "");
         return cg_cli_fail("mcp", &err);
 }

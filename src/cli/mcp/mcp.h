@@ -2,6 +2,9 @@
 #ifndef CG_CLI_MCP_MCP_H
 #define CG_CLI_MCP_MCP_H
 
+#include <jansson.h>
+#include <linux/limits.h>
+#include <stdbool.h>
 #include "mcp/oauth.h"
 
 /* argv[0] is "login" or "logout". */
@@ -9,6 +12,24 @@ int cg_cli_mcp_login(int argc, char **argv);
 int cg_cli_mcp_logout(int argc, char **argv);
 
 int cg_cli_mcp_accept(int argc, char **argv);
+/* argv[0] is "add", "list", "show", "remove", "tools" or "call". */
+int cg_cli_mcp_servers(int argc, char **argv);
+
+/* ---- file.c: the file of MCP servers */
+
+struct cg_mcp_config {
+        char path[PATH_MAX];
+        json_t *file;    /* all of it */
+        json_t *servers; /* where the definitions are in it (borrowed) */
+        bool absent;     /* there is no such file yet */
+};
+/* @file: NULL: the one of this folder, or of the user where @user. Absent is an empty one. */
+int cg_mcp_config_load(const char *file, bool user, struct cg_mcp_config *ret, struct cg_err *err);
+void cg_mcp_config_fini(struct cg_mcp_config *c);
+/* The definition of @name (borrowed). CG_E_NOTFOUND. */
+int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **ret, struct cg_err *err);
+/* Replaces the file at once; it keeps its mode. */
+int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err);
 
 /* ---- listen.c: the redirect of a browser to this machine */
 

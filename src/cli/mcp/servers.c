@@ -1,0 +1,487 @@
+/*
+ * `cellgate mcp add|list|show|remove|tools|call`: the servers of a file, and their tools. Runs in
+ * the command `cellgate`. Values of variables and headers are never shown.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <termios.h>
+#include <unistd.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/pretty.h"
+#include "cli/mcp/mcp.h"
+#include "mcp/args.h"
+#include "mcp/def.h"
+#include "mcp/mcp_list.h"
+#include "mcp/pins.h"
+
+enum { NAME = 2, URL, COMMAND, TOOL, ARGS, MCP, USER, ENV, HEADER, TIMEOUT, YES, HELP };
+enum { ADD = 1, LIST = 2, SHOW = 4, REMOVE = 8, TOOLS = 16, CALL = 32 };
+
+static const struct cg_opt table[] = {
+        { NAME, 0, NULL, "NAME", ADD | SHOW | REMOVE | TOOLS | CALL, "the server's name" },
+        { URL, 0, NULL, "URL", ADD, "the address of a server over HTTP" },
+        { COMMAND, 0, NULL, "-- COMMAND [ARG]...", ADD, "the program of a server, and its arguments" },
+        { TOOL, 0, NULL, "TOOL", CALL, "the tool's name, as `cellgate mcp tools` shows it" },
+        { ARGS, 0, NULL, "JSON", CALL, "its arguments, a JSON object (default: {})" },
+        { MCP, 0, "mcp", "FILE", 0,
+          "the file of MCP servers (default: .mcp.json of this folder, or mcp.json if only that is there)" },
+        { USER, 0, "user", NULL, 0,
+          "the user's own file, $XDG_CONFIG_HOME/cellgate/mcp.json or ~/.config/cellgate/mcp.json" },
+        { ENV, 0, "env", "NAME=VALUE", ADD,
+          "a variable of the program. VALUE may be '${VAR}', which is replaced when the server is started: then no"
+          " secret is in the file" },
+        { HEADER, 0, "header", "NAME: VALUE", ADD,
+          "a header of each request to the URL; the same holds for it" },
+        { TIMEOUT, 0, "timeout", "SECONDS", TOOLS | CALL,
+          "longest wait for the list, or the result (default: 60; no limit)" },
+        { YES, 'y', "yes", NULL, CALL, "call without a question" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static int help(unsigned command)
+{
+        static const char *const texts[][2] = {
+                { "Usage: cellgate mcp add NAME [OPTIONS] URL\n"
+                  "       cellgate mcp add NAME [OPTIONS] -- COMMAND [ARG]...\n\n"
+                  "Defines the MCP server NAME in a file for `cellgate run --mcp`. All else in the file stays.\n\n",
+                  "\nExit status: 0; 2 command line, a name that is taken, or a file that cannot be written.\n" },
+                { "Usage: cellgate mcp list [--user | --mcp FILE]\n\n"
+                  "Lists the servers of a file: name, kind, and program or host.\n\n",
+                  "\nExit status: 0; 2 the file cannot be read.\n" },
+                { "Usage: cellgate mcp show NAME [--user | --mcp FILE]\n\n"
+                  "Prints the definition of a server as JSON. Values of variables and headers, and what looks\n"
+                  "like a secret in an argument or URL, are shown as ***.\n\n",
+                  "\nExit status: 0; 2 there is no such server.\n" },
+                { "Usage: cellgate mcp remove NAME [--user | --mcp FILE]\n\n"
+                  "Removes the definition of a server. What `cellgate mcp login` has stored stays.\n\n",
+                  "\nExit status: 0; 2 there is no such server, or the file cannot be written.\n" },
+                { "Usage: cellgate mcp tools NAME [--user | --mcp FILE] [--timeout SECONDS]\n\n"
+                  "Starts the server and lists its tools, each with its state: accepted, new, changed or held\n"
+                  "(`cellgate mcp accept`), or ambiguous (listed twice).\n\n",
+                  "\nExit status: 0; 2 the server does not start or list its tools.\n" },
+                { "Usage: cellgate mcp call NAME TOOL [JSON] [--yes] [--user | --mcp FILE]\n\n"
+                  "Calls one tool of a server and prints its result as JSON. The call is shown first, and made\n"
+                  "when you accept it. There is no kernel and no sandbox.\n\n",
+                  "\nExit status: 0; 1 the tool failed, or the call was not accepted; 2 anything else.\n" },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
+                if (command == 1u << i)
+                        return cg_opt_help(table, CG_ARRAY_LEN(table), command, texts[i][0], texts[i][1]);
+        return CG_EXIT_USAGE;
+}
+
+struct servers_options {
+        const char *words[3]; /* NAME, then URL, or TOOL and JSON */
+        size_t n;
+        char **command; /* after "--" */
+        const char *mcp;
+        bool user, yes, help;
+        int64_t timeout_ms;
+        json_t *env, *headers;
+};
+
+/* "NAME=VALUE" or "NAME: VALUE". */
+static int add_pair(json_t **all, const char *option, const char *pair, char between, struct cg_err *err)
+{
+        const char *at = strchr(pair, between), *value = at ? at + 1 : NULL;
+        cg_auto_free char *name = at ? strndup(pair, (size_t)(at - pair)) : NULL;
+
+        if (!name || !*name)
+                return cg_fail(err, CG_E_INVAL, "%s needs NAME%sVALUE", option, between == ':' ? ": " : "=");
+        if (between == ':')
+                value += strspn(value, " ");
+        *all = *all ?: json_object();
+        if (json_object_set_new(*all, name, json_string(value)) < 0)
+                return cg_fail(err, CG_E_INVAL, "%s must be UTF-8", option);
+        return 0;
+}
+
+static int parse(struct servers_options *o, unsigned command, int argc, char **argv, struct cg_err *err)
+{
+        static const size_t most[] = { 2, 0, 1, 1, 1, 3 };
+        struct cg_optscan scan = { .table = table,
+                                   .n = CG_ARRAY_LEN(table),
+                                   .command = command,
+                                   .argc = argc,
+                                   .argv = argv,
+                                   .i = 1 };
+        size_t at = (size_t)__builtin_ctz(command);
+        const char *value = NULL;
+        int id, r = 0;
+
+        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+                if (id < 0)
+                        return id;
+                if (id == CG_OPT_ARG && scan.dashes && command == ADD) {
+                        o->command = argv + scan.i - 1;
+                        break;
+                }
+                if (id == CG_OPT_ARG && o->n == most[at])
+                        return cg_fail(err, CG_E_INVAL, "one word too many: %s", value);
+                if (id == CG_OPT_ARG)
+                        o->words[o->n++] = value;
+                else if (id == MCP)
+                        o->mcp = value;
+                else if (id == USER)
+                        o->user = true;
+                else if (id == ENV)
+                        r = add_pair(&o->env, "--env", value, '=', err);
+                else if (id == HEADER)
+                        r = add_pair(&o->headers, "--header", value, ':', err);
+                else if (id == TIMEOUT)
+                        r = cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
+                else if (id == YES)
+                        o->yes = true;
+                else
+                        o->help = true;
+        }
+        if (r < 0 || o->help)
+                return r;
+        if (o->mcp && o->user)
+                return cg_fail(err, CG_E_INVAL, "--mcp and --user contradict each other");
+        if (!o->n && command != LIST)
+                return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
+        if (command == CALL && o->n < 2)
+                return cg_fail(err, CG_E_INVAL, "TOOL is missing: the tool's name; see --help");
+        if (command == ADD && (o->n == 2) == (o->command != NULL))
+                return cg_fail(err, CG_E_INVAL, "give either the server's URL or -- COMMAND");
+        if (command == ADD && (o->command ? o->headers != NULL : o->env != NULL))
+                return cg_fail(err, CG_E_INVAL, "--env is for a COMMAND, and --header for a URL");
+        return 0;
+}
+
+/* ---- definitions */
+
+static int add(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
+{
+        json_t *def = json_object(), *args;
+        struct cg_mcp_def *checked = NULL;
+        int r = cg_mcp_check_name(o->words[0], err);
+
+        if (r == 0 && json_object_get(c->servers, o->words[0]))
+                r = cg_fail(err, CG_E_EXISTS, "%s defines an MCP server \"%s\" already: remove it first",
+                            c->path, o->words[0]);
+        if (r == 0 && o->command) {
+                args = json_array();
+                for (char **word = o->command + 1; *word && r == 0; word++)
+                        r = json_array_append_new(args, json_string(*word));
+                r |= json_object_set_new(def, "command", json_string(o->command[0]));
+                r |= json_object_set_new(def, "args", args);
+                if (o->env)
+                        r |= json_object_set(def, "env", o->env);
+        } else if (r == 0) {
+                r = json_object_set_new(def, "url", json_string(o->words[1]));
+                if (o->headers)
+                        r |= json_object_set(def, "headers", o->headers);
+        }
+        if (r < 0 && !*err->msg)
+                cg_fail(err, CG_E_INVAL, "the definition must be UTF-8");
+        /* Errors of the definition now, and not when it is used. */
+        if (r == 0)
+                r = cg_mcp_def_new(o->words[0], def, NULL, &checked, err);
+        cg_mcp_def_free(checked);
+        if (r == 0)
+                r = json_object_set(c->servers, o->words[0], def);
+        json_decref(def);
+        if (r == 0)
+                r = cg_mcp_config_save(c, err);
+        if (r == 0)
+                printf("Added %s to %s\n", o->words[0], c->path);
+        return r < 0 ? CG_E_INVAL : 0;
+}
+
+/* Whether a name says that its value is a secret. */
+static bool is_secret_name(const char *name)
+{
+        static const char *const words[] = { "token", "secret", "password",  "passwd",
+                                             "key",   "auth",   "credential" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++)
+                if (strcasestr(name, words[i]))
+                        return true;
+        return false;
+}
+
+/* What may be shown of a URL: no user, password, query or fragment. */
+static json_t *shown_url(const char *url)
+{
+        const char *host = strstr(url, "://"), *end, *at;
+
+        host = host ? host + 3 : url;
+        end = host + strcspn(host, "?#");
+        at = memrchr(host, '@', strcspn(host, "/?#"));
+        return json_sprintf("%.*s%s%.*s%s", (int)(host - url), url, at ? "***@" : "",
+                            (int)(end - (at ? at + 1 : host)), at ? at + 1 : host, *end ? "?***" : "");
+}
+
+/* @v as it may be shown. @key: its name; NULL in an array. @hide: all texts in it are secrets. */
+static json_t *redact(const char *key, const json_t *v, bool hide)
+{
+        const char *text = json_string_value(v), *name;
+        json_t *out, *item;
+        bool next = false;
+        size_t i;
+
+        hide |= key && (is_secret_name(key) || strcmp(key, "env") == 0 || strcmp(key, "headers") == 0);
+        if (text && hide) /* a reference to a variable is no secret */
+                return json_string(strncmp(text, "${", 2) == 0 &&
+                                                   strchr(text, '}') == text + strlen(text) - 1 &&
+                                                   !strstr(text, ":-")
+                                           ? text
+                                           : "***");
+        if (text && strstr(text, "://"))
+                return shown_url(text);
+        if (json_is_object(v)) {
+                out = json_object();
+                json_object_foreach((json_t *)(uintptr_t)v, name, item)
+                        json_object_set_new(out, name, redact(name, item, hide));
+                return out;
+        }
+        if (!json_is_array(v))
+                return json_deep_copy(v);
+        out = json_array();
+        json_array_foreach(v, i, item)
+        {
+                const char *word = json_string_value(item), *eq = word ? strchr(word, '=') : NULL;
+
+                /* "--token VALUE", "--token=VALUE", "TOKEN=VALUE", "Authorization: VALUE" */
+                if (eq && is_secret_name(word))
+                        json_array_append_new(out, json_sprintf("%.*s=***", (int)(eq - word), word));
+                else
+                        json_array_append_new(
+                                out,
+                                redact(NULL, item,
+                                       hide || next || (word && strchr(word, ' ') && is_secret_name(word))));
+                next = word && word[0] == '-' && !eq && is_secret_name(word);
+        }
+        return out;
+}
+
+static int print_text(const char *text, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = (size_t)256 << 20 };
+        int r = isatty(1) ? cg_text_render(&b, text, strlen(text), 0, err) : cg_buf_adds(&b, text, err);
+
+        if (r == 0)
+                r = cg_buf_adds(&b, "\n", err);
+        return r == 0 ? cg_write_all(1, b.data, b.len, err) : r;
+}
+
+static int list(const struct cg_mcp_config *c, struct cg_err *err)
+{
+        const char *name;
+        json_t *def;
+        int r = 0;
+
+        json_object_foreach(c->servers, name, def)
+        {
+                const char *command = json_string_value(json_object_get(def, "command"));
+                const char *url = json_string_value(json_object_get(def, "url"));
+                cg_auto_json json_t *where = url ? shown_url(url) : NULL;
+                cg_auto_buf struct cg_buf b = { .max = 65536 };
+                const char *slash = command ? strrchr(command, '/') : NULL;
+                bool off = json_is_true(json_object_get(def, "disabled"));
+
+                cg_buf_addf(&b, NULL, "%-20s %-6s %s%s", name, url ? "http" : "stdio",
+                            url ? json_string_value(where) : slash ? slash + 1 : command ?: "?", off ? "  (disabled)" : "");
+                if (r == 0)
+                        r = print_text(b.data, err);
+        }
+        return r;
+}
+
+static int show(const struct servers_options *o, const struct cg_mcp_config *c, struct cg_err *err)
+{
+        cg_auto_json json_t *shown = NULL;
+        cg_auto_free char *text = NULL;
+        json_t *def;
+        int r = cg_mcp_config_get(c, o->words[0], &def, err);
+
+        if (r < 0)
+                return r;
+        shown = redact(NULL, def, false);
+        text = json_dumps(shown, JSON_INDENT(2));
+        return text ? print_text(text, err) : cg_fail(err, CG_E_NOMEM, "definition");
+}
+
+/* ---- tools */
+
+/* The definition as it is used, with what finds its pins. */
+static int definition_of(const struct servers_options *o, const struct cg_mcp_config *c, json_t **ret,
+                         struct cg_err *err)
+{
+        cg_auto_free char *identity = NULL;
+        char where[CG_MAX_NAME + 32];
+        json_t *def;
+        int r = cg_mcp_config_get(c, o->words[0], &def, err);
+
+        if (r < 0)
+                return r;
+        snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->words[0]);
+        *ret = cg_json_expand(def, where, err);
+        identity = cg_json_mcp_identity(def);
+        if (*ret && identity)
+                json_object_set_new(*ret, "identity", json_string(identity));
+        return *ret && identity ? 0 : CG_E_INVAL;
+}
+
+static int tools(const struct servers_options *o, const struct cg_mcp_config *c, struct cg_err *err)
+{
+        cg_auto_json json_t *def = NULL, *report = NULL;
+        cg_auto_buf struct cg_buf news = { .max = CG_MAX_REPORT };
+        cg_auto_free char *text = NULL;
+        struct cg_slice tool, member;
+        struct cg_pins *pins = NULL;
+        struct cg_json_walk w;
+        size_t len;
+        int r = definition_of(o, c, &def, err);
+
+        if (r == 0)
+                r = cg_mcp_list_tools(o->words[0], def, o->timeout_ms, NULL, &text, &len, err);
+        if (r == 0)
+                r = cg_pins_new(o->words[0], o->words[0], def, &pins, err);
+        if (r < 0)
+                return r;
+        cg_pins_listed(pins, text, len);
+        r = cg_json_walk_init(&w, (struct cg_slice){ text, len }, '[', err);
+        while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
+                cg_auto_buf struct cg_buf b = { .max = 65536 }, about = { .max = 1 << 20 };
+                cg_auto_free char *name = NULL;
+
+                if (cg_json_member(tool, "name", &member, NULL) < 0 ||
+                    cg_json_strdup(member, &name, NULL) < 0)
+                        continue;
+                if (cg_json_find(tool, "description", &member))
+                        cg_json_string(member, &about, NULL);
+                cg_text_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE, NULL);
+                cg_buf_addf(&b, NULL, "  %s  ", cg_pins_state(pins, name));
+                cg_text_render_as(&b, about.data ?: "", strcspn(about.data ?: "", "\n"), 100, CG_TEXT_LINE,
+                                  NULL);
+                r = print_text(b.data, err);
+        }
+        if (r >= 0 && (r = cg_pins_report(pins, true, &news, err)) == 0 && news.len &&
+            cg_json_object(news.data, news.len, "report", &report, NULL) == 0) {
+                const char *said = json_string_value(json_object_get(report, "text"));
+
+                cg_write_all(2, said, strlen(said), NULL);
+        }
+        cg_pins_free(pins);
+        return r;
+}
+
+/* Shows the exact call and asks. */
+static int ask(const struct servers_options *o, const char *args, size_t len, bool *yes, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = (size_t)64 << 20 }, json = { .max = (size_t)64 << 20 };
+        char line[8] = "";
+        bool cut = false;
+        int r = cg_pretty_json((struct cg_slice){ args, len }, 0, &json, &cut, err);
+
+        *yes = o->yes;
+        if (r < 0 || o->yes)
+                return r;
+        if (!isatty(0) || !isatty(2))
+                return cg_fail(err, CG_E_STATE,
+                               "there is no terminal to ask at: --yes calls without a question");
+        cg_buf_adds(&b, "  server    ", NULL);
+        cg_text_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE, NULL);
+        cg_buf_adds(&b, "\n  tool      ", NULL);
+        cg_text_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE, NULL);
+        cg_buf_adds(&b, "\n  arguments ", NULL);
+        r = cg_text_render(&b, json.data, json.len, 0, err);
+        if (r == 0)
+                r = cg_buf_adds(&b, "\nCall it? [y/N] ", err);
+        if (r < 0)
+                return r;
+        tcflush(0, TCIFLUSH);
+        cg_write_all(2, b.data, b.len, NULL);
+        if (fgets(line, sizeof(line), stdin))
+                line[strcspn(line, "\n")] = '\0';
+        *yes = strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0;
+        return 0;
+}
+
+static int call(const struct servers_options *o, const struct cg_mcp_config *c, int *status,
+                struct cg_err *err)
+{
+        const char *args = o->words[2] ?: "{}";
+        struct cg_mcp_tool_call q = {
+                .tool = o->words[1], .args = args, .args_len = strlen(args), .timeout_ms = o->timeout_ms
+        };
+        cg_auto_json json_t *def = NULL;
+        cg_auto_free char *text = NULL;
+        struct cg_slice failed;
+        bool yes = false;
+        size_t len;
+        int r = cg_mcp_check_args(args, q.args_len, err);
+
+        if (r < 0)
+                return cg_err_prefix(err, "the arguments cannot be sent");
+        r = definition_of(o, c, &def, err);
+        if (r == 0)
+                r = ask(o, args, q.args_len, &yes, err);
+        if (r < 0)
+                return r;
+        *status = CG_EXIT_RAISED;
+        if (!yes)
+                return 0;
+        r = cg_mcp_call_tool(o->words[0], def, NULL, &q, &text, &len, err);
+        if (r == 0)
+                r = print_text(text, err);
+        if (r == 0 && !q.error &&
+            !(cg_json_find((struct cg_slice){ text, len }, "isError", &failed) &&
+              cg_slice_is(failed, "true")))
+                *status = CG_EXIT_OK;
+        return r;
+}
+
+int cg_cli_mcp_servers(int argc, char **argv)
+{
+        static const char *const names[] = { "add", "list", "show", "remove", "tools", "call" };
+        struct servers_options o = { .n = 0 };
+        struct cg_mcp_config c = { .file = NULL };
+        struct cg_err err = { .code = 0 };
+        unsigned command = 0;
+        int r, status = CG_EXIT_OK;
+        char title[32];
+        json_t *def;
+
+        for (unsigned i = 0; i < CG_ARRAY_LEN(names); i++)
+                if (strcmp(argv[0], names[i]) == 0)
+                        command = 1u << i;
+        r = parse(&o, command, argc, argv, &err);
+        if (r == 0 && !o.help)
+                r = cg_mcp_config_load(o.mcp, o.user, &c, &err);
+        if (r == 0 && o.help)
+                status = help(command);
+        else if (r == 0 && command == ADD)
+                r = add(&o, &c, &err);
+        else if (r == 0 && command == LIST)
+                r = list(&c, &err);
+        else if (r == 0 && command == SHOW)
+                r = show(&o, &c, &err);
+        else if (r == 0 && command == TOOLS)
+                r = tools(&o, &c, &err);
+        else if (r == 0 && command == CALL)
+                r = call(&o, &c, &status, &err);
+        else if (r == 0 && (r = cg_mcp_config_get(&c, o.words[0], &def, &err)) == 0) {
+                json_object_del(c.servers, o.words[0]);
+                r = cg_mcp_config_save(&c, &err);
+                if (r == 0)
+                        printf("Removed %s from %s\n", o.words[0], c.path);
+        }
+        snprintf(title, sizeof(title), "mcp %s", argv[0]);
+        json_decref(o.env);
+        json_decref(o.headers);
+        cg_mcp_config_fini(&c);
+        return r < 0 ? cg_cli_fail(title, &err) : status;
+}

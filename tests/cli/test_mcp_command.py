@@ -1,0 +1,213 @@
+"""`cellgate mcp add|list|show|remove|tools|call`: the servers of a file, and their tools."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SERVER = Path(__file__).resolve().parent.parent / "changing_server.py"
+SECRET = "s3cr3t-314159"
+
+
+def ok(r: subprocess.CompletedProcess[str]) -> str:
+    assert (r.returncode, r.stderr) == (0, ""), (r.stdout, r.stderr)
+    return r.stdout
+
+
+def servers(file: Path) -> dict[str, object]:
+    found = json.loads(file.read_text())["mcpServers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture
+def changing(tmp_path_factory: pytest.TempPathFactory, run_cellgate: Run) -> Path:
+    """The server "s" in .mcp.json; the file of its tools."""
+    tools = tmp_path_factory.mktemp("server") / "tools.json"
+    read = {"name": "read", "description": "Does it.\nMore.", "inputSchema": {"type": "object"}}
+    tools.write_text(json.dumps([read]))
+    ok(run_cellgate("mcp", "add", "s", "--", sys.executable, "-S", "-E", SERVER, tools))
+    return tools
+
+
+def test_add_list_show_remove(run_cellgate: Run, tmp_path: Path) -> None:
+    assert ok(run_cellgate("mcp", "list")) == ""
+    add = run_cellgate(
+        "mcp", "add", "notes", "--env", f"A={SECRET}", "--env", "B=${B}", "--", "/opt/notes", "--x", "-y"
+    )
+    assert ok(add) == "Added notes to .mcp.json\n"
+    ok(
+        run_cellgate(
+            "mcp", "add", "wiki", "--header", f"Authorization: Bearer {SECRET}", "https://wiki.example/mcp?k=1"
+        )
+    )
+    file = tmp_path / ".mcp.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert servers(file) == {
+        "notes": {"command": "/opt/notes", "args": ["--x", "-y"], "env": {"A": SECRET, "B": "${B}"}},
+        "wiki": {"url": "https://wiki.example/mcp?k=1", "headers": {"Authorization": f"Bearer {SECRET}"}},
+    }
+    listed = ok(run_cellgate("mcp", "list"))
+    assert [line.split() for line in listed.splitlines()] == [
+        ["notes", "stdio", "notes"],
+        ["wiki", "http", "https://wiki.example/mcp?***"],
+    ]
+    assert json.loads(ok(run_cellgate("mcp", "show", "notes"))) == {
+        "command": "/opt/notes",
+        "args": ["--x", "-y"],
+        "env": {"A": "***", "B": "${B}"},
+    }
+    shown = ok(run_cellgate("mcp", "show", "wiki"))
+    assert SECRET not in shown + listed and "k=1" not in shown
+    assert ok(run_cellgate("mcp", "remove", "notes")) == "Removed notes from .mcp.json\n"
+    assert list(servers(file)) == ["wiki"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [["--api-token", SECRET], [f"--password={SECRET}"], [f"API_KEY={SECRET}"], [f"https://x.example/?q={SECRET}"],
+     [f"https://{SECRET}@x.example/"], [f"Authorization: Bearer {SECRET}"]],
+    ids=lambda w: w[0].split(SECRET)[0],
+)  # fmt: skip
+def test_no_secret_of_arguments_is_shown(run_cellgate: Run, word: list[str]) -> None:
+    ok(run_cellgate("mcp", "add", "x", "--", "prog", *word, "last"))
+    shown = ok(run_cellgate("mcp", "show", "x"))
+    assert SECRET not in shown and "***" in shown and "last" in shown
+    assert SECRET not in ok(run_cellgate("mcp", "list"))
+
+
+def test_a_change_keeps_the_rest_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:
+    text = {
+        "zeta": [1, {"b": 1, "a": 2}],
+        "mcpServers": {"old": {"command": "x", "unknown": {"k": None}}},
+        "alpha": "\u00e9",
+    }
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(text))
+    file.chmod(0o644)
+    ok(run_cellgate("mcp", "add", "new", "--", "y"))
+    found = json.loads(file.read_text())
+    assert list(found) == ["zeta", "mcpServers", "alpha"] and list(found["zeta"][1]) == ["b", "a"]
+    assert found["mcpServers"].pop("new") == {"command": "y", "args": []}
+    assert found == text and file.stat().st_mode & 0o777 == 0o644
+    assert not (tmp_path / ".mcp.json").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["mcp.json"]
+
+
+def test_other_forms_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:
+    for text, where in (({"servers": {}}, "servers"), ({"a": {"command": "x"}}, None)):
+        (tmp_path / "f.json").write_text(json.dumps(text))
+        ok(run_cellgate("mcp", "add", "new", "--mcp", "f.json", "--", "y"))
+        found = json.loads((tmp_path / "f.json").read_text())
+        assert "new" in (found[where] if where else found)
+
+
+def test_the_users_own_file(run_cellgate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    ok(run_cellgate("mcp", "add", "mine", "--user", "--", "x"))
+    assert list(servers(tmp_path / "config/cellgate/mcp.json")) == ["mine"]
+    assert ok(run_cellgate("mcp", "list", "--user")).split() == ["mine", "stdio", "x"]
+    assert ok(run_cellgate("mcp", "list")) == ""
+
+
+BAD = [
+    (["add"], "NAME is missing"),
+    (["add", "x"], "either the server's URL or -- COMMAND"),
+    (["add", "x", "http://a.example/mcp", "--", "y"], "either the server's URL or -- COMMAND"),
+    (["add", "a.b", "--", "y"], "no dot"),
+    (["add", "cellgate", "--", "y"], "cannot name an MCP server"),
+    (["add", "x", "ftp://a.example/"], "x"),
+    (["add", "x", "--env", "A", "--", "y"], "--env needs NAME=VALUE"),
+    (["add", "x", "--header", "A", "http://a.example/mcp"], "--header needs NAME: VALUE"),
+    (["add", "x", "--env", "A=b", "http://a.example/mcp"], "--env is for a COMMAND"),
+    (["add", "x", "--user", "--mcp", "f", "--", "y"], "--mcp and --user contradict"),
+    (["show", "x"], "there is no file .mcp.json"),
+    (["remove", "x"], "there is no file .mcp.json"),
+    (["tools", "x"], "there is no file .mcp.json"),
+    (["call", "x"], "TOOL is missing"),
+    (["call", "x", "y", "[]"], "the arguments cannot be sent"),
+    (["call", "x", "y", "{}", "z"], "one word too many: z"),
+    (["list", "x"], "one word too many: x"),
+    (["list", "--yes"], "unknown option --yes"),
+    (["nothing"], 'there is no "mcp nothing"'),
+]
+
+
+@pytest.mark.parametrize(("args", "says"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_bad_command_lines(run_cellgate: Run, tmp_path: Path, args: list[str], says: str) -> None:
+    r = run_cellgate("mcp", *args)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert says in r.stderr and r.stderr.startswith("cellgate mcp") and r.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_taken_and_files_that_cannot_be_used(run_cellgate: Run, tmp_path: Path) -> None:
+    ok(run_cellgate("mcp", "add", "x", "--", "y"))
+    r = run_cellgate("mcp", "add", "x", "--", "z")
+    assert r.returncode == 2 and "already: remove it first" in r.stderr
+    assert 'defines no MCP server "z"' in run_cellgate("mcp", "show", "z").stderr
+    for text in ("{", "[]", '{"mcpServers": 1}'):
+        (tmp_path / "f.json").write_text(text)
+        r = run_cellgate("mcp", "add", "x", "--mcp", "f.json", "--", "z")
+        assert r.returncode == 2 and "f.json" in r.stderr and (tmp_path / "f.json").read_text() == text
+
+
+def test_a_link_in_the_workspace_is_not_followed(run_cellgate: Run, tmp_path: Path) -> None:
+    """A cell could have made it."""
+    (tmp_path / "cells.json").write_text('{"mcpServers": {"x": {"command": "evil"}}}')
+    (tmp_path / ".mcp.json").symlink_to("cells.json")
+    for args in (["tools", "x"], ["add", "y", "--", "z"]):
+        r = run_cellgate("mcp", *args)
+        assert r.returncode == 2 and "symbolic link in the workspace" in r.stderr
+
+
+def test_cells_cannot_write_the_file(run_cellgate: Run, changing: Path, tmp_path: Path) -> None:
+    before = (tmp_path / ".mcp.json").read_bytes()
+    for code in (
+        "open('.mcp.json', 'w')",
+        "import os; os.rename('.mcp.json', 'x')",
+        "import os; os.unlink('.mcp.json')",
+    ):
+        assert run_cellgate("run", "-c", code).returncode == 1
+    assert (tmp_path / ".mcp.json").read_bytes() == before
+
+
+def test_tools_with_their_states(run_cellgate: Run, changing: Path) -> None:
+    assert ok(run_cellgate("mcp", "tools", "s")) == "read  new  Does it.\n"
+    assert ok(run_cellgate("mcp", "tools", "s")) == "read  accepted  Does it.\n"
+    changing.write_text(changing.read_text().replace("Does", "Undoes"))
+    r = run_cellgate("mcp", "tools", "s")
+    assert (r.returncode, r.stdout) == (0, "read  changed  Undoes it.\n")
+    assert "+ Undoes it." in r.stderr
+    # The same pins as those of `cellgate run`.
+    r = run_cellgate("run", "--mcp", ".mcp.json", "--approve", "all", "-c", "from mcptools.s import read\nread.run()")
+    assert r.returncode == 1 and "has changed since it was accepted" in r.stderr
+
+
+def test_call(run_cellgate: Run, changing: Path) -> None:
+    r = run_cellgate("mcp", "call", "s", "read", '{"x": 1}')
+    assert r.returncode == 2 and "no terminal to ask at" in r.stderr
+    r = run_cellgate("mcp", "call", "s", "read", '{"x": 1}', "--yes")
+    assert json.loads(ok(r)) == {"content": [{"type": "text", "text": "ran read"}]}
+    sent = [json.loads(x) for x in Path(f"{changing}.log").read_text().splitlines()]
+    assert [m["params"]["arguments"] for m in sent if m["method"] == "tools/call"] == [{"x": 1}]
+    assert 'has no tool "raed"' in run_cellgate("mcp", "call", "s", "raed", "--yes").stderr
+    changing.write_text(changing.read_text().replace("Does", "Undoes"))
+    r = run_cellgate("mcp", "call", "s", "read", "--yes")
+    assert r.returncode == 2 and "has changed since it was accepted" in r.stderr
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("n", 1), ("", 1)])
+def test_call_at_a_terminal(changing: Path, person, answer: str, status: int) -> None:
+    p = person("mcp", "call", "s", "read", '{"x": "\\u202e\x7f"}')
+    shown = p.wait_for(r"Call it\? \[y/N\] ")
+    assert "server    s" in shown and "tool      read" in shown and "\u202e" not in shown and "\x7f" not in shown
+    p.type(answer + "\n")
+    assert p.end() == status
+    assert ("ran read" in p.seen) == (answer == "y")
