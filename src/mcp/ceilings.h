@@ -130,8 +130,9 @@
 #define CG_OAUTH_MAX_REDIRECTS  3         /* of one document, within its origin */
 #define CG_OAUTH_CONNECT_MS     10000
 #define CG_OAUTH_FETCH_MS       30000
-/* One process refreshes a token; others wait for it: some requests of CG_OAUTH_FETCH_MS. */
-#define CG_OAUTH_LOCK_MS 120000
+/* All that the tool server does for one token: some requests, and the wait for other processes. */
+#define CG_OAUTH_WORK_MS 60000
+#define CG_OAUTH_LOCK_MS CG_OAUTH_WORK_MS
 /* A token is refreshed when the rest of its life is shorter: clocks differ, and calls take time. */
 #define CG_OAUTH_EARLY_S 30
 

@@ -123,6 +123,16 @@ static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, cons
                 if (!request.body)
                         return cg_fail(err, CG_E_NOMEM, "request");
         }
+        if (n->end_ms) {
+                int64_t left = n->end_ms - cg_now_ms();
+
+                if (left <= 0) {
+                        free(request.body);
+                        return cg_fail(err, CG_E_TIMEDOUT, "the authorization took longer than %d s",
+                                       CG_OAUTH_WORK_MS / 1000);
+                }
+                request.total_ms = left < request.total_ms ? left : request.total_ms;
+        }
         n->timer.data = &x;
         r = cg_http_start(n->http, &request, &cbs, &x, &x.req, err);
         if (r < 0)

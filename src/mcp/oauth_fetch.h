@@ -13,6 +13,7 @@
 struct cg_oauth_net {
         const char *ca_file, *proxy, *no_proxy; /* as in struct cg_http_request; borrowed */
         const atomic_bool *stop;                /* ends a request within a second; NULL: never */
+        int64_t end_ms;                         /* by cg_now_ms(), the end of all requests; 0: none */
         uv_loop_t loop;
         uv_timer_t timer;
         struct cg_http *http;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/state_dir.h"
 #include "base/util.h"
+#include "mcp/ceilings.h"
 #include "mcp/oauth_fetch.h"
 
 struct cg_oauth_work {
@@ -111,9 +112,11 @@ void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text)
 static void run(void *data)
 {
         struct cg_oauth_work *w = data;
-        struct cg_oauth_net net = {
-                .ca_file = w->ca_file, .proxy = w->proxy, .no_proxy = w->no_proxy, .stop = &w->stop
-        };
+        struct cg_oauth_net net = { .ca_file = w->ca_file,
+                                    .proxy = w->proxy,
+                                    .no_proxy = w->no_proxy,
+                                    .stop = &w->stop,
+                                    .end_ms = cg_now_ms() + CG_OAUTH_WORK_MS };
         struct cg_oauth_server s = { .name = w->name,
                                      .url = w->url,
                                      .config = &w->config,
