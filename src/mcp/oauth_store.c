@@ -20,18 +20,24 @@
 /* 16 bytes of the digest, as hexadecimal digits. */
 #define STEM 32
 
-/* Makes the folder where it is absent; only this user can open it. */
+/*
+ * Makes the folder where it is absent; only this user can open it. Not where no sandbox would have
+ * made it: one that runs could not hide it. CG_E_NOTFOUND: so there is no such folder.
+ */
 static int folder_path(char path[PATH_MAX], struct cg_err *err)
 {
+        char made[PATH_MAX];
         size_t n;
-        int r;
 
         if (!cg_state_dir(path))
-                return cg_fail(err, CG_E_INVAL,
+                return cg_fail(err, CG_E_NOTFOUND,
                                "neither XDG_STATE_HOME nor HOME says where tokens are stored");
-        r = cg_make_dirs(path, 0700, err);
-        if (r < 0)
-                return r;
+        if (!cg_make_state_dir(made))
+                return cg_fail(
+                        err, CG_E_NOTFOUND,
+                        "no token can be stored: %s cannot be made, or too much of its path is missing; end "
+                        "all sandboxes, which could not hide it, and make the folder with mode 0700",
+                        path);
         n = strlen(path);
         if (n + sizeof(FOLDER) + STEM + 32 > PATH_MAX)
                 return cg_fail(err, CG_E_LIMIT, "the path of the state folder is too long");
@@ -87,11 +93,10 @@ int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct 
         char path[PATH_MAX];
         struct cg_err why;
         json_t *j = NULL;
-        int r = file_path(name, url, ".json", path, err);
+        int r = file_path(name, url, ".json", path, &why);
 
-        if (r < 0)
-                return r;
-        r = read_record(path, &j, &why);
+        if (r == 0)
+                r = read_record(path, &j, &why);
         if (r == CG_E_NOTFOUND) {
                 j = json_pack("{ss ss}", "name", name, "url", url);
                 if (!j)

@@ -123,6 +123,16 @@ def test_files_are_the_users_own(login: Login, server: OAuthServer) -> None:
     assert "mode 0700" in r.stderr
 
 
+def test_a_folder_that_sandboxes_do_not_hide(login: Login, server: OAuthServer) -> None:
+    """With too much of its path missing, no sandbox has made and hidden it: one that runs could read the token."""
+    login.state = login.folder / "a/b/c/d/e"
+    login.env["XDG_STATE_HOME"] = str(login.state)
+    r = login("--mcp", login.define(server))
+    assert r.returncode == 2
+    assert "no token can be stored" in r.stderr
+    assert not (login.folder / "a").exists()
+
+
 def test_the_page_loads_nothing(login: Login, server: OAuthServer) -> None:
     login("--mcp", login.define(server))
     assert login.page
