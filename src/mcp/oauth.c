@@ -143,12 +143,17 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         cg_auto_json json_t *record = NULL;
         cg_auto_fd int lock = -1;
         struct cg_err why = { 0 };
+        struct cg_oauth_url u;
         const char *granted;
         int r;
 
         *ret = NULL;
         if (s->config->off || (status == 403 && !step_up))
                 return cg_fail(err, CG_E_INVAL, "it refused the request (HTTP %d)", status);
+        if (challenge->resource_metadata &&
+            cg_oauth_url_parse(challenge->resource_metadata, "the challenge's resource_metadata", &u, err) <
+                    0)
+                return CG_E_INVAL;
         r = cg_oauth_store_lock(s->name, s->url, s->stop, &lock, &record, err);
         if (r == 0)
                 r = make_header(record, &current, err);
@@ -173,7 +178,17 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         if (r == 0)
                 r = renew(s, record, challenge->resource_metadata, scope, !step_up, &why);
         if (r == 0)
-                return make_header(record, ret, err);
+                r = make_header(record, ret, &why);
+        /* A part of a tool may have run before 403: nothing is repeated for nothing. */
+        if (r == 0 && step_up && refused && strcmp(*ret, refused) == 0) {
+                free(*ret);
+                *ret = NULL;
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "HTTP 403: it wants more rights, and the authorization server gave the same token");
+        }
+        if (r == 0)
+                return 0;
         if (r != CG_E_STATE || s->config->client_credentials)
                 return cg_fail(err, r, "no token: %s", why.msg);
         r = store_wanted(s, record, challenge, scope, err);

@@ -135,6 +135,7 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
         struct cg_oauth_token t = { 0 };
         struct cg_oauth_fetch q = { .url = p->as.token_endpoint,
                                     .content_type = "application/x-www-form-urlencoded" };
+        bool over;
         int r = 0;
 
         error[0] = '\0';
@@ -154,9 +155,11 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
                 r = s->fetch(s->data, &q, &answer, err);
         if (r == 0 && answer.status != 200 && answer.status != 201) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
-                r = cg_fail(err, answer.status >= 500 || answer.status == 429 ? CG_E_CLOSED : CG_E_STATE,
-                            "%s answered %d%s%s", p->as.token_endpoint, answer.status, *error ? ", " : "",
-                            error);
+                /* All else, such as a proxy's page, says nothing about the grant: it may work later. */
+                over = strcmp(error, "invalid_grant") == 0 || strcmp(error, "invalid_client") == 0 ||
+                       strcmp(error, "unauthorized_client") == 0;
+                r = cg_fail(err, over ? CG_E_STATE : CG_E_CLOSED, "%s answered %d%s%s", p->as.token_endpoint,
+                            answer.status, *error ? ", " : "", error);
         }
         if (r == 0)
                 r = cg_oauth_token_parse(answer.body.data ?: "", answer.body.len, &t, err);

@@ -7,14 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "mcp/ceilings.h"
+#include "mcp/oauth_fetch.h"
 #include "mcp/oauth_store.h"
 #include "mcp/oauth.h"
 
@@ -118,7 +123,6 @@ static int teardown(void **state)
 {
         struct cg_err err;
 
-        (void)state;
         return cg_remove_tree(getenv("XDG_STATE_HOME"), &err);
 }
 
@@ -295,6 +299,110 @@ static void test_other_issuer_gets_nothing(void **state)
         assert_int_equal(net.n_tokens, 0);
 }
 
+/* Responses that say nothing about the refresh token, such as a proxy's: it stays. */
+static void test_only_named_errors_end_a_token(void **state)
+{
+        static const struct {
+                int status;
+                const char *body;
+        } other[] = {
+                { 404, "<html>" },
+                { 403, "{\"error\":\"access_denied\"}" },
+                { 408, "" },
+                { 400, "{\"error\":\"invalid_request\"}" },
+        };
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        for (size_t i = 0; i < CG_ARRAY_LEN(other); i++) {
+                net.status = other[i].status;
+                net.token = other[i].body;
+                assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_CLOSED);
+                assert_stored("token", "refresh", "REFRESH-1");
+        }
+        net.status = 400;
+        net.token = "{\"error\":\"unauthorized_client\"}";
+        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_STATE);
+        assert_stored("token", "refresh", NULL);
+}
+
+static void test_challenge_with_malformed_url(void **state)
+{
+        cg_auto_free char *header = NULL;
+        struct cg_err err;
+
+        assert_int_equal(
+                challenged(401, "Bearer resource_metadata=\"https://srv.example/\xff\"", NULL, &header, &err),
+                CG_E_INVAL);
+        assert_non_null(strstr(err.msg, "resource_metadata"));
+}
+
+/* After 403 a request is repeated with another token only. */
+static void test_same_token_after_403(void **state)
+{
+        cg_auto_free char *header = NULL, *next = NULL;
+        char id[] = "ci", secret[] = "SECRET-1", issuer[] = AS;
+        struct cg_err err;
+
+        config = (struct cg_oauth_config){
+                .client_credentials = true, .client_id = id, .client_secret = secret, .issuer = issuer
+        };
+        assert_int_equal(challenged(401, "Bearer", NULL, &header, &err), 0);
+        assert_int_equal(challenged(403, "Bearer error=insufficient_scope, scope=b", header, &next, &err),
+                         CG_E_INVAL);
+        assert_null(next);
+        assert_non_null(strstr(err.msg, "same token"));
+}
+
+/* A folder that no sandbox would have made and hidden. */
+static void test_folder_far_from_what_exists(void **state)
+{
+        cg_auto_free char *header = NULL, *path = NULL, *old = strdup(getenv("XDG_STATE_HOME"));
+        struct cg_err err;
+
+        assert_true(asprintf(&path, "%s/a/b/c/d", old) > 0);
+        setenv("XDG_STATE_HOME", path, 1);
+        header = header_now(); /* nothing is stored, which is no failure */
+        assert_null(header);
+        assert_int_equal(challenged(401, "Bearer", NULL, &header, &err), CG_E_NOTFOUND);
+        assert_non_null(strstr(err.msg, "no token can be stored"));
+        assert_int_equal(access(path, F_OK), -1);
+        setenv("XDG_STATE_HOME", old, 1);
+}
+
+/* Requests have one deadline for all. */
+static void test_deadline(void **state)
+{
+        struct cg_oauth_response answer = { .body = { .max = 1000 } };
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int64_t start = cg_now_ms();
+        struct cg_oauth_net n = { .end_ms = start + 200 };
+        socklen_t len = sizeof(a);
+        struct cg_err err;
+        char url[64];
+
+        assert_int_equal(bind(fd, (struct sockaddr *)&a, len), 0);
+        assert_int_equal(listen(fd, 8), 0); /* it never answers */
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+        snprintf(url, sizeof(url), "http://127.0.0.1:%d/", ntohs(a.sin_port));
+        assert_int_equal(cg_oauth_net_init(&n, &err), 0);
+        for (int i = 0; i < 2; i++) {
+                assert_true(cg_oauth_net_fetch(&n, &(struct cg_oauth_fetch){ .url = url }, &answer, &err) <
+                            0);
+                cg_oauth_response_fini(&answer);
+        }
+        assert_true(cg_now_ms() - start < CG_OAUTH_FETCH_MS / 2);
+        assert_int_equal(cg_oauth_net_fetch(
+                                 &n,
+                                 &(struct cg_oauth_fetch){ .url = url, .body = "{}", .content_type = "x/y" },
+                                 &answer, &err),
+                         CG_E_TIMEDOUT);
+        cg_oauth_net_fini(&n);
+        close(fd);
+}
+
 static void test_step_up(void **state)
 {
         static const char more[] = "Bearer error=\"insufficient_scope\", scope=\"w\"";
@@ -396,6 +504,11 @@ int main(void)
                 TEST(test_refused_refresh),
                 TEST(test_outage_loses_nothing),
                 TEST(test_other_issuer_gets_nothing),
+                TEST(test_only_named_errors_end_a_token),
+                TEST(test_challenge_with_malformed_url),
+                TEST(test_same_token_after_403),
+                TEST(test_folder_far_from_what_exists),
+                TEST(test_deadline),
                 TEST(test_step_up),
                 TEST(test_client_credentials),
                 TEST(test_switched_off),
