@@ -6,7 +6,9 @@
  */
 #include "mcp/http.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -105,11 +107,18 @@ static void describe_gnutls(long bits, char *buf, size_t size)
 static void fail_by_curl(struct cg_http_req *r, CURLcode code)
 {
         const struct cg_curl *c = &r->h->curl;
-        const char *text = r->errbuf[0] ? r->errbuf : c->easy_strerror(code);
+        /* Where a proxy may be the reason, libcurl's own text has its URL, with the password. */
+        const char *text = r->errbuf[0] && !strcasestr(r->errbuf, "proxy") ? r->errbuf
+                                                                           : c->easy_strerror(code);
         char why[512];
         long os = 0, verify = 0;
 
         c->easy_getinfo(r->easy, CURLINFO_OS_ERRNO, &os);
+        if (strcasestr(r->errbuf, "unsupported proxy")) {
+                fail(r, CG_E_INVAL,
+                     "the proxy's URL cannot be used: it begins with http://, https:// or socks5h://; check http_proxy and https_proxy");
+                return;
+        }
         switch (code) {
         case CURLE_COULDNT_RESOLVE_HOST:
                 fail(r, CG_E_NOTFOUND,
@@ -157,8 +166,11 @@ static void fail_by_curl(struct cg_http_req *r, CURLcode code)
         case CURLE_BAD_CONTENT_ENCODING:
                 fail(r, CG_E_PROTO, "the answer is not HTTP: %s", text);
                 return;
+        case CURLE_SSL_CONNECT_ERROR:
+                fail(r, CG_E_PROTO, "no TLS connection: %s", text);
+                return;
         default:
-                fail(r, CG_E_SYS, "%s", text);
+                fail(r, CG_E_SYS, "%s", c->easy_strerror(code));
         }
 }
 
@@ -594,6 +606,39 @@ static int add_header(struct cg_http_req *r, const char *line, struct cg_err *er
         return 0;
 }
 
+/*
+ * Whether nothing of a request to @url leaves this machine: by http the proxy would get its headers
+ * unencrypted.
+ */
+static bool is_plain_loopback(const struct cg_curl *c, const char *url)
+{
+        CURLU *u = c->url();
+        char *scheme = NULL, *host = NULL;
+        struct in6_addr v6;
+        struct in_addr v4;
+        bool is = false;
+
+        if (u && c->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+            c->url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK && strcmp(scheme, "http") == 0 &&
+            c->url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
+                size_t n = strlen(host);
+                bool bracket = host[0] == '[' && host[n - 1] == ']';
+
+                if (bracket || (n > 1 && host[n - 1] == '.'))
+                        host[--n] = '\0';
+                is = strcasecmp(host, "localhost") == 0 ||
+                     (n > 10 && strcasecmp(host + n - 10, ".localhost") == 0) ||
+                     (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET) ||
+                     (bracket && inet_pton(AF_INET6, host + 1, &v6) == 1 &&
+                      (IN6_IS_ADDR_LOOPBACK(&v6) ||
+                       (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET)));
+        }
+        c->free(scheme);
+        c->free(host);
+        c->url_cleanup(u);
+        return is;
+}
+
 /* The first failure counts: no option is left out in silence. */
 #define SET(option, value) \
         do { \
@@ -641,7 +686,9 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
                 SET(CURLOPT_NOBODY, 1L);
         if (q->ca_file)
                 SET(CURLOPT_CAINFO, q->ca_file);
-        if (q->proxy)
+        if (is_plain_loopback(c, q->url))
+                SET(CURLOPT_PROXY, "");
+        else if (q->proxy)
                 SET(CURLOPT_PROXY, q->proxy);
         if (q->no_proxy)
                 SET(CURLOPT_NOPROXY, q->no_proxy);

@@ -7,7 +7,8 @@
  *
  * No redirect is followed, no cookie kept, no content decoded; only http and https. Errors and
  * logs name a URL's scheme, host and port, never its path, query or any header. Proxies: those of
- * the request, else http_proxy, HTTPS_PROXY, ALL_PROXY and NO_PROXY of this process.
+ * the request, else http_proxy, HTTPS_PROXY, ALL_PROXY and NO_PROXY of this process; none for http
+ * to this machine.
  */
 #ifndef CG_MCP_HTTP_H
 #define CG_MCP_HTTP_H

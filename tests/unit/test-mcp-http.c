@@ -606,6 +606,61 @@ static void test_end_with_requests(void **state)
         atomic_store(&lookup_ms, 0);
 }
 
+/* By http a proxy would get the headers of a request to this machine unencrypted. */
+static void test_no_proxy_for_this_machine(void **state)
+{
+        static const struct {
+                const char *url;
+                bool proxied;
+        } cases[] = {
+                { "http://127.0.0.1:1/", false },
+                { "http://127.9.8.7:1/", false },
+                { "http://0x7f.1:1/", false },
+                { "http://LOCALHOST:1/", false },
+                { "http://localhost.:1/", false },
+                { "http://a.localhost:1/", false },
+                { "http://[::1]:1/", false },
+                { "http://[0:0::1]:1/", false },
+                { "http://[::ffff:127.0.0.1]:1/", false },
+                { "http://[::2]:1/", true },
+                { "http://128.0.0.1:1/", true },
+                { "http://127.0.0.1.invalid:1/", true },
+                { "http://localhost.invalid:1/", true },
+                { "http://notlocalhost:1/", true },
+                { "https://127.0.0.1:1/", true },
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct cg_http_request q = { .url = cases[i].url, .proxy = "http://user:pw@proxy.invalid:1" };
+                struct seen s = { 0 };
+
+                assert_int_equal(cg_http_start(http, &q, &cbs, &s, &s.r, NULL), 0);
+                run(&s, 5000);
+                assert_true(s.failed);
+                if (!strstr(s.err.msg, "the proxy's name") == cases[i].proxied)
+                        fail_msg("%s", s.err.msg);
+        }
+}
+
+static void test_proxy_is_not_shown(void **state)
+{
+        static const char *const proxies[] = { "ftp://user:topsecret@127.0.0.1:1",
+                                               "user:topsecret@127.0.0.1:1",
+                                               "socks5h://user:topsecret@127.0.0.1:1",
+                                               "http://user:topsecret@[:1",
+                                               "https://user:topsecret@127.0.0.1:1" };
+
+        for (size_t i = 0; i < sizeof(proxies) / sizeof(proxies[0]); i++) {
+                struct cg_http_request q = { .url = "https://name.invalid/", .proxy = proxies[i] };
+                struct seen s = { 0 };
+
+                assert_int_equal(cg_http_start(http, &q, &cbs, &s, &s.r, NULL), 0);
+                run(&s, 5000);
+                assert_true(s.failed);
+                assert_null(strstr(s.err.msg, "topsecret"));
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -627,6 +682,8 @@ int main(void)
                 TEST(test_bad_requests),
                 TEST(test_urls),
                 TEST(test_end_with_requests),
+                TEST(test_no_proxy_for_this_machine),
+                TEST(test_proxy_is_not_shown),
         };
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
         socklen_t len = sizeof(a);
