@@ -101,7 +101,11 @@
 #define CG_HTTP_MAX_REDIRECTS   5
 /* Bytes that are kept of a response that reports an error. */
 #define CG_HTTP_MAX_ERROR ((size_t)64 << 10)
-/* Streams of answers that a server leaves open. */
+/* Unfinished answers of one server together: each of 256 calls may have one of CG_MCP_MAX_LINE. */
+#define CG_HTTP_MAX_UNFINISHED ((size_t)512 << 20)
+/* Memory that a stream of events keeps for the next one. */
+#define CG_SSE_KEPT ((size_t)64 << 10)
+/* Responses that a server leaves open after the answer. */
 #define CG_HTTP_MAX_LINGERING 16
 #define CG_MCP_MAX_SESSION_ID 1024u
 /* What a message that waits for its response of HTTP costs beside its bytes. */
@@ -114,6 +118,9 @@
 #define CG_MCP_MAX_PARAM_HEADERS 64u
 #define CG_MCP_MAX_PARAM_DEPTH   32u
 #define CG_MCP_MAX_PARAM_VALUE   8192u
+/* Memory for their names and those of the properties around them: of one tool, and of a list. */
+#define CG_MCP_MAX_PARAM_NAMES      ((size_t)32 << 10)
+#define CG_MCP_MAX_LIST_PARAM_NAMES ((size_t)4 << 20)
 /* Rounds of questions (revision 2026-07-28) before a call is given up. */
 #define CG_MCP_MAX_ROUNDS 10
 
@@ -148,8 +155,9 @@
  * A stdio server that has not answered server/discover is sent initialize, and whatever it answers
  * first decides: a server that is only slow to start loses nothing by a short time.
  */
-#define CG_MCP_PROBE_MS  1000
-#define CG_MCP_RETRY_MS  1000  /* before a stream is taken up again, where the server says nothing */
+#define CG_MCP_PROBE_MS 1000
+/* Before a stream is taken up again where the server says nothing, and between further attempts. */
+#define CG_MCP_RETRY_MS  1000
 #define CG_MCP_LISTEN_MS 10000 /* between two attempts to listen to changes */
 #define CG_MCP_NOTICE_MS 30000 /* for the response of HTTP to a notification */
 #define CG_MCP_GRACE_MS  2000  /* after closing standard input, and again after SIGTERM */

@@ -171,19 +171,21 @@ void cg_mcp_listen(struct cg_mcp_client *c)
 
 static void become_ready(struct cg_mcp_client *c, const char *version)
 {
-        struct cg_mcp_req *q;
-        struct cg_err err;
-
         cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, version);
         c->init_id = c->probe_id = 0;
         c->probe_deadline_ms = 0;
         c->state = READY;
         c->start_failures = 0;
         cg_mcp_client_rearm(c);
-        /*
-         * Sends the requests that waited for the handshake, and the first of the lists. Sending
-         * sets the id even when it fails, so the loop terminates.
-         */
+        cg_mcp_send_waiting(c);
+}
+
+void cg_mcp_send_waiting(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+        struct cg_err err;
+
+        /* Sending sets the id even when it fails, so the loop terminates. */
         while (c->state == READY) {
                 bool lists = cg_mcp_lists(c);
 
@@ -385,8 +387,6 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
                 c->restart(c);
                 return;
         }
-        if (c->sse && c->def->kind == CG_MCP_HTTP)
-                c->sse = false; /* that was a guess */
         if (is_error)
                 cg_mcp_error_text(m.error, why, sizeof(why) - 100);
         if (is_error)

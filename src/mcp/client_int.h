@@ -60,6 +60,7 @@ struct cg_mcp_req {
         size_t args_at, args_len; /* CALL: its arguments in line */
         struct cg_buf tools;      /* LIST: elements of all pages */
         struct cg_param_headers *params;
+        size_t params_size; /* bytes of them */
         char **names;
         size_t n_names, n_tools, cap_names;
         uint64_t *cursors; /* hashes of the cursors seen */
@@ -162,6 +163,8 @@ void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_listen(struct cg_mcp_client *c);
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const struct cg_transport_failure *f);
+/* Sends the requests that wait for the handshake, and the first of the lists. */
+void cg_mcp_send_waiting(struct cg_mcp_client *c);
 /* The server has forgotten the session: another one is begun, unless that is under way. */
 void cg_mcp_renew_session(struct cg_mcp_client *c);
 

@@ -43,7 +43,16 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
         struct cg_err err;
         char what[400];
 
-        if (cg_param_headers_read(tool, &h, &err) < 0) {
+        int r = cg_param_headers_read(tool, &h, &err);
+
+        if (r == 0 && h && (q->params_size += h->size) > CG_MCP_MAX_LIST_PARAM_NAMES) {
+                q->params_size -= h->size;
+                cg_param_headers_free(h);
+                r = cg_fail(&err, CG_E_LIMIT,
+                            "names of arguments with \"x-mcp-header\" in the list need more than %zu bytes",
+                            CG_MCP_MAX_LIST_PARAM_NAMES);
+        }
+        if (r < 0) {
                 cg_json_find(tool, "name", &name);
                 snprintf(what, sizeof(what), "tool that is left out, because %.300s; its name", err.msg);
                 cg_server_log_line(&q->c->server_log, CG_LOG_WARN, what, name.p ? name : CG_SLICE("?"));
@@ -145,6 +154,7 @@ void cg_mcp_list_again(struct cg_mcp_req *q)
         q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
         q->tools.len = 0;
         q->params = cg_param_headers_free(q->params);
+        q->params_size = 0;
 }
 
 /* CG_JSON_END: that was the last page. */

@@ -266,7 +266,10 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                 q->id = 0;
                 if (q->kind == LIST)
                         cg_mcp_list_again(q);
-                cg_mcp_renew_session(c);
+                if (!f->session_renewed)
+                        cg_mcp_renew_session(c);
+                else if (c->state == READY)
+                        cg_mcp_send_waiting(c);
         } else if (body.len && cg_rpc_parse(body, &m, NULL) == 0 && m.kind == CG_RPC_ERROR) {
                 if (q->kind == LIST)
                         cg_mcp_on_list_answer(q, &m);

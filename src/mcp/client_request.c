@@ -194,6 +194,7 @@ void cg_mcp_count_start_failure(struct cg_mcp_client *c, const char *why)
                 c->start_failures = 0;
         c->start_failures++;
         c->failed_at_ms = now;
+        c->sse = c->def->kind == CG_MCP_SSE; /* a guess of HTTP+SSE is forgotten */
         snprintf(c->last_failure, sizeof(c->last_failure), "%.*s", (int)sizeof(c->last_failure) - 1, why);
 }
 
@@ -215,6 +216,7 @@ static void expire(struct cg_mcp_req *q)
         struct cg_mcp_client *c = q->c;
 
         q->failure = CG_MCP_TIMEOUT;
+        cg_mcp_send_cancelled(q, "timeout");
         if (c->state == STARTING) {
                 cg_mcp_req_fail(
                         q,
@@ -223,7 +225,6 @@ static void expire(struct cg_mcp_req *q)
                         c->def->name, (long long)q->timeout_ms, c->t->ops->last_words(c->t));
                 return;
         }
-        cg_mcp_send_cancelled(q, "timeout");
         if (q->kind == LIST)
                 cg_mcp_req_fail(q, "MCP server \"%s\" did not list its tools within %lld ms", c->def->name,
                                 (long long)q->timeout_ms);

@@ -39,10 +39,13 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_mcp_client *c = q->c;
 
-        if (!q->id || c->state != READY)
+        if (!q->id)
                 return;
-        /* From revision 2026-07-28 on, the end of the stream is the cancellation over HTTP. */
-        if (!(c->modern && c->def->kind != CG_MCP_STDIO) &&
+        /*
+         * From revision 2026-07-28 on, the end of the stream is the cancellation over HTTP. While a
+         * session is renewed there is none to send it in.
+         */
+        if (c->state == READY && !(c->modern && c->def->kind != CG_MCP_STDIO) &&
             cg_buf_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
             cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
                 cg_mcp_send_notification(c, "notifications/cancelled", b.data);

@@ -41,13 +41,14 @@ struct http_exchange {
         bool repeatable, alone, initialize;
         bool resumes;    /* it is a GET now */
         bool busy, dead; /* busy: a callback runs, and frees it afterwards if it is dead */
-        bool is_sse, had_event, got_answer;
+        bool is_sse, had_event;
         bool unauthorized; /* it was refused, and waits for a token */
         unsigned attempts; /* to get one */
         unsigned token;    /* number of the one that was sent */
         unsigned redirects, failures;
-        bool in_session; /* it was sent with a session id */
-        int64_t due_ms;
+        unsigned session;       /* number of the one that it was sent in; 0: none */
+        char *url;              /* where a redirect has led; NULL: that of the transport */
+        int64_t due_ms, get_ms; /* get_ms: when its last GET was sent */
         struct cg_sse sse;
         struct cg_buf answer;
 };
@@ -64,6 +65,7 @@ struct http_transport {
         char *url;      /* of POSTs; NULL: HTTP+SSE, and the server has not sent it yet */
         char *base_url; /* of GETs */
         char *session;
+        unsigned sessions; /* how many have been begun */
         char version[16];
         /*
          * The header Authorization; NULL: the definition has none of OAuth. While it is busy
@@ -112,6 +114,7 @@ static void exchange_drop(struct http_exchange *x)
                 free(x->headers[i]);
         free(x->headers);
         free(x->body);
+        free(x->url);
         cg_sse_fini(&x->sse);
         cg_buf_fini(&x->answer);
         free(x);
@@ -138,6 +141,8 @@ static void end_all(struct http_transport *t, const char *how)
         t->cbs.ended(t->data, text);
 }
 
+#define NOT_KNOWN "whether the request was carried out is not known"
+
 /* The request that the exchange is for has no answer: the exchange is over. */
 static void fail(struct http_exchange *x, bool session_lost, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
@@ -146,7 +151,9 @@ static void fail(struct http_exchange *x, bool session_lost, const char *fmt, ..
 {
         struct http_transport *t = x->t;
         int status = x->req ? cg_http_status(x->req) : 0;
-        struct cg_transport_failure f = { .status = status, .session_lost = session_lost };
+        struct cg_transport_failure f = { .status = status,
+                                          .session_lost = session_lost,
+                                          .session_renewed = x->session != t->sessions };
         cg_auto_buf struct cg_buf body = x->answer;
         uint64_t id = x->kind == REQUEST ? x->id : 0;
         char text[2048];
@@ -156,6 +163,8 @@ static void fail(struct http_exchange *x, bool session_lost, const char *fmt, ..
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
+        if (x->resumes && !strstr(text, NOT_KNOWN)) /* the server has accepted the request before */
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), "; " NOT_KNOWN);
         cg_mcp_def_redact(t->def, text);
         if (t->oauth)
                 cg_oauth_work_redact(t->oauth, text);
@@ -194,7 +203,7 @@ static bool on_endpoint(struct http_exchange *x, const char *ref)
 
         if (t->url)
                 return true;
-        if (cg_http_resolve(t->http, t->base_url, ref, &t->url, &err) < 0) {
+        if (cg_http_resolve(t->http, x->url ?: t->base_url, ref, &t->url, &err) < 0) {
                 end_all(t, "its \"endpoint\" event has no usable address");
                 return false;
         }
@@ -215,28 +224,23 @@ static bool on_endpoint(struct http_exchange *x, const char *ref)
 }
 
 /*
- * A stream should end after the answer. Some stay open: only a few of them, because each has a
- * connection. False: it was dropped.
+ * A response should end after the answer. Some stay open, or never begin where the answer came on
+ * another stream: only a few are kept, the latest, because each has a connection.
  */
-static bool note_answer(struct http_exchange *x)
+static void drop_lingering(struct http_transport *t)
 {
-        struct http_transport *t = x->t;
-        struct http_exchange *first = NULL;
+        struct http_exchange *x, *next;
         unsigned n = 0;
 
-        x->got_answer = !t->cbs.waits(t->data, x->id);
-        if (!x->got_answer)
-                return true;
-        for (struct http_exchange *y = t->exchanges; y; y = y->next) {
-                if (!y->got_answer)
-                        continue;
-                if (!first)
-                        first = y;
-                n++;
+        for (x = t->exchanges; x; x = x->next)
+                n += x->kind == REQUEST && !t->cbs.waits(t->data, x->id);
+        for (x = t->exchanges; x && n > CG_HTTP_MAX_LINGERING; x = next) {
+                next = x->next;
+                if (x->kind == REQUEST && !t->cbs.waits(t->data, x->id)) {
+                        exchange_drop(x);
+                        n--;
+                }
         }
-        if (n > CG_HTTP_MAX_LINGERING)
-                exchange_drop(first);
-        return !x->dead;
 }
 
 static void on_events(struct http_exchange *x, const char *p, size_t len)
@@ -258,10 +262,10 @@ static void on_events(struct http_exchange *x, const char *p, size_t len)
                         x->had_event = true;
                         x->failures = 0;
                         on = deliver(x, e.data, e.len);
-                        if (on && x->kind == REQUEST && !x->got_answer)
-                                on = note_answer(x);
+                        cg_sse_shrink(&x->sse);
                 }
         }
+        drop_lingering(t);
 }
 
 static bool type_is(const struct cg_http_req *r, const char *type)
@@ -307,37 +311,49 @@ static void on_head(void *data, struct cg_http_req *r)
         }
 }
 
+static void drop_too_long(struct http_exchange *x, const char *what, size_t limit)
+{
+        struct http_transport *t = x->t;
+        uint64_t id = x->id;
+        struct cg_err err;
+
+        cg_fail(&err, CG_E_LIMIT, "%s of more than %zu bytes", what, limit);
+        exchange_drop(x);
+        t->cbs.too_long(t->data, id, err.msg);
+}
+
 static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len)
 {
         struct http_exchange *x = data;
         struct http_transport *t = x->t;
+        /* With HTTP+SSE the response to a POST has no answer. */
+        bool has_answer = x->kind == REQUEST && ok(cg_http_status(r)) && !t->sse;
+        size_t held = len;
 
         x->busy = true;
-        if (x->is_sse && x->kind <= LISTEN) {
+        for (const struct http_exchange *y = t->exchanges; y; y = y->next)
+                held += y->answer.len + y->sse.data.len;
+        if (held > CG_HTTP_MAX_UNFINISHED && x->kind == REQUEST)
+                drop_too_long(x, "set of unfinished answers", CG_HTTP_MAX_UNFINISHED);
+        else if (held > CG_HTTP_MAX_UNFINISHED && x->kind == LISTEN)
+                fail(x, false, "unfinished answers of more than %zu bytes", CG_HTTP_MAX_UNFINISHED);
+        else if (x->is_sse && x->kind <= LISTEN)
                 on_events(x, p, len);
-        } else if (x->kind == REQUEST && (ok(cg_http_status(r)) || x->answer.len < CG_HTTP_MAX_ERROR)) {
-                struct cg_err err;
-
-                if (cg_buf_add(&x->answer, p, len, &err) < 0) {
-                        uint64_t id = x->id;
-
-                        cg_fail(&err, CG_E_LIMIT, "answer of more than %zu bytes", CG_MCP_MAX_LINE);
-                        exchange_drop(x);
-                        t->cbs.too_long(t->data, id, err.msg);
-                }
-        }
+        else if ((has_answer || (x->kind == REQUEST && x->answer.len < CG_HTTP_MAX_ERROR)) &&
+                 cg_buf_add(&x->answer, p, len, NULL) < 0)
+                drop_too_long(x, "answer", CG_MCP_MAX_LINE);
         leave(x);
 }
 
 /* ---- the ends of requests */
 
-/* Sends the same to where the response says; never to another origin. */
+/* Sends this message to where the response says, and no later one; never to another origin. */
 static void redirect(struct http_exchange *x)
 {
         struct http_transport *t = x->t;
         const char *location = cg_http_header(x->req, "Location", 0);
         int status = cg_http_status(x->req);
-        const char *from = x->kind == LISTEN || x->resumes ? t->base_url : t->url;
+        const char *from = x->url ?: (x->kind == LISTEN || x->resumes ? t->base_url : t->url);
         cg_auto_free char *to = NULL, *origin = NULL;
         struct cg_err err;
 
@@ -363,20 +379,10 @@ static void redirect(struct http_exchange *x)
                 fail(x, false, "it redirects more than %u times", CG_HTTP_MAX_REDIRECTS);
                 return;
         }
-        if (x->kind == LISTEN || x->resumes || !t->sse) {
-                free(t->base_url);
-                t->base_url = strdup(to);
-        }
-        if (!t->sse || x->kind != LISTEN) {
-                free(t->url);
-                t->url = CG_STEAL(to);
-        }
+        free(x->url);
+        x->url = CG_STEAL(to);
         x->body = cg_http_take_body(x->req, &x->skip, &x->len);
         x->req = NULL;
-        if (!t->base_url || (!t->url && !t->sse)) {
-                fail(x, false, "out of memory");
-                return;
-        }
         if (launch(x, &err) < 0)
                 fail(x, false, "%s", err.msg);
 }
@@ -442,6 +448,16 @@ static void on_authorized(void *data, const struct cg_err *err)
         step(t);
 }
 
+/* Whether the response has an answer to the exchange's own request. */
+static bool is_answered(const struct http_exchange *x)
+{
+        struct cg_slice body = cg_json_trim((struct cg_slice){ x->answer.data, x->answer.len });
+        struct cg_rpc m;
+
+        return body.len && cg_rpc_parse(body, &m, NULL) == 0 &&
+               (m.kind == CG_RPC_RESULT || m.kind == CG_RPC_ERROR) && m.id_is_number && m.id_number == x->id;
+}
+
 /* A status that is not 2xx. */
 static void refused(struct http_exchange *x)
 {
@@ -456,7 +472,14 @@ static void refused(struct http_exchange *x)
         }
         if (authorize(x))
                 return;
-        if (status == 404 && x->in_session) {
+        if (x->resumes) {
+                x->answer.len = 0; /* about the GET */
+                fail(x, false,
+                     "its stream of events ended before the answer and cannot be taken up again (HTTP %d)",
+                     status);
+                return;
+        }
+        if (status == 404 && x->session && !is_answered(x)) {
                 fail(x, true, "the server has forgotten the session (HTTP 404)");
                 return;
         }
@@ -474,19 +497,29 @@ static void refused(struct http_exchange *x)
                 fail(x, false, "HTTP %d%s%.300s", status, shown.len ? ": " : "", shown.len ? shown.data : "");
 }
 
+/*
+ * Waits as long as the server says, else @default_ms. From the second GET on at least
+ * CG_MCP_RETRY_MS are between two: the loop is that of all sessions.
+ */
+static void wait_to_resume(struct http_exchange *x, int64_t default_ms)
+{
+        x->due_ms = cg_now_ms() + (x->sse.retry_ms >= 0 ? x->sse.retry_ms : default_ms);
+        if (x->get_ms && x->due_ms < x->get_ms + CG_MCP_RETRY_MS)
+                x->due_ms = x->get_ms + CG_MCP_RETRY_MS;
+        step(x->t);
+}
+
 /* The stream of a request has ended without its answer: goes on with it, if that is possible. */
 static bool resume(struct http_exchange *x)
 {
         struct http_transport *t = x->t;
-        int64_t wait = x->sse.retry_ms >= 0 ? x->sse.retry_ms : CG_MCP_RETRY_MS;
 
         if (t->modern || t->sse || t->ending || !cg_sse_last_id(&x->sse) || x->failures >= CG_MCP_MAX_RETRIES)
                 return false;
         x->failures++;
         x->resumes = true;
         x->req = NULL;
-        x->due_ms = cg_now_ms() + wait;
-        step(t);
+        wait_to_resume(x, CG_MCP_RETRY_MS);
         return true;
 }
 
@@ -506,8 +539,7 @@ static void on_request_end(struct http_exchange *x, const struct cg_err *err)
                 exchange_drop(x); /* the answer comes on the stream */
         } else if (x->is_sse) {
                 if (awaited)
-                        fail(x, false,
-                             "its stream of events ended before the answer; whether the request was carried out is not known");
+                        fail(x, false, "its stream of events ended before the answer; " NOT_KNOWN);
                 else
                         exchange_drop(x);
         } else if (type_is(x->req, "application/json")) {
@@ -559,8 +591,7 @@ static void on_listen_end(struct http_exchange *x, const struct cg_err *err)
         x->failures = x->had_event ? 1 : x->failures + 1;
         x->had_event = false;
         x->req = NULL;
-        x->due_ms = cg_now_ms() + (x->sse.retry_ms >= 0 ? x->sse.retry_ms : CG_MCP_RETRY_MS << x->failures);
-        step(t);
+        wait_to_resume(x, CG_MCP_RETRY_MS << x->failures);
 }
 
 static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
@@ -586,7 +617,10 @@ static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
                         exchange_drop(x);
                 break;
         case CLOSE:
-                exchange_drop(x);
+                if (!err && cg_http_status(r) >= 300 && cg_http_status(r) < 400)
+                        redirect(x);
+                else
+                        exchange_drop(x);
                 break;
         }
         if (!x->dead && x->req == r) /* it goes on, and libcurl's part of it is over */
@@ -627,7 +661,9 @@ static int launch(struct http_exchange *x, struct cg_err *err)
         struct cg_http_request q = { .method = get                ? "GET"
                                                : x->kind == CLOSE ? "DELETE"
                                                                   : "POST",
-                                     .url = get ? t->base_url : t->url,
+                                     .url = x->url
+                                                    ?: get ? t->base_url
+                                                           : t->url,
                                      .repeatable = get || x->repeatable,
                                      .total_ms = x->kind == NOTICE ? CG_MCP_NOTICE_MS : 0,
                                      .ca_file = t->def->ca_file,
@@ -660,10 +696,10 @@ static int launch(struct http_exchange *x, struct cg_err *err)
                 r = add_header(list, &n, err, "Content-Type: application/json");
         if (r == 0 && t->version[0] && !x->initialize)
                 r = add_header(list, &n, err, "MCP-Protocol-Version: %s", t->version);
-        x->in_session = false;
+        x->session = 0;
         if (r == 0 && t->session && !x->initialize && !t->modern) {
                 r = add_header(list, &n, err, "Mcp-Session-Id: %s", t->session);
-                x->in_session = true;
+                x->session = t->sessions;
         }
         x->token = t->tokens;
         if (r == 0 && t->oauth && cg_oauth_work_header(t->oauth))
@@ -678,6 +714,8 @@ static int launch(struct http_exchange *x, struct cg_err *err)
         if (get) { /* a new stream, with what is known of the old one */
                 x->answer.len = 0;
                 x->is_sse = false;
+                x->get_ms = cg_now_ms();
+                cg_sse_restart(&x->sse);
         }
         if (r == 0)
                 r = cg_http_start(t->http, &q, &cbs, x, &x->req, err);
@@ -844,6 +882,7 @@ static void negotiated(struct cg_transport *base, const char *version, bool mode
         if (!version) { /* what comes is another session */
                 free(t->session);
                 t->session = NULL;
+                t->sessions++;
                 for (x = t->exchanges; x && !t->sse; x = x->next) {
                         if (x->kind == LISTEN) {
                                 exchange_drop(x);

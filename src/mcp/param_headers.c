@@ -60,6 +60,13 @@ static int add(struct annotations *a, const json_t *schema, size_t depth)
         if (h->n == CG_MCP_MAX_PARAM_HEADERS)
                 return cg_fail(a->err, CG_E_INVAL, "\"" KEY "\" is at more than %u properties",
                                CG_MCP_MAX_PARAM_HEADERS);
+        h->size += sizeof(*p) + strlen(name);
+        for (size_t i = 0; i < depth; i++)
+                h->size += sizeof(*p->path) + strlen(a->path[i]);
+        if (h->size > CG_MCP_MAX_PARAM_NAMES)
+                return cg_fail(a->err, CG_E_INVAL,
+                               "names of arguments with \"" KEY "\" need more than %zu bytes",
+                               CG_MCP_MAX_PARAM_NAMES);
         p = &h->list[h->n++];
         p->name = strdup(name);
         p->path = calloc(depth + 1, sizeof(*p->path));
@@ -129,11 +136,13 @@ int cg_param_headers_read(struct cg_slice tool, struct cg_param_headers **ret, s
         r = cg_json_strdup(name, &a.found->tool, err);
         if (r == 0)
                 r = search(&a, schema, 0, 0, true);
-        if (r < 0 || !a.found->n)
+        if (r < 0 || !a.found->n) {
                 cg_param_headers_free(a.found);
-        else
-                *ret = a.found;
-        return r;
+                return r;
+        }
+        a.found->size += sizeof(*a.found) + strlen(a.found->tool);
+        *ret = realloc(a.found, sizeof(*a.found) + a.found->n * sizeof(a.found->list[0])) ?: a.found;
+        return 0;
 }
 
 int cg_param_headers_encode(struct cg_buf *b, const char *text, struct cg_err *err)

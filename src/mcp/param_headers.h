@@ -17,7 +17,7 @@ struct cg_param_header {
 struct cg_param_headers {
         struct cg_param_headers *next;
         char *tool;
-        size_t n;
+        size_t n, size; /* size: bytes of memory */
         struct cg_param_header list[];
 };
 

@@ -24,6 +24,21 @@ void cg_sse_fini(struct cg_sse *s)
         cg_buf_fini(&s->line_id);
 }
 
+/* The memory of an event that is over. */
+static void drop_data(struct cg_sse *s)
+{
+        size_t max = s->data.max;
+
+        cg_buf_fini(&s->data);
+        cg_buf_init(&s->data, max);
+}
+
+void cg_sse_shrink(struct cg_sse *s)
+{
+        if (!s->data.len && s->data.cap > CG_SSE_KEPT)
+                drop_data(s);
+}
+
 const char *cg_sse_last_id(const struct cg_sse *s)
 {
         return s->id.len ? s->id.data : NULL;
@@ -66,7 +81,10 @@ static void add_value(struct cg_sse *s, const char *p, size_t len)
 {
         switch (s->field) {
         case DATA:
-                s->too_long |= cg_buf_add(&s->data, p, len, NULL) < 0;
+                if (!s->too_long && cg_buf_add(&s->data, p, len, NULL) < 0) {
+                        s->too_long = true;
+                        drop_data(s);
+                }
                 break;
         case EVENT:
                 for (size_t i = 0; i < len; i++, s->type_len++)
@@ -100,7 +118,7 @@ static void end_field(struct cg_sse *s)
 {
         switch (s->field) {
         case DATA:
-                s->too_long |= cg_buf_add(&s->data, "\n", 1, NULL) < 0;
+                s->too_long = s->too_long || cg_buf_add(&s->data, "\n", 1, NULL) < 0;
                 break;
         case ID: /* it counts from the event's end on; one with a NUL does not */
                 if (!s->id_bad)
@@ -113,6 +131,18 @@ static void end_field(struct cg_sse *s)
         default:
                 break;
         }
+}
+
+void cg_sse_restart(struct cg_sse *s)
+{
+        struct cg_sse old = *s;
+
+        cg_sse_init(s, old.max);
+        s->retry_ms = old.retry_ms;
+        s->id = old.id;
+        cg_buf_init(&old.id, 0);
+        set_id(&s->next_id, &s->id);
+        cg_sse_fini(&old);
 }
 
 /* A blank line. 1: *ret is an event. */

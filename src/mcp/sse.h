@@ -45,6 +45,10 @@ void cg_sse_fini(struct cg_sse *s);
  */
 int cg_sse_read(struct cg_sse *s, const char *p, size_t len, size_t *used, struct cg_sse_event *ret,
                 struct cg_err *err);
+/* The stream is taken up again: forgets what is unfinished, but not the last id and "retry". */
+void cg_sse_restart(struct cg_sse *s);
+/* Frees the memory of a large event, which must not be in use any more. */
+void cg_sse_shrink(struct cg_sse *s);
 /* The last event's id, or NULL where the stream has sent none, or an empty one. */
 const char *cg_sse_last_id(const struct cg_sse *s);
 

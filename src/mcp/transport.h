@@ -28,6 +28,7 @@ struct cg_mcp_msg {
 struct cg_transport_failure {
         int status;           /* of HTTP; 0: there was no response */
         bool session_lost;    /* the server does not know the session any more, and has not run it */
+        bool session_renewed; /* and another one has been begun since it was sent */
         struct cg_slice body; /* of the response; CG_SLICE_NONE: empty */
         const char *text;     /* what happened, and what to do */
 };

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from mcp_http_server import Server
+from wire_table import TOOL
 
 
 @pytest.fixture
@@ -17,8 +18,8 @@ def serve():
     """Starts a server with these habits."""
     started = []
 
-    def make(**habits):
-        started.append(Server(**habits))
+    def make(kind=Server, **habits):
+        started.append(kind(**habits))
         return started[-1]
 
     yield make
@@ -145,6 +146,125 @@ def test_stream_is_taken_up_again(serve, call, cut):
     assert 0.45 <= s.waited <= 2
 
 
+class NotResumable(Server):
+    """Refuses the GET that goes on with a stream."""
+
+    def serve_get(self, c, r):
+        self.reply(c, self.habits["refusal"] if "last-event-id" in r.headers else 405, self.habits.get("body", b""))
+
+
+@pytest.mark.parametrize("refusal", [404, 405, 500])
+@pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}'])
+def test_refused_resumption_does_not_repeat_the_call(serve, call, refusal, body):
+    s = serve(NotResumable, refusal=refusal, body=body)
+    status, raw = call(s, "resume", timeout_ms=10000)
+    assert status != "ok" and b"was carried out is not known" in raw
+    assert len(s.calls("resume")) == 1
+    assert s.methods().count("initialize") == 1
+
+
+def test_answer_with_status_404_is_not_a_lost_session(serve, call):
+    class NotFound(Server):
+        def call(self, c, r, name, arguments):
+            error = {"code": -32002, "message": "not found after two writes"}
+            self.reply(c, 404, json.dumps({"jsonrpc": "2.0", "id": r.message["id"], "error": error}).encode())
+
+    s = serve(NotFound)
+    status, raw = call(s, "echo")
+    assert status == "protocol_error" and b"not found after two writes" in raw
+    assert len(s.calls("echo")) == 1
+    assert s.methods().count("initialize") == 1
+
+
+def test_late_refusals_of_a_lost_session(serve, call, ts):
+    """The session that was begun since then is kept."""
+
+    class Late(Server):
+        def call(self, c, r, name, arguments):
+            if r.headers["mcp-session-id"] == "session-1" and name == "slow":
+                time.sleep(arguments["seconds"])
+                self.sessions.discard("session-1")
+                self.reply(c, 404)
+            else:
+                super().call(c, r, "echo", arguments)
+
+    s = serve(Late)
+    k = ts.attach()
+    ts.add({"web": {"url": s.url}})
+    for i in range(4):
+        k.call(10 + i, "web", "slow", json.dumps({"seconds": 0.3 + i / 2}).encode(), 15000)
+        ts.decide(ts.asked())
+    for _ in range(4):
+        assert k.expect(TOOL.CALL_RESULT, 20).body["status"] == "ok"
+    assert s.methods().count("initialize") == 2
+    assert len(s.calls("slow")) == 8
+
+
+def test_timeout_while_a_session_is_renewed(serve, ts):
+    """The end of a call closes its connection, also while other calls wait for a new session."""
+
+    class Renewing(Server):
+        def serve(self, c, r):
+            if r.rpc() == "initialize" and self.n_sessions:
+                self.closed.wait(10)
+            super().serve(c, r)
+
+    s = serve(Renewing)
+    k = ts.attach()
+    ts.add({"web": {"url": s.url}})
+    k.call(1, "web", "hang", b"{}", 2000)
+    ts.decide(ts.asked())
+    deadline = time.monotonic() + 10
+    while not s.calls("hang") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    s.sessions.clear()
+    k.call(2, "web", "echo", b"{}", 15000)
+    ts.decide(ts.asked())
+    results = {m.id: m.body for m in (k.expect(TOOL.CALL_RESULT, 20), k.expect(TOOL.CALL_RESULT, 20))}
+    assert s.closed.is_set()
+    assert results[1]["kind"] == "timeout" and results[2]["status"] == "ok"
+
+
+def test_event_that_was_cut(serve, call):
+    """What the old stream left unfinished is no part of the new one."""
+
+    class Half(Server):
+        def call(self, c, r, name, arguments):
+            done = {"content": [{"type": "text", "text": "done"}]}
+            self.kept["at-1"] = self.event({"jsonrpc": "2.0", "id": r.message["id"], "result": done}, "at-2")
+            self.asked = time.monotonic()
+            self.stream(c)
+            self.chunk(c, b'id: at-1\nretry: 100\ndata:\n\nid: at-2\nevent: message\ndata: {"jsonrpc":"2.0","id"')
+            c.close()
+            raise OSError
+
+    assert text(call(serve(Half), "resume", timeout_ms=8000)) == "done"
+
+
+@pytest.mark.parametrize("tool", ["echo", "storm"])
+def test_streams_that_end_at_once(serve, call, tool):
+    """Neither "retry: 0" nor an event in each of them makes the attempts follow each other closely."""
+
+    class Storm(Server):
+        def serve_get(self, c, r):
+            self.stream(c)
+            notification = {"jsonrpc": "2.0", "method": "notifications/x"}
+            self.chunk(c, b"retry: 0\n" + self.event(notification, "1"))
+            self.chunk(c, b"")
+
+        def call(self, c, r, name, arguments):
+            if name == "storm":
+                self.serve_get(c, r)
+            else:
+                super().call(c, r, name, arguments)
+
+    s = serve(Storm, tools=[{"name": "storm", "inputSchema": {"type": "object"}}])
+    start = time.monotonic()
+    call(s, tool, timeout_ms=2500)
+    time.sleep(max(0, 2.5 - (time.monotonic() - start)))
+    assert 2 <= s.methods().count("GET") <= 10
+
+
 @pytest.mark.parametrize("tool", ["cut", "half", "stream_cut"])
 @pytest.mark.parametrize("habits", [{}, {"modern": True}])
 def test_cut_connection(serve, call, tool, habits):
@@ -248,6 +368,32 @@ def test_stream_that_stays_open(serve, call):
         assert text(call(s, "two")) == "{}"
 
 
+def test_limit_of_all_unfinished_answers(serve, ts):
+    """Each of them is below the limit of one answer."""
+
+    class Hold(Server):
+        def call(self, c, r, name, arguments):
+            self.stream(c)
+            self.chunk(c, b"data: ")
+            piece = b"x" * (1 << 20)
+            for _ in range(110):
+                self.chunk(c, piece)
+            self.closed.wait(30)
+            raise OSError
+
+    s = serve(Hold, modern=True)
+    k = ts.attach()
+    ts.add({"web": {"url": s.url}})
+    for i in range(6):
+        k.call(1 + i, "web", "echo", b"{}", 60000)
+        ts.decide(ts.asked())
+    m = k.expect(TOOL.CALL_RESULT, 50)
+    s.closed.set()
+    assert m.body["kind"] == "too_large" and b"set of unfinished answers" in m.raw
+    high = Path(f"/proc/{ts.inner}/status").read_text().split("VmHWM:")[1].split()[0]
+    assert int(high) < 700_000 or os.environ.get("CG_SANITIZED")
+
+
 def test_flood_of_requests_of_the_server(serve, call, ts):
     """Some are answered, and neither connections nor memory are filled by the others."""
     s = serve()
@@ -332,6 +478,17 @@ def test_tools_with_bad_annotations_are_left_out(serve, ts, schema):
     assert "left out" in ts.log()
 
 
+@pytest.mark.parametrize(("tools", "size", "most"), [(1, 40_000, 0), (600, 12_000, 400)])
+def test_names_of_arguments_in_headers_have_limits(serve, ts, tools, size, most):
+    schema = {"type": "string", "x-mcp-header": "A"}
+    s = serve(modern=True, tools=[annotated(f"long{i}", **{"p" * size: schema}) for i in range(tools)])
+    ts.attach()
+    report = ts.add({"web": {"url": s.url}})
+    names = [t["tool"] for t in report["web"]["tools"]]
+    assert "echo" in names and most // 2 <= sum(n.startswith("long") for n in names) <= most
+    assert "left out" in ts.log()
+
+
 # ---- HTTP+SSE
 
 
@@ -355,6 +512,31 @@ def test_http_sse_starts_again(serve, call):
     assert text(call(s, "echo")) == "{}"
 
 
+def test_guess_of_http_sse_ends_with_its_failure(serve, ts):
+    """A server that is redeployed refuses all requests for a while."""
+    s = serve()
+    k = ts.attach()
+    ts.add({"web": {"url": s.url}})
+    s.sessions.clear()
+    s.habits.update(status=404)
+    for i in range(2):
+        assert ts.run(k, 1 + i, "web", "echo", b"{}", 0)[0] != "ok"
+    del s.habits["status"]
+    assert text(ts.run(k, 9, "web", "echo", b"{}", 0)) == "{}"
+
+
+def test_http_sse_without_responses_to_posts(serve, call):
+    class Silent(Server):
+        def reply(self, c, status, *args, **more):
+            if status == 202 and self.requests[-1].rpc() == "tools/call":
+                return
+            super().reply(c, status, *args, **more)
+
+    s = serve(Silent, sse=True, path="/sse")
+    for _ in range(300):
+        assert text(call(s, "echo", timeout_ms=10000)) == "{}"
+
+
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/messages", "//other.invalid/m", "https://127.0.0.1/m", "x:"])
 def test_endpoint_of_another_origin(serve, ts, endpoint):
     s = serve(sse=True, endpoint=endpoint)
@@ -368,10 +550,14 @@ def test_endpoint_of_another_origin(serve, ts, endpoint):
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_redirect_within_the_origin(serve, call, status):
-    s = serve(redirect={"/mcp": (status, "/other")})
+def test_redirect_within_the_origin(serve, call, ts, waiting, status):
+    """It is that of one message: all others go to the definition's URL."""
+    s = serve(redirect={"/mcp": (status, "/other")}, get=True)
     assert text(call(s, "echo", {"a": 1})) == '{"a": 1}'
-    assert [r.path for r in s.requests].count("/mcp") == 1
+    messages = {path: [r.message for r in s.requests if r.path == path and r.message] for path in ("/mcp", "/other")}
+    assert messages["/mcp"] == messages["/other"]
+    ts.detach()
+    waiting(lambda: s.sessions == set(), 5, "the end of the session")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -496,3 +682,18 @@ def test_proxy_of_the_definition(serve, call):
     s = type("Url", (), {"url": "http://name.invalid/mcp"})
     assert text(call(s, "echo", env={"http_proxy": proxy.base})) == "{}"
     assert proxy.requests[0].path == "http://name.invalid/mcp"
+
+
+def test_no_proxy_for_this_machine(serve, call):
+    """Tokens for a server on this machine would be sent unencrypted to the proxy."""
+    proxy, s = serve(), serve()
+    assert text(call(s, "echo", env={"http_proxy": proxy.base, "no_proxy": "x.invalid"})) == "{}"
+    assert proxy.connections == 0
+
+
+def test_error_does_not_show_the_proxy(ts):
+    ts.attach()
+    proxy = "ftp://user:topsecretpw@127.0.0.1:1"
+    message = ts.refuse({"web": {"url": "https://example.invalid/mcp", "env": {"https_proxy": proxy}}})
+    assert "topsecretpw" not in message and "topsecretpw" not in ts.log()
+    assert "the proxy" in message and "https_proxy" in message
