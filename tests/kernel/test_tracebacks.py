@@ -15,9 +15,10 @@ def text_of(error: dict[str, Any]) -> str:
 INTERNAL = ("cellgate_kernel", "cellgate_tools", "_tool.py", "control.py", "list_directory.py", "concurrent/futures")
 
 CALL = """
+import _cellgate
 from cellgate_tools import _tool
 def mine():
-    return _tool._exchange("files", "list", b"{}")
+    return _tool._result("files", "list", *_cellgate.tool_call("files", "list", b"{}", 0))
 """
 
 
@@ -35,7 +36,7 @@ def test_a_refused_call_shows_the_cells_frames(kernel: Kernel) -> None:
 def test_a_call_in_a_thread(kernel: Kernel) -> None:
     kernel.run(CALL)
     kernel.tool_functions.append(lambda c: ("rejected", b"no"))
-    code = "import asyncio\nawait asyncio.to_thread(_tool._exchange, 'files', 'list', b'{}')"
+    code = "import asyncio\nawait asyncio.to_thread(mine)"
     text = text_of(kernel.run(code).error)
     assert "_tool.py" not in text and "await asyncio.to_thread" in text
 
@@ -45,7 +46,7 @@ def test_the_exception_keeps_its_frames(kernel: Kernel) -> None:
     kernel.tool_functions.append(lambda c: ("rejected", b"no"))
     kernel.run("mine()")
     code = "import sys, traceback\n[f.name for f in traceback.extract_tb(sys.last_value.__traceback__)][-1]"
-    assert kernel.run(code).result == "'_exchange'"
+    assert kernel.run(code).result == "'_result'"
 
 
 def test_a_group_has_no_internal_frames(kernel: Kernel) -> None:
