@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -14,6 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from oauth_server import ACCESS, REFRESH, SECRET, OAuthServer, oauth_server
@@ -164,6 +167,57 @@ def test_only_the_redirect_of_this_login_counts(login: Login, server: OAuthServe
     assert r.returncode == 0, r.stderr
     assert seen == [400, 400, 400, 404, 404, 0]  # after the right one nobody listens
     assert [t["code"] for t in server.requests("/token")] == ["CODE"]
+
+
+OTHER_USER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(f"GET {sys.argv[2]} HTTP/1.1\\r\\nHost: 127.0.0.1:{sys.argv[1]}\\r\\n\\r\\n".encode())
+if sys.argv[3] == "close":
+    sys.exit()
+try:
+    print(s.recv(100))
+except OSError:
+    print(b"")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("habit", ["wait", "close"])
+def test_other_users_are_not_answered(login: Login, server: OAuthServer, habit: str) -> None:
+    """They can read the state in the browser's arguments, and could sign this user in at their account."""
+    seen: list[str] = []
+
+    def person(url: str) -> Any:
+        back = dict(re.findall(r"[?&](\w+)=([^&]*)", url))
+        callback = urlsplit(unquote(back["redirect_uri"]))
+        words = [sys.executable, "-c", OTHER_USER, str(callback.port), f"/callback?code=EVIL&state={back['state']}", habit]
+        seen.append(subprocess.run(words, capture_output=True, text=True, timeout=20).stdout)
+        return open_page(url)
+
+    r = login("--mcp", login.define(server), person=person)
+    assert r.returncode == 0, r.stderr
+    assert seen == [{"wait": "b''\n", "close": ""}[habit]]
+    assert [t["code"] for t in server.requests("/token")] == ["CODE"]
+
+
+def test_ipv6_socket_of_a_browser(login: Login, server: OAuthServer) -> None:
+    """Such sockets reach IPv4 addresses, and are in another table of the kernel."""
+
+    def person(url: str) -> Any:
+        back = dict(re.findall(r"[?&](\w+)=([^&]*)", url))
+        server.pkce = back["code_challenge"]
+        port = urlsplit(unquote(back["redirect_uri"])).port
+        with socket.socket(socket.AF_INET6) as s:
+            s.connect(("::ffff:127.0.0.1", port))
+            s.sendall(f"GET /callback?code=CODE&state={back['state']} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            s.recv(100)
+
+    if not Path("/proc/net/tcp6").exists():
+        pytest.skip("the kernel has no IPv6")
+    assert login("--mcp", login.define(server), person=person).returncode == 0
 
 
 def test_a_client_is_registered_once(login: Login, server: OAuthServer) -> None:
@@ -323,6 +377,17 @@ def test_refused_token_is_refreshed(login: Login, server: OAuthServer) -> None:
     assert (r.returncode, r.stdout) == (0, "you\n"), r.stderr
     assert [t["grant_type"] for t in server.requests("/token")] == ["authorization_code", "refresh_token"]
     assert login.records()[0]["token"]["access"] == ACCESS + "-2"
+
+
+def test_the_cause_is_in_the_log_only(login: Login, server: OAuthServer) -> None:
+    """A server can name any address of the host's network: a cell does not see what is there."""
+    mcp = login.define(server)
+    assert login("--mcp", mcp).returncode == 0
+    server.accepts = "nothing"
+    server.pages["/.well-known/oauth-authorization-server"] = (509, {}, b"")
+    r = run(login, mcp, "import mcptools.srv.whoami")
+    assert "log says why" in r.stderr, r.stderr
+    assert "509" not in r.stderr
 
 
 def test_refusals_end(login: Login, server: OAuthServer) -> None:

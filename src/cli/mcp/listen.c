@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <nettle/memops.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,9 @@
 /* Browsers open connections ahead. Of more than these the oldest is closed. */
 #define CONNECTIONS 16
 #define WRITE_MS    2000
+
+/* The kernel's tables of connections; the second is absent without IPv6. */
+static const char *const tables[] = { "/proc/net/tcp", "/proc/net/tcp6" };
 
 struct connection {
         int fd; /* -1: free */
@@ -38,6 +42,8 @@ int cg_listen_open(int port, struct cg_listen *ret, struct cg_err *err)
 
         if (fd < 0)
                 return cg_fail_errno(err, "socket for the redirect");
+        if (access(tables[0], R_OK) < 0)
+                return cg_fail_errno(err, "%s, which says whose connections to the redirect are", tables[0]);
         /* An earlier login's port may have closed connections. Two listeners are not possible. */
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
         if (bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, CONNECTIONS) < 0) {
@@ -115,13 +121,53 @@ static bool handle(const struct cg_listen *l, struct connection *c, const char *
         return true;
 }
 
+/*
+ * True if a process of this user, or of root, has the other end. Other users of the machine can
+ * read the login's state in the arguments of the browser's process. Only the entry of an
+ * established connection names its user: one that is closing is of nobody, which reads as root.
+ */
+static bool is_own_peer(const struct cg_listen *l, const struct sockaddr_in *peer)
+{
+        char v4[64], v6[128], line[512];
+        unsigned from = peer->sin_addr.s_addr, from_port = ntohs(peer->sin_port), to = htonl(INADDR_LOOPBACK);
+        bool own = false;
+
+        /* As the kernel prints addresses: words as they are in memory. IPv6 sockets can connect to IPv4. */
+        snprintf(v4, sizeof(v4), " %08X:%04X %08X:%04X %02X ", from, from_port, to, (unsigned)l->port,
+                 TCP_ESTABLISHED);
+        snprintf(v6, sizeof(v6), " %024X%08X:%04X %024X%08X:%04X %02X ", htonl(0xffff), from, from_port,
+                 htonl(0xffff), to, (unsigned)l->port, TCP_ESTABLISHED);
+        for (size_t i = 0; i < CG_ARRAY_LEN(tables) && !own; i++) {
+                FILE *p = fopen(tables[i], "re");
+
+                while (p && !own && fgets(line, sizeof(line), p)) {
+                        const char *rest = strstr(line, v4) ?: strstr(line, v6);
+                        unsigned uid;
+
+                        /* behind the addresses and the state: queues, timer, retransmissions, user */
+                        if (rest &&
+                            sscanf(rest, "%*s %*s %*s %*s %*s %*s %u", &uid) == 1) /* NOLINT(cert-err34-c) */
+                                own = uid == geteuid() || uid == 0;
+                }
+                if (p)
+                        fclose(p);
+        }
+        return own;
+}
+
 static void accept_one(const struct cg_listen *l, struct connection *all, uint64_t age)
 {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct sockaddr_in peer = { 0 };
+        socklen_t len = sizeof(peer);
+        int fd = accept4(l->fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
         struct connection *c = all;
 
         if (fd < 0)
                 return;
+        if (!is_own_peer(l, &peer)) {
+                close(fd);
+                return;
+        }
         for (int i = 0; i < CONNECTIONS && c->fd >= 0; i++)
                 if (all[i].fd < 0 || all[i].age < c->age)
                         c = &all[i];
