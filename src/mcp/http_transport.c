@@ -965,6 +965,7 @@ int cg_http_transport_start(const struct cg_transport_options *o, bool sse, stru
                                                              .proxy = t->def->proxy,
                                                              .no_proxy = t->def->no_proxy,
                                                              .config = &t->def->oauth,
+                                                             .log = o->log->log,
                                                              .done = on_authorized,
                                                              .data = t };
 

@@ -87,10 +87,19 @@ end:
         return r;
 }
 
+static int fail_renewal(const struct cg_oauth_server *s, int r, const struct cg_err *why, struct cg_err *err)
+{
+        if (!s->cause)
+                return cg_fail(err, r, "no token: %s", why->msg);
+        *s->cause = *why;
+        return cg_fail(err, r, "the server's authorization server gave no token; cellgate's log says why");
+}
+
 int cg_oauth_authorization(const struct cg_oauth_server *s, char **ret, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL, *locked = NULL;
         cg_auto_fd int lock = -1;
+        struct cg_err why = { 0 };
         int r;
 
         *ret = NULL;
@@ -106,9 +115,11 @@ int cg_oauth_authorization(const struct cg_oauth_server *s, char **ret, struct c
         r = cg_oauth_store_lock(s->name, s->url, s->stop, &lock, &locked, err);
         /* Another process may have refreshed it in the meantime. */
         if (r == 0 && is_expired(locked)) {
-                r = renew(s, locked, NULL, NULL, true, err);
+                r = renew(s, locked, NULL, NULL, true, &why);
                 if (r == CG_E_STATE)
                         return cg_oauth_store_save(locked, err);
+                if (r < 0)
+                        return fail_renewal(s, r, &why, err);
         }
         return r == 0 ? make_header(locked, ret, err) : r;
 }
@@ -190,7 +201,7 @@ int cg_oauth_challenged(const struct cg_oauth_server *s, int status,
         if (r == 0)
                 return 0;
         if (r != CG_E_STATE || s->config->client_credentials)
-                return cg_fail(err, r, "no token: %s", why.msg);
+                return fail_renewal(s, r, &why, err);
         r = store_wanted(s, record, challenge, scope, err);
         if (r < 0)
                 return r;

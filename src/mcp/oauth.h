@@ -56,6 +56,11 @@ struct cg_oauth_server {
         cg_oauth_fetch_fn fetch;
         void *data;              /* of fetch() */
         const atomic_bool *stop; /* ends a wait for other processes; NULL: never */
+        /*
+         * Gets why no token can be had, for the log: errors that kernels see do not say it, because
+         * the server could have this machine ask any address. NULL: errors say it.
+         */
+        struct cg_err *cause;
 };
 
 /* ---- without a person */

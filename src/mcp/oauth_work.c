@@ -12,6 +12,7 @@ struct cg_oauth_work {
         uv_thread_t thread;
         uv_async_t finished;
         uv_loop_t *loop;
+        const struct cg_log *log;
         void (*done)(void *data, const struct cg_err *err);
         void *data;
         char *header;
@@ -24,7 +25,7 @@ struct cg_oauth_work {
         int status, result;
         struct cg_oauth_challenge challenge;
         char *next; /* the new header */
-        struct cg_err err;
+        struct cg_err err, cause;
 };
 
 static void destroy(struct cg_oauth_work *w)
@@ -58,6 +59,7 @@ int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_wor
         if (!w)
                 return cg_fail(err, CG_E_NOMEM, "OAuth");
         w->loop = o->loop;
+        w->log = o->log;
         w->done = o->done;
         w->data = o->data;
         w->config = (struct cg_oauth_config){ .off = c->off,
@@ -122,7 +124,8 @@ static void run(void *data)
                                      .config = &w->config,
                                      .fetch = cg_oauth_net_fetch,
                                      .data = &net,
-                                     .stop = &w->stop };
+                                     .stop = &w->stop,
+                                     .cause = &w->cause };
 
         w->result = cg_oauth_net_init(&net, &w->err);
         if (w->result == 0) {
@@ -146,6 +149,8 @@ static void on_closed(uv_handle_t *h)
         if (w->result == 0) {
                 free(w->header);
                 w->header = CG_STEAL(w->next);
+        } else if (w->cause.msg[0] && w->log) {
+                cg_log(w->log, CG_LOG_WARN, "MCP server %s: no token: %s", w->name, w->cause.msg);
         }
         w->done(w->data, w->result < 0 ? &w->err : NULL);
 }
@@ -164,6 +169,7 @@ int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_cha
 {
         w->status = status;
         w->result = 0;
+        w->cause = (struct cg_err){ 0 };
         if (challenge) {
                 w->challenge = *challenge;
                 *challenge = (struct cg_oauth_challenge){ 0 };

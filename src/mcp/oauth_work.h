@@ -7,6 +7,7 @@
 #define CG_MCP_OAUTH_WORK_H
 
 #include <uv.h>
+#include "base/log.h"
 #include "mcp/oauth.h"
 
 struct cg_oauth_work;
@@ -15,6 +16,7 @@ struct cg_oauth_work_options {
         uv_loop_t *loop;
         const char *name, *url, *ca_file, *proxy, *no_proxy; /* copied, as is @config */
         const struct cg_oauth_config *config;
+        const struct cg_log *log; /* why there is no token; NULL: none */
         /*
          * What was begun is over: cg_oauth_work_header() has the new value, or @err says why there
          * is none. Only between cg_oauth_work_begin() and cg_oauth_work_free().

@@ -338,6 +338,28 @@ static void test_challenge_with_malformed_url(void **state)
         assert_non_null(strstr(err.msg, "resource_metadata"));
 }
 
+/* Which addresses answer, and how, is in the log only. */
+static void test_cause_is_not_for_kernels(void **state)
+{
+        struct cg_err cause = { 0 }, err = { 0 };
+        struct cg_oauth_challenge c = { .bearer = true };
+        struct cg_oauth_server s = server;
+        cg_auto_free char *header = NULL;
+
+        s.cause = &cause;
+        net.offline = 1;
+        store("OLD-1", "REFRESH-1", NULL, 3600);
+        assert_int_equal(cg_oauth_challenged(&s, 401, &c, "Bearer OLD-1", &header, &err), CG_E_CLOSED);
+        assert_null(strstr(err.msg, "no route"));
+        assert_non_null(strstr(cause.msg, "no route"));
+        net.n = 0;
+        cause.msg[0] = '\0';
+        store("OLD-1", "REFRESH-1", NULL, 1);
+        assert_int_equal(cg_oauth_authorization(&s, &header, &err), CG_E_CLOSED);
+        assert_null(strstr(err.msg, "no route"));
+        assert_non_null(strstr(cause.msg, "no route"));
+}
+
 /* After 403 a request is repeated with another token only. */
 static void test_same_token_after_403(void **state)
 {
@@ -506,6 +528,7 @@ int main(void)
                 TEST(test_other_issuer_gets_nothing),
                 TEST(test_only_named_errors_end_a_token),
                 TEST(test_challenge_with_malformed_url),
+                TEST(test_cause_is_not_for_kernels),
                 TEST(test_same_token_after_403),
                 TEST(test_folder_far_from_what_exists),
                 TEST(test_deadline),
