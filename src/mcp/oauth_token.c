@@ -33,7 +33,7 @@ int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record,
         if (s->config->client_id) {
                 const char *its = s->config->issuer;
 
-                /* The MCP server names the authorization server, and must not get the secret by that. */
+                /* The server names the issuer, and must not get the secret by that. */
                 if (its && strcmp(its, as->issuer) != 0)
                         return cg_fail(
                                 err, CG_E_INVAL,
@@ -155,7 +155,7 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
                 r = s->fetch(s->data, &q, &answer, err);
         if (r == 0 && answer.status != 200 && answer.status != 201) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
-                /* All else, such as a proxy's page, says nothing about the grant: it may work later. */
+                /* Others, such as a proxy's page, do not end the grant. */
                 over = strcmp(error, "invalid_grant") == 0 || strcmp(error, "invalid_client") == 0 ||
                        strcmp(error, "unauthorized_client") == 0;
                 r = cg_fail(err, over ? CG_E_STATE : CG_E_CLOSED, "%s answered %d%s%s", p->as.token_endpoint,

@@ -128,11 +128,12 @@ static bool handle(const struct cg_listen *l, struct connection *c, const char *
  */
 static bool is_own_peer(const struct cg_listen *l, const struct sockaddr_in *peer)
 {
-        char v4[64], v6[128], line[512];
+        char v4[64], v6[128], self[17], line[512];
         unsigned from = peer->sin_addr.s_addr, from_port = ntohs(peer->sin_port), to = htonl(INADDR_LOOPBACK);
         bool own = false;
 
-        /* As the kernel prints addresses: words as they are in memory. IPv6 sockets can connect to IPv4. */
+        snprintf(self, sizeof(self), "%u", (unsigned)geteuid());
+        /* The kernel prints an address's words in memory order. IPv6 sockets can reach IPv4. */
         snprintf(v4, sizeof(v4), " %08X:%04X %08X:%04X %02X ", from, from_port, to, (unsigned)l->port,
                  TCP_ESTABLISHED);
         snprintf(v6, sizeof(v6), " %024X%08X:%04X %024X%08X:%04X %02X ", htonl(0xffff), from, from_port,
@@ -142,12 +143,11 @@ static bool is_own_peer(const struct cg_listen *l, const struct sockaddr_in *pee
 
                 while (p && !own && fgets(line, sizeof(line), p)) {
                         const char *rest = strstr(line, v4) ?: strstr(line, v6);
-                        unsigned uid;
+                        char uid[17];
 
-                        /* behind the addresses and the state: queues, timer, retransmissions, user */
-                        if (rest &&
-                            sscanf(rest, "%*s %*s %*s %*s %*s %*s %u", &uid) == 1) /* NOLINT(cert-err34-c) */
-                                own = uid == geteuid() || uid == 0;
+                        /* queues, timer, retransmissions, user */
+                        if (rest && sscanf(rest, "%*s %*s %*s %*s %*s %*s %16s", uid) == 1)
+                                own = strcmp(uid, "0") == 0 || strcmp(uid, self) == 0;
                 }
                 if (p)
                         fclose(p);
