@@ -443,6 +443,7 @@ VALGRIND = (
     "--leak-check=full",
     "--show-leak-kinds=all",
     "--errors-for-leak-kinds=all",
+    f"--suppressions={REPO}/scripts/valgrind.supp",
     "--error-exitcode=9",
     "--fair-sched=yes",
     "--child-silent-after-fork=yes",

@@ -60,7 +60,7 @@ static void generate(struct cg_tool *t)
                 return;
         cg_tool_put_data(t, &data);
         cg_tool_put_module(t, &module);
-        cg_tool_put_summary(t, &summary);
+        cg_tool_put_summary(t, 0, &summary);
         cg_put_doc(&doc, cg_source_str(&summary), 0, SIZE_MAX);
         check(&data, "data");
         check(&module, "module");
