@@ -223,7 +223,8 @@ def test_jupyter_starts_it(data_dir: Path, run_cellgate: Any, slowness: float) -
         while (message := client.get_shell_msg(timeout=20 * slowness))["parent_header"]["msg_id"] != request:
             pass
         assert message["content"]["ename"] == "KeyboardInterrupt"
-        client.execute("x = 1")
+        # Answered before the restart: the new kernel could get it otherwise.
+        client.execute_interactive("x = 1", timeout=20 * slowness)
         manager.restart_kernel(now=False)
         client.wait_for_ready(timeout=30 * slowness)
         reply = client.execute_interactive("x", timeout=20 * slowness, output_hook=lambda m: None)

@@ -70,7 +70,9 @@ def test_finally_blocks_run(kernel: Kernel) -> None:
 
 def test_interrupted_children_are_gone(kernel: Kernel) -> None:
     seconds = f"{76543 + os.getpid()}.{time.monotonic_ns()}"  # which no other test's child has
-    cell = start(kernel, f"mark()\n!sleep {seconds}")
+    cell = kernel.execute(f"!echo running; sleep {seconds}")
+    kernel.wait_for_text("running\n")  # an interrupt inside Popen() cannot know the process
+    time.sleep(0.02)
     kernel.interrupt(cell)
     kernel.collect(cell)
     lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]

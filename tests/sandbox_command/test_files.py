@@ -231,11 +231,11 @@ def test_cellgates_own_folders_of_the_user(box: Box, there: bool) -> None:
     assert done.stdout == "" and (box.home / "free").exists(), done.stderr
     for folder in folders:
         assert (box.home / folder).exists() == there
-    own = Path(f"/tmp/cellgate-{box.uid}")
+    own, free = Path(f"/tmp/cellgate-{box.uid}"), Path(f"/tmp/cellgate-test-{os.getpid()}")
     before = own.exists()
-    done = box.run("-c", f"mkdir {own}; touch {own}/x && echo hole; touch /tmp/cellgate-test-{box.uid}", settings=box.settings({"allowWrite": ["/tmp"]}))
+    done = box.run("-c", f"mkdir {own}; touch {own}/x && echo hole; touch {free}", settings=box.settings({"allowWrite": ["/tmp"]}))
     assert done.stdout == "" and own.exists() == before, done.stderr
-    Path(f"/tmp/cellgate-test-{box.uid}").unlink()
+    free.unlink()
 
 
 @pytest.mark.parametrize("name", [".vscode", ".idea", ".claude/commands", ".claude/agents", ".git/hooks"])
