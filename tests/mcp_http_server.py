@@ -188,6 +188,7 @@ class Server:
                                       "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": m["id"]}}}))  # fmt: skip
             while (data := q.get()) is not None:
                 self.chunk(c, data)
+            self.chunk(c, b"")
         else:
             self.request(c, r)
 

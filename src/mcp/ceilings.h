@@ -157,11 +157,12 @@
  */
 #define CG_MCP_PROBE_MS 1000
 /* Before a stream is taken up again where the server says nothing, and between further attempts. */
-#define CG_MCP_RETRY_MS  1000
-#define CG_MCP_LISTEN_MS 10000 /* between two attempts to listen to changes */
-#define CG_MCP_NOTICE_MS 30000 /* for the response of HTTP to a notification */
-#define CG_MCP_GRACE_MS  2000  /* after closing standard input, and again after SIGTERM */
-#define CG_MCP_DRAIN_MS  500   /* from exit to end of output, or the other way round */
+#define CG_MCP_RETRY_MS        1000
+#define CG_MCP_LISTEN_MS       10000 /* between two attempts to listen to changes */
+#define CG_MCP_MAX_STALE_LISTS 3u    /* for an accepted call, with a change announced during each */
+#define CG_MCP_NOTICE_MS       30000 /* for the response of HTTP to a notification */
+#define CG_MCP_GRACE_MS        2000  /* after closing standard input, and again after SIGTERM */
+#define CG_MCP_DRAIN_MS        500   /* from exit to end of output, or the other way round */
 /* A server that fails to start so often in so short a time is left alone for as long. */
 #define CG_MCP_CRASH_STARTS    3
 #define CG_MCP_CRASH_WINDOW_MS 30000

@@ -150,8 +150,6 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         struct cg_err mine;
         int r = start(c, &mine);
 
-        if (r == 0 && c->state == READY)
-                cg_mcp_listen(c);
         if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c))))
                 r = cg_mcp_send_req(q, &mine);
         if (r < 0) {
@@ -265,6 +263,12 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
         return c->listed && !c->stale && !cg_mcp_lists(c);
+}
+
+void cg_mcp_client_listen(struct cg_mcp_client *c)
+{
+        if (c->state == READY)
+                cg_mcp_listen(c);
 }
 
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)

@@ -26,6 +26,12 @@ enum cg_mcp_outcome {
         CG_MCP_TIMEOUT,
         CG_MCP_DIED, /* the server ended after the request was sent */
         CG_MCP_TOO_LARGE,
+        /*
+         * A call was not carried out, because the server has lost its session. The tools of the
+         * next session are not known yet: list them, and check the tool again, before it is called
+         * there.
+         */
+        CG_MCP_NOT_RUN,
 };
 
 /*
@@ -97,6 +103,11 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
 
 /* Whether the tools are known: listed, and not announced as changed since. */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
+/*
+ * Subscribes again to changes of the tools where the subscription has ended. The tools count as
+ * changed then, because changes in between were not announced.
+ */
+void cg_mcp_client_listen(struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
 /* Its pins (borrowed), or NULL. */
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);

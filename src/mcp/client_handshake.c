@@ -155,8 +155,10 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         int64_t now = cg_now_ms();
         struct cg_err err;
 
-        if (c->state == IDLE || !c->modern || !c->wants_listen || c->listen_id ||
-            now - c->listened_ms < CG_MCP_LISTEN_MS)
+        if (c->state == IDLE || !c->modern || !c->wants_listen || c->listen_id)
+                return;
+        c->stale = true; /* changes since the end of the last subscription were not announced */
+        if (now - c->listened_ms < CG_MCP_LISTEN_MS)
                 return;
         c->listened_ms = now;
         m.id = c->listen_id = ++c->last_id;

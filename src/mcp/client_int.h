@@ -56,7 +56,7 @@ struct cg_mcp_req {
         struct cg_buf line;
         struct cg_buf more; /* CALL: answers to the server's questions, and its state */
         unsigned rounds;
-        bool sent_again;          /* in a new session */
+        bool sent_again;          /* LIST: in a new session */
         size_t args_at, args_len; /* CALL: its arguments in line */
         struct cg_buf tools;      /* LIST: elements of all pages */
         struct cg_param_headers *params;

@@ -81,7 +81,8 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                 return;
         }
         if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
-                c->listen_id = 0; /* it announces nothing any more */
+                c->listen_id = 0;
+                c->stale = true; /* no change is announced any more; the server may have restarted */
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
@@ -257,15 +258,25 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                 cg_mcp_on_handshake_failed(c, id, f);
         } else if (id == c->listen_id) {
                 c->listen_id = 0;
+                c->stale = true;
                 cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes of its tools any more: %s",
                        c->def->name, f->text);
         } else if (!q) {
                 return;
+        } else if (f->session_lost && q->kind == CALL) {
+                /* The tools of the new session have not been compared with the pins. */
+                if (!f->session_renewed)
+                        cg_mcp_renew_session(c);
+                q = req_by_id(c, id); /* NULL: the renewal has failed, and all requests with it */
+                if (q) {
+                        q->failure = CG_MCP_NOT_RUN;
+                        cg_mcp_req_fail(q, "MCP server \"%s\": %s; the call was not carried out",
+                                        c->def->name, f->text);
+                }
         } else if (f->session_lost && !q->sent_again) {
                 q->sent_again = true;
                 q->id = 0;
-                if (q->kind == LIST)
-                        cg_mcp_list_again(q);
+                cg_mcp_list_again(q);
                 if (!f->session_renewed)
                         cg_mcp_renew_session(c);
                 else if (c->state == READY)

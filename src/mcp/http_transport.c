@@ -47,6 +47,8 @@ struct http_exchange {
         unsigned token;    /* number of the one that was sent */
         unsigned redirects, failures;
         unsigned session;       /* number of the one that it was sent in; 0: none */
+        unsigned made_in;       /* number of the one in which it was to be sent */
+        bool session_lost;      /* that has ended before it was sent */
         char *url;              /* where a redirect has led; NULL: that of the transport */
         int64_t due_ms, get_ms; /* get_ms: when its last GET was sent */
         struct cg_sse sse;
@@ -152,7 +154,7 @@ static void fail(struct http_exchange *x, bool session_lost, const char *fmt, ..
         struct http_transport *t = x->t;
         int status = x->req ? cg_http_status(x->req) : 0;
         struct cg_transport_failure f = { .status = status,
-                                          .session_lost = session_lost,
+                                          .session_lost = session_lost || x->session_lost,
                                           .session_renewed = x->session != t->sessions };
         cg_auto_buf struct cg_buf body = x->answer;
         uint64_t id = x->kind == REQUEST ? x->id : 0;
@@ -674,6 +676,10 @@ static int launch(struct http_exchange *x, struct cg_err *err)
         int r = 0;
 
         x->due_ms = 0;
+        /* It waited for a token, or was redirected: in another session it is checked anew. */
+        x->session_lost = x->kind == REQUEST && !x->repeatable && !x->resumes && x->made_in != t->sessions;
+        if (x->session_lost)
+                return cg_fail(err, CG_E_STATE, "the server has forgotten the session before it was sent");
         if (!get && x->body) {
                 q.body = CG_STEAL(x->body);
                 q.body_skip = x->skip;
@@ -847,6 +853,7 @@ static int send_message(struct cg_transport *base, const struct cg_mcp_msg *m, s
         x->skip = m->skip;
         x->len = m->len;
         x->repeatable = m->repeatable;
+        x->made_in = t->sessions;
         x->alone = m->alone;
         x->initialize = m->method && strcmp(m->method, "initialize") == 0;
         x->cost = m->id ? 0 : m->len + CG_MCP_POST_COST;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include "mcp/ceilings.h"
 #include "mcp/client.h"
 
 extern char **environ;
@@ -11,6 +12,7 @@ extern char **environ;
 struct listing {
         struct cg_mcp_client *client;
         struct cg_mcp_tool_call *call; /* NULL: only the list is wanted */
+        unsigned lists;                /* before the call */
         char *tools;
         size_t len;
         int code;
@@ -28,10 +30,23 @@ static void keep(struct listing *l, const char *bytes, size_t len)
         }
 }
 
+static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
+
+/* False: it was listed often enough, or cannot be. */
+static bool list_again(struct listing *l)
+{
+        struct cg_mcp_req *q;
+
+        return ++l->lists < CG_MCP_MAX_STALE_LISTS &&
+               cg_mcp_client_list(l->client, 0, on_done, l, &q, l->err) == 0;
+}
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct listing *l = data;
 
+        if (outcome == CG_MCP_NOT_RUN && list_again(l))
+                return;
         if (outcome == CG_MCP_OK || outcome == CG_MCP_ERROR) {
                 l->call->error = outcome == CG_MCP_ERROR;
                 keep(l, bytes, len);
@@ -47,7 +62,11 @@ static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, 
         const struct cg_mcp_tool_call *call = l->call;
         struct cg_mcp_req *q;
 
-        if (outcome == CG_MCP_OK && call) {
+        if (outcome == CG_MCP_OK && call && !cg_mcp_client_is_listed(l->client)) {
+                if (list_again(l))
+                        return;
+                l->code = cg_fail(l->err, CG_E_STATE, "its tools change while they are listed");
+        } else if (outcome == CG_MCP_OK && call) {
                 l->code = cg_pins_check(cg_mcp_client_pins(l->client), call->tool, l->err);
                 if (l->code == 0)
                         l->code = cg_mcp_client_call(l->client, call->tool, call->args, call->args_len,

@@ -31,6 +31,8 @@ struct ts_call {
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
         bool accepted;          /* by the host */
+        bool not_run;           /* once already: its server had lost the session */
+        unsigned lists;         /* since it was accepted, which were out of date when they came */
         struct cg_mcp_req *req; /* LISTING and RUNNING */
         char *server, *tool;
         struct cg_frame *args;
@@ -160,6 +162,7 @@ static const char *const kinds[] = {
         [CG_MCP_TIMEOUT] = "timeout",
         [CG_MCP_DIED] = "died",
         [CG_MCP_TOO_LARGE] = "too_large",
+        [CG_MCP_NOT_RUN] = "unavailable",
 };
 
 /* False: the result has no long strings, and fits a message. */
@@ -187,12 +190,20 @@ static bool end_with_kept(struct ts_call *call, const char *bytes, size_t len)
         return true;
 }
 
+static void list_or_go_on(struct ts_call *call);
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
 
         call->req = NULL;
         call->kind = kinds[outcome];
+        if (outcome == CG_MCP_NOT_RUN && !call->not_run) {
+                call->not_run = true;
+                call->kind = "";
+                list_or_go_on(call);
+                return;
+        }
         if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT && end_with_kept(call, bytes, len))
                 return;
         end_call(call,
@@ -255,8 +266,6 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-static void list_or_go_on(struct ts_call *call);
-
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool timed_out, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
@@ -307,7 +316,7 @@ static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *clien
                 fail_call(call, "MCP server \"%s\" has no tool \"%s\"", call->server, call->tool);
 }
 
-/* The tools are known. */
+/* The tools are known; a call that was accepted runs only where they have not changed since. */
 static void go_on(struct ts_call *call, struct cg_mcp_client *client)
 {
         struct cg_err err;
@@ -317,10 +326,16 @@ static void go_on(struct ts_call *call, struct cg_mcp_client *client)
                 fail_no_tool(call, client);
         else if (cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
                 fail_call(call, "%s", err.msg);
-        else if (call->accepted)
-                run_call(call);
-        else
+        else if (!call->accepted)
                 ask(call);
+        else if (cg_mcp_client_is_listed(client))
+                run_call(call);
+        else if (++call->lists < CG_MCP_MAX_STALE_LISTS)
+                list_or_go_on(call);
+        else
+                fail_call(call,
+                          "MCP server \"%s\" has announced changes of its tools during each of %u lists",
+                          call->server, CG_MCP_MAX_STALE_LISTS);
 }
 
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -346,6 +361,8 @@ static void list_or_go_on(struct ts_call *call)
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
         struct cg_err err;
 
+        if (client)
+                cg_mcp_client_listen(client);
         if (!client) {
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
         } else if (cg_mcp_client_is_listed(client)) {
