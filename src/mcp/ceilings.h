@@ -157,7 +157,9 @@
  */
 #define CG_MCP_PROBE_MS 1000
 /* Before a stream is taken up again where the server says nothing, and between further attempts. */
-#define CG_MCP_RETRY_MS        1000
+#define CG_MCP_RETRY_MS 1000
+/* A longer time, which the kernel may choose, counts as this one: 10 years. */
+#define CG_MCP_MAX_TIMEOUT_MS  315360000000
 #define CG_MCP_LISTEN_MS       10000 /* between two attempts to listen to changes */
 #define CG_MCP_MAX_STALE_LISTS 3u    /* for an accepted call, with a change announced during each */
 #define CG_MCP_NOTICE_MS       30000 /* for the response of HTTP to a notification */

@@ -44,6 +44,8 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, i
 
         if (!q)
                 return NULL;
+        if (timeout_ms > CG_MCP_MAX_TIMEOUT_MS)
+                timeout_ms = CG_MCP_MAX_TIMEOUT_MS;
         q->c = c;
         q->kind = kind;
         q->seq = ++c->last_seq;

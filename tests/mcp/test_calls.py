@@ -379,6 +379,13 @@ def later(ts, fake, tmp_path, waiting):
     return Later
 
 
+def test_longest_timeout(ts, fake):
+    """The kernel chooses it: the deadline does not overflow."""
+    k = ts.attach()
+    ts.add({"fake": fake()})
+    assert ts.run(k, 1, "fake", "echo", b"{}", 2**63 - 1)[0] == "ok"
+
+
 def test_one_list_serves_all_calls_that_wait_for_it(ts, later):
     server = later("yes")
     k = server.k
