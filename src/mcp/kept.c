@@ -120,9 +120,16 @@ static int spool_string(struct spool *sp, const char *s, size_t len, unsigned wi
                 uint32_t c;
 
                 n = width == 1 ? cg_json_run(s + i, len - i) : 0;
-                if (n) {
-                        if (flush(sp, err) < 0 || cg_write_all(sp->fd, s + i, n, err) < 0)
+                if (n > sizeof(sp->buf) - sp->n && flush(sp, err) < 0)
+                        return -1;
+                if (n > sizeof(sp->buf)) {
+                        if (cg_write_all(sp->fd, s + i, n, err) < 0)
                                 return -1;
+                        continue;
+                }
+                if (n) {
+                        memcpy(sp->buf + sp->n, s + i, n);
+                        sp->n += n;
                         continue;
                 }
                 n = next_char((const unsigned char *)s + i, len - i, &c);

@@ -594,6 +594,21 @@ def test_kept_strings_are_exact(ts, k, piece, width):
     assert k.kept(raw) == json.loads(text)
 
 
+def test_kept_string_with_many_escapes_is_written_in_large_pieces(ts, k):
+    """Each write would stop the calls of all sessions for its time."""
+
+    def writes():
+        lines = Path(f"/proc/{ts.inner}/io").read_text().splitlines()
+        return int(dict(line.split(": ") for line in lines)["syscw"])
+
+    text = '{"content":[{"type":"text","text":"%s"}]}' % (r"\na" * 400_000)
+    before = writes()
+    status, raw = ts.run(k, 1, "fake", "result_text", json.dumps({"text": text}).encode())
+    assert status == "ok" and k.kind == "kept"
+    assert writes() - before < 2000
+    assert k.kept(raw) == json.loads(text)
+
+
 def test_no_more_results_are_kept_than_the_limit(ts, k):
     for i in range(64):
         assert ts.run(k, i, "fake", "big", b'{"size":1100000}')[0] == "ok" and k.kind == "kept"
