@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
@@ -47,12 +48,22 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
 
 int cg_mcp_check_name(const char *name, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf shown = { .max = 4096 };
         size_t n = strlen(name);
 
         if (!n || n > CG_MAX_NAME)
                 return cg_fail(err, CG_E_INVAL,
                                "the name of an MCP server must have 1 to %d bytes, this has %zu", CG_MAX_NAME,
                                n);
+        /* Commands that name a server must not take it for an option. */
+        if (name[0] == '-')
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server must not begin with \"-\": rename it");
+        if (name[strcspn(name, "\t\n")] || cg_text_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
+            strcmp(shown.data, name) != 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server contains a control character or one that is not "
+                               "shown: rename it");
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') || strchr(name, '\\'))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: it must not be a path",
                                name);
@@ -67,10 +78,6 @@ int cg_mcp_check_name(const char *name, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL,
                                "\"%s\" cannot name an MCP server: what cellgate itself says has that name",
                                name);
-        for (size_t i = 0; i < n; i++)
-                if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-                        return cg_fail(err, CG_E_INVAL,
-                                       "the name of an MCP server contains a control character");
         return 0;
 }
 

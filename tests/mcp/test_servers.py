@@ -98,7 +98,7 @@ def test_time_is_limited(ts, fake, habits, slowness):
         ({"command": "cat", "cwd": "/nonexistent/folder"}, "/nonexistent/folder"),
         ({"command": "/etc/passwd"}, "Permission denied"),
         ({"url": "ftp://example.invalid/mcp"}, '"url" must be an address that begins with http:// or https://'),
-        ({"url": "https://u:p@example.invalid/mcp"}, "the \"url\" has a user or a password"),
+        ({"url": "https://u:p@example.invalid/mcp"}, 'the "url" has a user or a password'),
         ({"url": 7}, '"url" must be'),
         ({"url": "https://example.invalid/mcp", "command": "cat"}, 'give "command" or "url", not both'),
         ({"url": "https://example.invalid/mcp", "sandbox": {}}, 'cannot have a "sandbox"'),
@@ -149,10 +149,18 @@ def test_bad_names(ts, fake, name):
     assert not (ts.out / "mcptools").exists()
 
 
+@pytest.mark.parametrize("name", ["-x", "--yes", "a\x9bb", "a\u202eb", "a\u200bb", "a\u2028b"])
+def test_names_that_are_options_or_have_hidden_characters(ts, fake, tmp_path, name):
+    why = ts.refuse({name: fake(log=str(tmp_path / "log"))})
+    assert "rename it" in why and not (tmp_path / "log").exists()
+
+
 def test_one_that_fails_costs_no_other(ts, fake, repo, monkeypatch):
     k = ts.attach()
     ts.add({"old": fake()})
-    report = ts.add({"a": fake(), "old": fake(at_start="exit"), "b": fake(at_start="exit"), "c": {}, "d": {"invalid": "why"}})
+    report = ts.add(
+        {"a": fake(), "old": fake(at_start="exit"), "b": fake(at_start="exit"), "c": {}, "d": {"invalid": "why"}}
+    )
     assert set(report) == {"a", "old", "b", "c", "d"}
     assert report["a"]["package"] == "a"
     for name in ("old", "b", "c"):
