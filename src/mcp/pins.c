@@ -31,12 +31,14 @@ struct pinned_tool {
 
 struct cg_pins {
         char *server, *program, *identity;
+        char *shown;  /* the server's name, safe to show */
+        char *accept; /* the command that accepts its tools, safe to copy into a shell */
         char path[PATH_MAX];
         struct pinned_tool *v; /* sorted by name */
         size_t n;
         bool first;         /* the last list was the first of this definition */
         struct cg_err why;  /* code < 0: no tool may be called */
-        json_t *unrecorded; /* the pins, where the file cannot be written */
+        json_t *unrecorded; /* the pins, where they could not be written to the file */
         char not_written[400];
         struct stat stamp; /* of the file that was read last */
 };
@@ -193,6 +195,14 @@ static const char *member(const json_t *pin, const char *key)
         return json_string_value(json_object_get(pin, key));
 }
 
+static int too_many(const struct cg_pins *p, struct cg_err *err)
+{
+        return cg_fail(
+                err, CG_E_LIMIT,
+                "MCP server \"%s\" has listed over %u different tools: remove %s to accept its tools as they are now",
+                p->shown, CG_MCP_MAX_TOOLS, p->path);
+}
+
 /* Sets the state of each tool by the pins in @doc, and adds what is new. *changed: they were. */
 static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err *err)
 {
@@ -214,10 +224,7 @@ static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err 
                         continue;
                 }
                 if (!pin && json_object_size(tools) >= CG_MCP_MAX_TOOLS)
-                        return cg_fail(
-                                err, CG_E_LIMIT,
-                                "MCP server \"%s\" has listed over %u different tools: remove %s to accept its tools as they are now",
-                                p->server, CG_MCP_MAX_TOOLS, p->path);
+                        return too_many(p, err);
                 if (!pin && (p->first || !looks_alike(tools, e->name))) {
                         e->state = ACCEPTED;
                         e->is_new = true;
@@ -241,44 +248,65 @@ static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err 
         return 0;
 }
 
+/*
+ * Reads the pins of the file, and adds those that could not be written to it. An entry of the file
+ * takes precedence: the user may have accepted another definition. CG_E_NOTFOUND: there are none.
+ */
+static int load(const struct cg_pins *p, json_t **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *doc = NULL;
+        int r = p->path[0] ? cg_pins_load(p->path, &doc, err) : CG_E_NOTFOUND;
+        json_t *tools;
+
+        if (r == CG_E_NOTFOUND && p->unrecorded) {
+                *ret = json_incref(p->unrecorded);
+                return 0;
+        }
+        if (r < 0)
+                return r;
+        tools = json_object_get(doc, "tools");
+        if (p->unrecorded && json_object_update_missing(tools, json_object_get(p->unrecorded, "tools")) < 0)
+                return cg_fail(err, CG_E_NOMEM, "pins of tools");
+        if (json_object_size(tools) > CG_MCP_MAX_TOOLS)
+                return too_many(p, err);
+        *ret = CG_STEAL(doc);
+        return 0;
+}
+
 /* Reads the pins, compares, and writes them where they have changed. */
 static int update(struct cg_pins *p, struct cg_err *err)
 {
         cg_auto_json json_t *doc = NULL;
         cg_auto_fd int lock = -1;
-        bool changed = false, writable;
-        struct cg_err why, unread;
-        int r = p->path[0] ? 0 : cg_pins_path(p->server, p->identity, p->path, sizeof(p->path), &why);
+        bool changed = false, unwritten;
+        struct cg_err why = { .code = 0 }, unread;
+        int r, locked = p->path[0] ? 0 : cg_pins_path(p->server, p->identity, p->path, sizeof(p->path), &why);
 
-        if (r == 0)
-                r = cg_pins_lock(p->path, &lock, &why);
-        writable = r == 0;
-        r = p->path[0] ? cg_pins_load(p->path, &doc, &unread) : CG_E_NOTFOUND;
-        if (r == CG_E_NOTFOUND && p->unrecorded) {
-                doc = json_incref(p->unrecorded);
-                p->first = false;
-        } else if (r == CG_E_NOTFOUND) {
-                p->first = true;
-                doc = json_pack("{ss si ss ss s{}}", "format", "cellgate tool pins", "version", 1, "server",
-                                p->server, "program", p->program, "tools");
-                if (!doc)
-                        return cg_fail(err, CG_E_NOMEM, "pins of tools");
-        } else if (r < 0) {
+        if (locked == 0)
+                locked = cg_pins_lock(p->path, &lock, &why);
+        r = load(p, &doc, &unread);
+        p->first = r == CG_E_NOTFOUND;
+        if (r < 0 && !p->first) {
                 *err = unread;
                 return r;
-        } else {
-                p->first = false;
         }
-        r = compare(p, doc, &changed, err);
+        if (p->first) {
+                doc = json_pack("{ss si ss ss s{}}", "format", "cellgate tool pins", "version", 1, "server",
+                                p->server, "program", p->program, "tools");
+                r = doc ? 0 : cg_fail(err, CG_E_NOMEM, "pins of tools");
+        }
+        if (r == 0)
+                r = compare(p, doc, &changed, err);
         if (r < 0)
                 return r;
-        if (writable && (changed || p->unrecorded) && cg_pins_save(p->path, doc, &why) < 0)
-                writable = false;
-        if (p->unrecorded)
-                json_decref(p->unrecorded);
-        p->unrecorded = writable || !changed ? NULL : json_incref(doc);
+        unwritten = changed || p->unrecorded;
+        if (unwritten && locked == 0)
+                unwritten = cg_pins_save(p->path, doc, &why) < 0;
+        /* Kept until they are written, or the next list would be accepted as the first one. */
+        json_decref(p->unrecorded);
+        p->unrecorded = unwritten ? json_incref(doc) : NULL;
         snprintf(p->not_written, sizeof(p->not_written), "%.*s", (int)sizeof(p->not_written) - 1,
-                 p->unrecorded ? why.msg : "");
+                 unwritten ? why.msg : "");
         if (!p->path[0] || stat(p->path, &p->stamp) < 0)
                 p->stamp = (struct stat){ 0 };
         return 0;
@@ -320,7 +348,7 @@ static void reload(struct cg_pins *p)
              st.st_mtim.tv_sec == p->stamp.st_mtim.tv_sec && st.st_mtim.tv_nsec == p->stamp.st_mtim.tv_nsec))
                 return;
         p->stamp = st;
-        if (cg_pins_load(p->path, &doc, &p->why) < 0)
+        if (load(p, &doc, &p->why) < 0)
                 return;
         for (size_t i = 0; i < p->n; i++) {
                 struct pinned_tool *e = &p->v[i];
@@ -339,7 +367,7 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
         if (p->why.code == 0)
                 reload(p);
         if (p->why.code < 0)
-                return cg_fail(err, p->why.code, "MCP server \"%s\": no tool is called: %s", p->server,
+                return cg_fail(err, p->why.code, "MCP server \"%s\": no tool is called: %s", p->shown,
                                p->why.msg);
         e = find(p, tool);
         switch (e ? e->state : UNKNOWN) {
@@ -349,22 +377,22 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
                 return cg_fail(
                         err, CG_E_STATE,
                         "tool \"%s\" of MCP server \"%s\" has changed since it was accepted: it is not called until the change is "
-                        "accepted by the user of cellgate: cellgate mcp accept %s",
-                        tool, p->server, p->server);
+                        "accepted by the user of cellgate: %s",
+                        tool, p->shown, p->accept);
         case HELD:
                 return cg_fail(
                         err, CG_E_STATE,
                         "tool \"%s\" of MCP server \"%s\" is new, and its name looks like another tool's: it is not called until it is "
-                        "accepted by the user of cellgate: cellgate mcp accept %s",
-                        tool, p->server, p->server);
+                        "accepted by the user of cellgate: %s",
+                        tool, p->shown, p->accept);
         case AMBIGUOUS:
                 return cg_fail(
                         err, CG_E_STATE,
                         "MCP server \"%s\" lists tool \"%s\" twice, with different definitions: it is not called",
-                        p->server, tool);
+                        p->shown, tool);
         case UNKNOWN:
         default:
-                return cg_fail(err, CG_E_NOTFOUND, "MCP server \"%s\" has no tool \"%s\"", p->server, tool);
+                return cg_fail(err, CG_E_NOTFOUND, "MCP server \"%s\" has no tool \"%s\"", p->shown, tool);
         }
 }
 
@@ -402,15 +430,14 @@ static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const
                 cg_buf_addf(
                         b, NULL,
                         "tool %s of MCP server %s is listed twice, with different definitions: it is not called\n",
-                        name.data, p->server);
+                        name.data, p->shown);
         else
-                cg_buf_addf(
-                        b, NULL,
-                        "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  cellgate mcp accept %s\n",
-                        name.data, p->server,
-                        e->state == CHANGED ? "has changed since it was accepted"
-                                            : "is new, and its name looks like another tool's",
-                        diff, p->server);
+                cg_buf_addf(b, NULL,
+                            "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
+                            name.data, p->shown,
+                            e->state == CHANGED ? "has changed since it was accepted"
+                                                : "is new, and its name looks like another tool's",
+                            diff, p->accept);
 }
 
 int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err)
@@ -427,16 +454,16 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                 if (p->first) {
                         cg_buf_addf(&first, NULL,
                                     "MCP server %s is new: its tools (%zu) are accepted as they are now\n",
-                                    p->server, json_array_size(new));
+                                    p->shown, json_array_size(new));
                 } else {
-                        cg_buf_addf(&text, NULL, "MCP server %s has new tools: ", p->server);
+                        cg_buf_addf(&text, NULL, "MCP server %s has new tools: ", p->shown);
                         add_names(p, &text);
                 }
         }
         if (p->unrecorded && json_array_size(new))
                 cg_buf_addf(&text, NULL,
                             "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
-                            p->server, p->not_written);
+                            p->shown, p->not_written);
         for (size_t i = 0; i < p->n; i++) {
                 struct pinned_tool *e = &p->v[i];
                 cg_auto_buf struct cg_buf diff = { .max = CG_PINS_MAX_NOTICE };
@@ -456,11 +483,10 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                         add_text(p, e, diff.data ?: "", &text);
         }
         if (left_out)
-                cg_buf_addf(&text, NULL,
-                            "%zu more tools of MCP server %s are not called: cellgate mcp accept %s\n",
-                            left_out, p->server, p->server);
+                cg_buf_addf(&text, NULL, "%zu more tools of MCP server %s are not called: %s\n", left_out,
+                            p->shown, p->accept);
         if (p->why.code < 0)
-                cg_buf_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->server, p->why.msg);
+                cg_buf_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->shown, p->why.msg);
         if (!text.len && !first.len)
                 return 0;
         report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", first.data ?: "", "new", new,
@@ -474,7 +500,7 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
         struct cg_slice tool, name;
         struct cg_json_walk w;
         const char *between = "";
-        int r = p->why.code < 0 ? cg_fail(err, p->why.code, "MCP server \"%s\": %s", p->server, p->why.msg)
+        int r = p->why.code < 0 ? cg_fail(err, p->why.code, "MCP server \"%s\": %s", p->shown, p->why.msg)
                                 : cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
 
         if (r == 0)
@@ -499,6 +525,20 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
 
 /* ---- */
 
+/* Appends a name as one word of a shell's command line. */
+static int add_word(struct cg_buf *b, const char *name, struct cg_err *err)
+{
+        static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+        int r;
+
+        if (*name && !name[strspn(name, plain)])
+                return cg_buf_adds(b, name, err);
+        r = cg_buf_adds(b, "'", err);
+        for (const char *p = name; *p && r == 0; p++)
+                r = *p == '\'' ? cg_buf_adds(b, "'\\''", err) : cg_buf_add(b, p, 1, err);
+        return r == 0 ? cg_buf_adds(b, "'", err) : r;
+}
+
 struct cg_pins *cg_pins_free(struct cg_pins *p)
 {
         if (!p)
@@ -506,6 +546,8 @@ struct cg_pins *cg_pins_free(struct cg_pins *p)
         free_entries(p->v, p->n);
         json_decref(p->unrecorded);
         free(p->server);
+        free(p->shown);
+        free(p->accept);
         free(p->program);
         free(p->identity);
         free(p);
@@ -515,6 +557,7 @@ struct cg_pins *cg_pins_free(struct cg_pins *p)
 int cg_pins_new(const char *server, const char *program, const json_t *definition, struct cg_pins **ret,
                 struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf shown = { .max = 4096 }, accept = { .max = 8192 };
         const char *identity = member(definition, "identity");
         struct cg_pins *p = calloc(1, sizeof(*p));
 
@@ -523,7 +566,13 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
         p->server = strdup(server);
         p->program = strdup(program);
         p->identity = identity ? strdup(identity) : cg_json_mcp_identity(definition);
-        if (!p->server || !p->program || !p->identity) {
+        if (cg_text_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
+            cg_buf_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
+            add_word(&accept, shown.data ?: "", NULL) == 0) {
+                p->shown = cg_buf_steal(&shown, NULL);
+                p->accept = cg_buf_steal(&accept, NULL);
+        }
+        if (!p->server || !p->program || !p->identity || !p->shown || !p->accept) {
                 cg_pins_free(p);
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }

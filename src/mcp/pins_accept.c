@@ -36,7 +36,7 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         const json_t *pending = json_object_get(pin, "pending");
         const char *digest = json_string_value(json_object_get(pending, "sha256"));
         cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_NOTICE }, name = { .max = 4096 },
-                                  from = { .max = 4096 };
+                                  server = { .max = 4096 }, from = { .max = 4096 };
         bool known = json_object_get(pin, "sha256") != NULL;
         int r;
 
@@ -44,8 +44,10 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
                 return 0;
         a->waiting++;
         cg_text_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
         cg_text_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
-        cg_buf_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data, a->server, from.data ?: "",
+        cg_buf_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
+                    from.data ?: "",
                     known ? "has changed since it was accepted"
                           : "is new, and its name looks like another tool's");
         if (known)

@@ -73,6 +73,16 @@ def test_accept(changed, run_cellgate: Run) -> None:
     assert run_cellgate("mcp", "accept", "s", "--yes").returncode == 2
 
 
+def test_accept_shows_no_escape_of_a_servers_name(changed, run_cellgate: Run) -> None:
+    """Pins may be older than the rule about names."""
+    run_cellgate("run", "--mcp", changed.mcp, "-c", "1")
+    (pins,) = Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-tools").glob("*.json")
+    pins.write_text(json.dumps(json.loads(pins.read_text()) | {"server": "s\x9b\u202e"}))
+    r = run_cellgate("mcp", "accept", "s\x9b\u202e", "--yes")
+    assert r.returncode == 0 and "\\x9b\\u202e" in r.stderr
+    assert "\x9b" not in r.stderr and "\u202e" not in r.stderr
+
+
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("", 1), ("n", 1), ("yea", 1)])
 def test_accept_at_a_terminal(changed, run_cellgate: Run, person, answer: str, status: int) -> None:
     run_cellgate("run", "--mcp", changed.mcp, "-c", "1")

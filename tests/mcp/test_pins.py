@@ -287,6 +287,62 @@ def test_pins_that_cannot_be_written(s, pins, start, tmp_path):
     assert other.call("read")[0] == "failed"
 
 
+def test_pins_that_cannot_be_written_are_kept_over_lists_without_a_change(start, tmp_path):
+    state = tmp_path / "no-state"
+    state.write_text("a file")
+    s = Changing(start({"XDG_STATE_HOME": str(state)}), tmp_path)
+    s.lists(tool("read"))
+    s.add()
+    for _ in range(2):
+        assert s.call("announce")[0] == "ok"
+        assert s.call("read")[0] == "ok"
+    s.lists(tool("read", "Changed."))
+    assert s.call("announce")[0] == "ok"
+    status, text = s.call("read")
+    assert status == "failed" and "has changed" in text
+
+
+def test_new_tool_that_cannot_be_written_to_an_existing_file(s, pins):
+    """The file keeps its tools, and the process the new one."""
+    s.lists(tool("read"))
+    s.add()
+    (file,) = pins()
+    before = file.read_bytes()
+    lock = Path(f"{file}.lock")
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    for _ in range(2):
+        s.lists(tool("read"), tool("write"))
+        assert s.call("announce")[0] == "ok"
+        assert s.call("write")[0] == "ok"
+    s.lists(tool("read"), tool("write", "Changed."))
+    assert s.call("announce")[0] == "ok"
+    status, text = s.call("write")
+    assert status == "failed" and "has changed" in text
+    assert s.call("read")[0] == "ok" and file.read_bytes() == before
+    # Written as soon as it can be, and the change stays stopped.
+    lock.rmdir()
+    assert s.call("announce")[0] == "ok"
+    assert s.call("read")[0] == "ok"
+    assert "has changed" in s.refused("write")
+    assert "pending" in json.loads(file.read_text())["tools"]["write"]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("a b", "'a b'"), ("a --yes", "'a --yes'"), ("a;id", "'a;id'"), ("a'b", "'a'\\''b'"), ("a`id`", "'a`id`'")],
+)
+def test_suggested_command_names_the_server_as_one_word(s, name, command):
+    s.lists(tool("read"))
+    s.ts.add({name: s.definition()})
+    s.lists(tool("read", "Changed."))
+    report = s.ts.add({name: s.definition()})[name]["pins"]
+    assert f"  cellgate mcp accept {command}\n" in report["text"]
+    s.k.call(1, name, "read")
+    status, text = s.k.result(1)
+    assert status == "failed" and text.decode().endswith(f": cellgate mcp accept {command}")
+
+
 def test_file_that_another_process_holds(s, pins, start):
     s.lists(tool("read"))
     s.add()
