@@ -95,6 +95,8 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
             answer = parse_json(payload)
     except (ValueError, RecursionError) as e:
         raise unavailable(f": the server's answer cannot be read: {e}", "protocol") from None
+    except RuntimeError as e:  # of result_read()
+        raise unavailable(f": the kept answer cannot be read: {e}", "unavailable") from None
     if not isinstance(answer, dict):
         raise unavailable(": the server's answer is no object", "protocol")
     if status == "ok":

@@ -157,6 +157,22 @@ def test_large_structured_result(package: Tool, host: Host) -> None:
     assert module.run().s == "a" * 70_000
 
 
+def test_kept_structured_result_that_cannot_be_read(
+    package: Tool, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cellgate_tools import UnavailableError
+    from cellgate_tools._tool import _result
+
+    def result_read(handle: int, offset: int, length: int) -> bytes:
+        raise RuntimeError("the result is gone")
+
+    monkeypatch.setattr(sys.modules["_cellgate"], "result_read", result_read)
+    payload = b'{"handle":1,"parts":[[27,0,4,1]]}\n{"structuredContent":{"t":""}}'
+    with pytest.raises(UnavailableError, match="the result is gone") as e:
+        _result("s", "t", "ok", payload, "kept")
+    assert e.value.kind == "unavailable"
+
+
 def test_large_error(tool: Tool, host: Host) -> None:
     from cellgate_tools import ToolError
 
