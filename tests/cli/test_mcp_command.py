@@ -26,6 +26,12 @@ def servers(file: Path) -> dict[str, object]:
     return found
 
 
+def test_a_long_url_is_listed(run_cellgate: Run, tmp_path: Path) -> None:
+    url = "https://x.example/" + "a" * 70_000
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": {"url": url}}}))
+    assert ok(run_cellgate("mcp", "list")).split() == ["x", "http", url]
+
+
 @pytest.fixture
 def changing(tmp_path_factory: pytest.TempPathFactory, run_cellgate: Run) -> Path:
     """The server "s" in .mcp.json; the file of its tools."""
@@ -72,8 +78,9 @@ def test_add_list_show_remove(run_cellgate: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "word",
     [["--api-token", SECRET], [f"--password={SECRET}"], [f"API_KEY={SECRET}"], [f"https://x.example/?q={SECRET}"],
-     [f"https://{SECRET}@x.example/"], [f"Authorization: Bearer {SECRET}"]],
-    ids=lambda w: w[0].split(SECRET)[0],
+     [f"https://{SECRET}@x.example/"], [f"Authorization: Bearer {SECRET}"], [f"Authorization: Bearer {SECRET}="],
+     [f"X-Api-Key:{SECRET}"], ["Authorization:", "Bearer", SECRET], [f"Bearer {SECRET}"]],
+    ids=lambda w: w[0].replace(SECRET, "") + str(len(w[-1])),
 )  # fmt: skip
 def test_no_secret_of_arguments_is_shown(run_cellgate: Run, word: list[str]) -> None:
     ok(run_cellgate("mcp", "add", "x", "--", "prog", *word, "last"))

@@ -251,17 +251,19 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
         out = json_array();
         json_array_foreach(v, i, item)
         {
-                const char *word = json_string_value(item), *eq = word ? strchr(word, '=') : NULL;
+                const char *word = json_string_value(item) ?: "", *scheme = strstr(word, "://");
+                bool is_url = scheme && strcspn(word, "= ") > (size_t)(scheme - word);
+                bool secret = !is_url && (is_secret_name(word) || strncasecmp(word, "Bearer ", 7) == 0);
+                size_t name_len = strcspn(word, ":= ");
 
-                /* "--token VALUE", "--token=VALUE", "TOKEN=VALUE", "Authorization: VALUE" */
-                if (eq && is_secret_name(word))
-                        json_array_append_new(out, json_sprintf("%.*s=***", (int)(eq - word), word));
+                /* "--token VALUE", "--token=VALUE", "TOKEN=VALUE", "Authorization: VALUE", "Key:VALUE" */
+                if (secret && word[name_len] && !hide && !next)
+                        json_array_append_new(out,
+                                              json_sprintf("%.*s%c***", (int)name_len, word, word[name_len]));
                 else
-                        json_array_append_new(
-                                out,
-                                redact(NULL, item,
-                                       hide || next || (word && strchr(word, ' ') && is_secret_name(word))));
-                next = word && word[0] == '-' && !eq && is_secret_name(word);
+                        json_array_append_new(out, redact(NULL, item, hide || next));
+                next = (secret && (word[name_len] ? !word[name_len + 1] : word[0] == '-')) ||
+                       strcasecmp(word, "Bearer") == 0 || strcasecmp(word, "Basic") == 0;
         }
         return out;
 }
@@ -287,12 +289,14 @@ static int list(const struct cg_mcp_config *c, struct cg_err *err)
                 const char *command = json_string_value(json_object_get(def, "command"));
                 const char *url = json_string_value(json_object_get(def, "url"));
                 cg_auto_json json_t *where = url ? shown_url(url) : NULL;
-                cg_auto_buf struct cg_buf b = { .max = 65536 };
+                cg_auto_buf struct cg_buf b = { .max = (size_t)16 << 20 };
                 const char *slash = command ? strrchr(command, '/') : NULL;
                 bool off = json_is_true(json_object_get(def, "disabled"));
+                const char *shown = url ? json_string_value(where) : slash ? slash + 1 : command ?: "?";
 
-                cg_buf_addf(&b, NULL, "%-20s %-6s %s%s", name, url ? "http" : "stdio",
-                            url ? json_string_value(where) : slash ? slash + 1 : command ?: "?", off ? "  (disabled)" : "");
+                if (r == 0)
+                        r = cg_buf_addf(&b, err, "%-20s %-6s %s%s", name, url ? "http" : "stdio",
+                                        shown ?: "***", off ? "  (disabled)" : "");
                 if (r == 0)
                         r = print_text(b.data, err);
         }
