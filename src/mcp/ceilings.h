@@ -81,10 +81,15 @@
 
 /* --- logging of what servers print --- */
 
-#define CG_MCP_LOG_LINE        1000u /* bytes of one line */
-#define CG_MCP_LOG_LINES       100u  /* lines of one server and second; the rest is counted */
-#define CG_MCP_STDERR_KEPT     8u    /* last lines that are told when it fails */
-#define CG_MCP_STDERR_KEPT_LEN 300u
+#define CG_MCP_LOG_LINE  1000u /* bytes of one line */
+#define CG_MCP_LOG_LINES 100u  /* lines of one server and second; the rest is counted */
+/* The last of what a server wrote to standard error, which is logged when it fails; of each line. */
+#define CG_MCP_STDERR_KEPT ((size_t)64 << 10)
+#define CG_MCP_STDERR_LINE ((size_t)2000)
+/* The part of it that the error shows: lines, bytes of each, and of all. */
+#define CG_MCP_STDERR_LINES      20u
+#define CG_MCP_STDERR_SHOWN_LINE ((size_t)300)
+#define CG_MCP_STDERR_SHOWN      ((size_t)3000)
 
 /* --- HTTP --- */
 

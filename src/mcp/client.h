@@ -101,6 +101,12 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
  */
 void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
 
+/*
+ * The text of a request that has failed, as an error. Of what the server wrote to standard error,
+ * the last lines that fit.
+ */
+int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len);
+
 /* Whether the tools are known: listed, and not announced as changed since. */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
 /*

@@ -9,6 +9,9 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
+/* Bytes of a text that becomes a struct cg_err, with room for what is put before it. */
+#define FAILURE_MAX ((size_t)900)
+
 void cg_mcp_free_names(char **names, size_t n)
 {
         for (size_t i = 0; i < n; i++)
@@ -211,6 +214,18 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
         cg_mcp_fail_all(c, CG_MCP_FAILED, text);
 }
 
+int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len)
+{
+        const char *end = len > FAILURE_MAX ? memchr(text, '\n', FAILURE_MAX) : NULL, *rest;
+
+        if (!end)
+                return cg_fail(err, CG_E_PROTO, "%.*s", (int)(len < FAILURE_MAX ? len : FAILURE_MAX), text);
+        /* The end of what a server wrote says most: the beginning of it is left out. */
+        rest = text + len - (FAILURE_MAX - (size_t)(end - text));
+        rest = memchr(rest, '\n', (size_t)(text + len - rest)) ?: text + len;
+        return cg_fail(err, CG_E_PROTO, "%.*s%.*s", (int)(end - text), text, (int)(text + len - rest), rest);
+}
+
 /* ---- deadlines */
 
 static void expire(struct cg_mcp_req *q)
@@ -252,7 +267,7 @@ static void on_timer(uv_timer_t *t)
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
                 c->probe_expired(c);
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {
-                char why[3072];
+                char why[CG_MCP_STDERR_SHOWN + 256];
 
                 snprintf(why, sizeof(why), "it did not answer initialize within %lld ms%s",
                          (long long)c->init_timeout_ms, c->t->ops->last_words(c->t));

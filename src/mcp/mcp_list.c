@@ -51,7 +51,7 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
                 l->call->error = outcome == CG_MCP_ERROR;
                 keep(l, bytes, len);
         } else {
-                l->code = cg_fail(l->err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+                l->code = cg_mcp_fail_text(l->err, bytes, len);
         }
         cg_mcp_client_end(l->client, "done");
 }
@@ -76,7 +76,7 @@ static void on_done(void *data, enum cg_mcp_outcome outcome, const char *bytes, 
         } else if (outcome == CG_MCP_OK) {
                 keep(l, bytes, len);
         } else {
-                l->code = cg_fail(l->err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+                l->code = cg_mcp_fail_text(l->err, bytes, len);
         }
         cg_mcp_client_end(l->client, "done");
 }

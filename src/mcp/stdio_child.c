@@ -54,10 +54,8 @@ struct cg_stdio {
         bool exited, in_broken, out_eof, err_eof;
         bool silent; /* its start failed: no callbacks */
         int status;
-        /* The last lines on standard error, a ring. */
-        char kept[CG_MCP_STDERR_KEPT][CG_MCP_STDERR_KEPT_LEN + 1];
-        unsigned n_kept;
-        char words[CG_MCP_STDERR_KEPT * (CG_MCP_STDERR_KEPT_LEN + NAME_SHOWN + 5) + 64];
+        struct cg_buf err_kept; /* the last lines on standard error, safe to show */
+        struct cg_buf words;    /* of last_words() */
 };
 
 static void go_on(struct cg_stdio *s);
@@ -66,34 +64,69 @@ static void go_on(struct cg_stdio *s);
 
 static void keep_words(struct cg_stdio *s, struct cg_slice line)
 {
+        struct cg_buf *kept = &s->err_kept;
         cg_auto_buf struct cg_buf b;
-        size_t n;
+        const char *end;
+        size_t n, quarter = kept->max / 4;
 
         cg_buf_init(&b, 0);
         if (!cg_json_trim(line).len || cg_server_log_render(s->def, line, &b) < 0)
                 return;
-        n = b.len < CG_MCP_STDERR_KEPT_LEN ? b.len : CG_MCP_STDERR_KEPT_LEN;
+        n = b.len < CG_MCP_STDERR_LINE ? b.len : CG_MCP_STDERR_LINE;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
-                n--; /* not in the middle of a character */
-        memcpy(s->kept[s->n_kept % CG_MCP_STDERR_KEPT], b.data, n);
-        s->kept[s->n_kept % CG_MCP_STDERR_KEPT][n] = '\0';
-        s->n_kept++;
+                n--;                         /* not in the middle of a character */
+        if (kept->len + n + 1 > kept->max) { /* so much at once that few lines move the rest */
+                end = memchr(kept->data + quarter, '\n', kept->len - quarter);
+                cg_buf_consume(kept, end ? (size_t)(end + 1 - kept->data) : kept->len);
+        }
+        if (cg_buf_add(kept, b.data, n, NULL) == 0)
+                cg_buf_adds(kept, "\n", NULL);
 }
 
 /* Each line is marked as the server's, so that none reads like one of ours. */
 static const char *last_words(struct cg_transport *t)
 {
         struct cg_stdio *s = (struct cg_stdio *)t;
-        unsigned first = s->n_kept > CG_MCP_STDERR_KEPT ? s->n_kept - CG_MCP_STDERR_KEPT : 0;
-        size_t n = 0;
+        const char *name = strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server";
+        const char *first = s->err_kept.data + s->err_kept.len, *end = first, *line;
+        size_t shown = 0;
 
-        s->words[0] = '\0';
-        for (unsigned i = first; i < s->n_kept; i++)
-                n += (size_t)snprintf(s->words + n, sizeof(s->words) - n, "%s[%s] %s",
-                                      i == first ? "; the last it wrote to standard error:\n" : "\n",
-                                      strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server",
-                                      s->kept[i % CG_MCP_STDERR_KEPT]);
-        return s->words;
+        s->words.len = 0;
+        if (!s->err_kept.len)
+                return "";
+        for (unsigned n = 0; n < CG_MCP_STDERR_LINES && first > s->err_kept.data; n++) {
+                size_t len;
+
+                for (line = first - 1; line > s->err_kept.data && line[-1] != '\n'; line--)
+                        ;
+                len = (size_t)(first - line);
+                shown += (len < CG_MCP_STDERR_SHOWN_LINE ? len : CG_MCP_STDERR_SHOWN_LINE) + strlen(name) + 4;
+                if (shown > CG_MCP_STDERR_SHOWN)
+                        break;
+                first = line;
+        }
+        cg_buf_adds(&s->words, "; the last it wrote to standard error:", NULL);
+        for (line = first; line < end; line += strcspn(line, "\n") + 1) {
+                size_t len = strcspn(line, "\n"), n = len;
+
+                if (n > CG_MCP_STDERR_SHOWN_LINE)
+                        for (n = CG_MCP_STDERR_SHOWN_LINE; n && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
+                                ;
+                cg_buf_addf(&s->words, NULL, "\n[%s] %.*s", name, (int)n, line);
+        }
+        return s->words.data ?: "";
+}
+
+/* All that was kept, where the log has not had it line by line. */
+static void log_words(const struct cg_stdio *s)
+{
+        const char *line = s->err_kept.data, *end = line + s->err_kept.len;
+
+        if (!s->err_kept.len || !s->log || s->log->level >= CG_LOG_INFO)
+                return;
+        for (; line < end; line += strcspn(line, "\n") + 1)
+                cg_log(s->log, CG_LOG_WARN, "MCP server %s: stderr: %.*s", s->def->name,
+                       (int)strcspn(line, "\n"), line);
 }
 
 static void serve_lines(struct cg_stdio *s)
@@ -263,6 +296,8 @@ static void on_closed(uv_handle_t *h)
                 return;
         cg_lines_fini(&s->lines);
         cg_lines_fini(&s->err_lines);
+        cg_buf_fini(&s->err_kept);
+        cg_buf_fini(&s->words);
         cg_strays_fini(&s->strays);
         if (!s->silent)
                 s->cbs.gone(s->data);
@@ -345,7 +380,7 @@ static void enter(struct cg_stdio *s, enum phase phase)
 
 static void tell_ended(struct cg_stdio *s)
 {
-        char how[sizeof(s->words) + 128], status[64];
+        char how[CG_MCP_STDERR_SHOWN + 256], status[64];
 
         if (s->exited) {
                 cg_proc_describe(s->status, status, sizeof(status));
@@ -354,6 +389,7 @@ static void tell_ended(struct cg_stdio *s)
                 snprintf(how, sizeof(how), "it closed its standard %s%s", s->out_eof ? "output" : "input",
                          last_words(&s->base));
         }
+        log_words(s);
         enter(s, TERM);
         s->cbs.ended(s->data, how);
 }
@@ -561,6 +597,8 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
         cg_strays_init(&s->strays);
         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
         cg_lines_init(&s->err_lines, ERR_LINE_MAX);
+        cg_buf_init(&s->err_kept, CG_MCP_STDERR_KEPT);
+        cg_buf_init(&s->words, CG_MCP_STDERR_SHOWN + 128);
         if (pipe2(p.in, O_CLOEXEC) < 0 || pipe2(p.out, O_CLOEXEC) < 0 || pipe2(p.err, O_CLOEXEC) < 0)
                 r = cg_fail_errno(err, "pipe");
         if (r == 0)

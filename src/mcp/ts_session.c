@@ -370,7 +370,7 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
         a->n_waiting--;
         if (outcome != CG_MCP_OK || take_tools(v, bytes, len, &err) < 0) {
                 if (outcome != CG_MCP_OK)
-                        cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+                        cg_mcp_fail_text(&err, bytes, len);
                 item_fail(v, &err);
         }
         if (!a->n_waiting)

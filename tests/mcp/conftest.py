@@ -116,7 +116,7 @@ class Kernel(Peer):
 class ToolServer:
     """The process under test, and the supervisor's side of its broker wire."""
 
-    def __init__(self, program: Path, folder: Path, slowness: float, env: dict[str, str] | None = None) -> None:
+    def __init__(self, program: Path, folder: Path, slowness: float, env: dict[str, str] | None, log_level: int) -> None:
         self.folder = folder
         self.slowness = slowness
         self.ctx = zmq.Context()
@@ -135,7 +135,7 @@ class ToolServer:
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (log, theirs.fileno(), life_read)]
         self.pid = os.posix_spawn(
             program,
-            [str(program), "--log-level", "3"],
+            [str(program), "--log-level", str(log_level)],
             {**os.environ, **(env or {})},
             file_actions=[(os.POSIX_SPAWN_DUP2, high[i], n) for i, n in enumerate((2, 3, 4))],
         )
@@ -276,10 +276,10 @@ def start(toolserver_program: Path, tmp_path: Path, slowness: float) -> Iterator
     """Starts a tool server; at the end it must leave by itself with status 0."""
     started: list[ToolServer] = []
 
-    def make(env: dict[str, str] | None = None) -> ToolServer:
+    def make(env: dict[str, str] | None = None, log_level: int = 3) -> ToolServer:
         folder = tmp_path / f"ts{len(started)}"
         folder.mkdir()
-        started.append(ToolServer(toolserver_program, folder, slowness, env))
+        started.append(ToolServer(toolserver_program, folder, slowness, env, log_level))
         return started[-1]
 
     yield make

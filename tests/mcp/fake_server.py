@@ -42,6 +42,11 @@ def text(s: str) -> dict:
     return {"content": [{"type": "text", "text": s}]}
 
 
+def words(lines: int) -> None:
+    for i in range(lines):
+        print(f"word {i} {'x' * 60}", file=sys.stderr, flush=True)
+
+
 def note(line: bytes) -> None:
     if log := HABITS.get("log"):
         with open(log, "ab") as f:
@@ -70,6 +75,7 @@ def initialize(ident: object) -> None:
     elif how == "error":
         send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32602, "message": "no such version here"}})
     elif how == "exit":
+        words(HABITS.get("words", 0))
         print("cannot open the database", file=sys.stderr, flush=True)
         os._exit(3)
     elif how == "crash":
@@ -154,6 +160,7 @@ def call(message: dict, line: bytes) -> None:
     elif name == "hang":
         pass
     elif name == "exit":
+        words(arguments.get("words", 0))
         os._exit(arguments.get("status", 7))
     elif name == "exit_with_words":
         print("fatal: token is " + os.environ.get("SECRET", "none"), file=sys.stderr)

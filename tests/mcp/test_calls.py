@@ -247,6 +247,26 @@ def test_last_words_without_secrets(ts, k):
     assert b"tok-3141592653" not in text and "tok-3141592653" not in ts.log()
 
 
+def test_last_lines_of_standard_error_are_shown(ts, k):
+    """The last twenty, however many there were."""
+    _, text = ts.run(k, 1, "fake", "exit", b'{"words":5000}')
+    shown = [line for line in text.decode().splitlines() if line.startswith("[fake] ")]
+    assert shown == [f"[fake] word {i} {'x' * 60}" for i in range(4980, 5000)]
+
+
+def test_standard_error_of_a_server_that_failed_is_logged(start, fake):
+    """The last 64 KB of it, where the log has not had each line already."""
+    ts = start(log_level=1)
+    k = ts.attach()
+    ts.add({"fake": fake()})
+    assert "stderr" not in ts.log()
+    ts.run(k, 1, "fake", "exit", b'{"words":5000}')
+    ts.wait_log(f"stderr: word 4999 {'x' * 60}\n")
+    logged = [line.split("stderr: ")[1] for line in ts.log().splitlines() if "stderr: " in line]
+    assert logged == [f"word {i} {'x' * 60}" for i in range(5000 - len(logged), 5000)]
+    assert 48 << 10 <= sum(len(line) + 1 for line in logged) <= 64 << 10
+
+
 def test_exit_between_calls(ts, k, lines):
     ts.run(k, 1, "fake", "exit")
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"

@@ -73,6 +73,14 @@ def test_failures_name_server_and_cause(ts, fake, habits, says):
     assert "bad one" in message and says in message
 
 
+def test_an_error_shows_the_last_lines_that_fit(ts, fake):
+    message = ts.refuse({"bad one": fake(initialize="exit", words=100)})
+    assert message.startswith('MCP server "bad one" did not start: it ended (exit status 3)')
+    lines = message.splitlines()
+    assert lines[-1] == "[bad one] cannot open the database" and lines[-2] == f"[bad one] word 99 {'x' * 60}"
+    assert len(message) < 1000 and not any("word 80" in line for line in lines)
+
+
 @pytest.mark.parametrize("habits", [{"initialize": "hang"}, {"initialize": "garbage"}, {"list": "hang"}])
 def test_time_is_limited(ts, fake, habits, slowness):
     limit = int(700 * slowness)
