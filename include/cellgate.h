@@ -355,8 +355,9 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *              {"NAME": {"error": "..."}}; importing its package raises an ImportError with that
  *              text. A member "pins" is there where tools are new or are not called because they
  *              have changed since they were accepted: {"file", "first", "new": ["TOOL"], "changed":
- *              [{"tool", "state": "changed" | "held" | "ambiguous", "diff"}], "text"}; "first" and
- *              "text" are for people, and safe to show. Later changes come as CG_EVENT_NOTICE
+ *              [{"tool", "state": "changed" | "held" | "ambiguous" | "invalid", "diff"}], "text"};
+ *              "first" and "text" are for people, and safe to show. Later changes come as
+ *              CG_EVENT_NOTICE
  * @err:        set when negative; may be NULL
  * Return: 0: some server was added, or there was none to be added; negative: none was. A name that
  *         exists already is replaced, unless the new server fails; calls to it that wait for a

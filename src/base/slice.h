@@ -19,6 +19,12 @@ static inline struct cg_slice cg_slice_of(const char *s)
         return (struct cg_slice){ s, strlen(s) };
 }
 
+/* CG_SLICE_NONE where @s is NULL. */
+static inline struct cg_slice cg_slice_or_none(const char *s)
+{
+        return s ? cg_slice_of(s) : CG_SLICE_NONE;
+}
+
 static inline bool cg_slice_eq(struct cg_slice a, struct cg_slice b)
 {
         return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);

@@ -50,9 +50,9 @@
 #define CG_PINS_MAX_FILES 4096u
 /* Longest wait for another process that changes the same file. */
 #define CG_PINS_LOCK_MS 2000
-/* Lines about one changed tool, and bytes of each. */
-#define CG_PINS_DIFF_LINES 40u
-#define CG_PINS_DIFF_LINE  400u
+/* Text about one changed tool: in a notice, and where a person is asked, who must see all of it. */
+#define CG_PINS_MAX_DIFF  ((size_t)4 << 10)
+#define CG_PINS_MAX_SHOWN ((size_t)8 << 20)
 /* Text about one list of tools. */
 #define CG_PINS_MAX_NOTICE ((size_t)16 << 10)
 

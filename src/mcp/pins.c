@@ -17,7 +17,8 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
-enum pin_state { UNKNOWN, ACCEPTED, CHANGED, HELD, AMBIGUOUS };
+/* From AMBIGUOUS on: of the list alone, whatever the pins are. */
+enum pin_state { UNKNOWN, ACCEPTED, CHANGED, HELD, AMBIGUOUS, INVALID };
 
 /* A tool of the last list. */
 struct pinned_tool {
@@ -27,6 +28,7 @@ struct pinned_tool {
         bool is_new, reported;
         char *text;     /* canonical; only while it is needed */
         char *accepted; /* CHANGED: the accepted text; NULL: not kept */
+        char *why;      /* INVALID */
 };
 
 struct cg_pins {
@@ -51,6 +53,7 @@ static void free_entries(struct pinned_tool *v, size_t n)
                 free(v[i].name);
                 free(v[i].text);
                 free(v[i].accepted);
+                free(v[i].why);
         }
         free(v);
 }
@@ -82,49 +85,67 @@ static struct pinned_tool *find(const struct cg_pins *p, const char *tool)
 }
 
 /*
+ * Reads one tool. One whose definition has no canonical form is INVALID, and so is one without a
+ * usable name, whose name is then the start of the JSON text in its place.
+ */
+static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 8 * CG_MCP_MAX_LIST };
+        struct cg_slice name = CG_SLICE_NONE;
+        struct cg_err why;
+        int r = cg_json_member(tool, "name", &name, &why);
+
+        if (r == 0)
+                r = cg_json_strdup(name, &e->name, &why);
+        if (r == 0 && strlen(e->name) > CG_MAX_NAME)
+                r = cg_fail(&why, CG_E_LIMIT, "the name has over %d bytes", CG_MAX_NAME);
+        if (r == 0) {
+                r = cg_pin_canonical(tool, &b, &why);
+        } else {
+                cg_err_prefix(&why, "its name");
+                cg_text_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE, NULL);
+                free(e->name);
+                e->name = cg_buf_steal(&b, NULL);
+        }
+        if (!e->name || r == CG_E_NOMEM)
+                return cg_fail(err, CG_E_NOMEM, "tools");
+        if (r < 0) {
+                e->state = INVALID;
+                e->why = strdup(why.msg);
+                return e->why ? 0 : cg_fail(err, CG_E_NOMEM, "tools");
+        }
+        cg_pin_digest(b.data, b.len, e->digest);
+        e->text = cg_buf_steal(&b, NULL);
+        return e->text ? 0 : cg_fail(err, CG_E_NOMEM, "tools");
+}
+
+/*
  * Reads the list. A tool that is listed twice is one where both are the same, else ambiguous: which
- * of them a call would run is not known. Tools without a usable name cannot be called.
+ * of them a call would run is not known.
  */
 static int read_list(const char *tools, size_t len, struct pinned_tool **ret, size_t *n_ret,
                      struct cg_err *err)
 {
         struct pinned_tool *v = NULL;
-        struct cg_slice tool, name;
         struct cg_json_walk w;
+        struct cg_slice tool;
         size_t n = 0, cap = 0, kept = 0;
         int r = cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
 
         while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
-                cg_auto_buf struct cg_buf b = { .max = 8 * CG_MCP_MAX_LIST };
-                char *text;
-
-                tool = cg_json_trim(tool);
-                name = CG_SLICE_NONE;
-                if (cg_json_member(tool, "name", &name, NULL) < 0 || cg_json_strdup(name, &text, NULL) < 0)
-                        continue;
-                if (strlen(text) > CG_MAX_NAME) {
-                        free(text);
-                        continue;
-                }
                 if (n == cap) {
                         size_t more = cap ? 2 * cap : 32;
                         struct pinned_tool *p = realloc(v, more * sizeof(*p));
 
                         if (!p) {
-                                free(text);
                                 r = cg_fail(err, CG_E_NOMEM, "tools");
                                 break;
                         }
                         v = p;
                         cap = more;
                 }
-                v[n] = (struct pinned_tool){ .name = text };
-                r = cg_pin_canonical(tool, &b, err);
-                if (r == 0) {
-                        cg_pin_digest(b.data, b.len, v[n].digest);
-                        v[n].text = cg_buf_steal(&b, NULL);
-                }
-                n++;
+                v[n] = (struct pinned_tool){ .state = UNKNOWN };
+                r = read_tool(cg_json_trim(tool), &v[n++], err);
         }
         if (r < 0) {
                 free_entries(v, n);
@@ -138,6 +159,7 @@ static int read_list(const char *tools, size_t len, struct pinned_tool **ret, si
                                 v[kept - 1].state = AMBIGUOUS;
                         free(v[i].name);
                         free(v[i].text);
+                        free(v[i].why);
                         continue;
                 }
                 v[kept++] = v[i];
@@ -213,7 +235,7 @@ static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err 
                 const char *accepted, *text;
                 int r = 0;
 
-                if (e->state == AMBIGUOUS)
+                if (e->state >= AMBIGUOUS)
                         continue;
                 pin = json_object_get(tools, e->name);
                 accepted = member(pin, "sha256");
@@ -355,7 +377,7 @@ static void reload(struct cg_pins *p)
                 const json_t *pin = json_object_get(json_object_get(doc, "tools"), e->name);
                 const char *accepted = member(pin, "sha256");
 
-                if (e->state != AMBIGUOUS)
+                if (e->state < AMBIGUOUS)
                         e->state = !accepted ? HELD : strcmp(accepted, e->digest) == 0 ? ACCEPTED : CHANGED;
         }
 }
@@ -390,6 +412,11 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
                         err, CG_E_STATE,
                         "MCP server \"%s\" lists tool \"%s\" twice, with different definitions: it is not called",
                         p->shown, tool);
+        case INVALID:
+                return cg_fail(
+                        err, CG_E_STATE,
+                        "the definition of tool \"%s\" of MCP server \"%s\" is not valid, and it is not called: %.400s",
+                        tool, p->shown, e->why);
         case UNKNOWN:
         default:
                 return cg_fail(err, CG_E_NOTFOUND, "MCP server \"%s\" has no tool \"%s\"", p->shown, tool);
@@ -398,7 +425,9 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
 
 const char *cg_pins_state(const struct cg_pins *p, const char *tool)
 {
-        static const char *const names[] = { "unknown", "accepted", "changed", "held", "ambiguous" };
+        static const char *const names[] = {
+                "unknown", "accepted", "changed", "held", "ambiguous", "invalid"
+        };
         const struct pinned_tool *e = find(p, tool);
 
         return e ? e->is_new && e->state == ACCEPTED ? "new" : names[e->state] : names[UNKNOWN];
@@ -431,6 +460,11 @@ static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const
                         b, NULL,
                         "tool %s of MCP server %s is listed twice, with different definitions: it is not called\n",
                         name.data, p->shown);
+        else if (e->state == INVALID)
+                cg_buf_addf(
+                        b, NULL,
+                        "the definition of tool %s of MCP server %s is not valid, and it is not called: %.400s\n",
+                        name.data, p->shown, e->why);
         else
                 cg_buf_addf(b, NULL,
                             "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
@@ -445,7 +479,8 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
         cg_auto_json json_t *new = json_array(), *changed = json_array(), *report = NULL;
         cg_auto_buf struct cg_buf text = { .max = CG_PINS_MAX_NOTICE }, first = { .max = CG_PINS_MAX_NOTICE };
         cg_auto_free char *json = NULL;
-        size_t left_out = 0;
+        size_t left_out = 0, unseen;
+        int r = 0;
 
         for (size_t i = 0; i < p->n; i++)
                 if (p->v[i].is_new && (all || !p->v[i].reported))
@@ -474,7 +509,10 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                 }
                 e->reported = true;
                 if (e->state == CHANGED)
-                        cg_pin_diff(e->accepted, e->text, &diff);
+                        r = cg_pin_diff(cg_slice_or_none(e->accepted), cg_slice_or_none(e->text),
+                                        CG_PINS_MAX_DIFF, &diff, &unseen, err);
+                if (r < 0)
+                        return r;
                 json_array_append_new(changed, json_pack("{ss ss ss}", "tool", e->name, "state",
                                                          cg_pins_state(p, e->name), "diff", diff.data ?: ""));
                 if (text.len + diff.len + 2048 > text.max)
@@ -513,7 +551,7 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
                         e = find(p, text);
                 if (e && e->state == CHANGED && e->accepted)
                         tool = cg_slice_of(e->accepted);
-                else if (e && e->state != ACCEPTED)
+                else if (!e || e->state != ACCEPTED)
                         continue;
                 r = cg_buf_adds(b, between, err);
                 between = ",";

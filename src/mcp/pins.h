@@ -31,17 +31,21 @@
 /* ---- pin_text.c: definitions of tools */
 
 /*
- * Appends the canonical form of a tool: the members name, title, description, inputSchema,
- * outputSchema and annotations, with the members of all objects sorted and no white space. Numbers
- * are as the server wrote them. A text that has no such form (too deep) is appended as it is.
+ * Appends the canonical form of a tool, which is ASCII: the members name, title, description,
+ * inputSchema, outputSchema and annotations, with the members of all objects sorted and no white
+ * space. Numbers are as the server wrote them. CG_E_PARSE, CG_E_LIMIT: the definition has none,
+ * because a member is there twice, a string has a NUL or a lone surrogate, or it is too deep.
  */
 int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err);
 void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST]);
 /*
- * Appends lines that say how @now differs from @then, both canonical and safe to show. NULL: it was
- * not kept.
+ * Appends lines, safe to show, that say how @now differs from @then, both in canonical form;
+ * CG_SLICE_NONE: the text was not kept. Texts that differ never look the same. *left_out:
+ * differences that are not shown, since there would be over @max bytes; then the lines end with
+ * this number, and with what both texts are around the first byte that differs.
  */
-void cg_pin_diff(const char *then, const char *now, struct cg_buf *b);
+int cg_pin_diff(struct cg_slice then, struct cg_slice now, size_t max, struct cg_buf *b, size_t *left_out,
+                struct cg_err *err);
 
 /* ---- pins.c: one server's tools */
 
@@ -78,7 +82,7 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
  */
 int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct cg_buf *b,
                  struct cg_err *err);
-/* "accepted", "new", "changed", "ambiguous" or "unknown". Static. */
+/* "accepted", "new", "changed", "held", "ambiguous", "invalid" or "unknown". Static. */
 const char *cg_pins_state(const struct cg_pins *p, const char *tool);
 
 /* ---- pins_file.c: the files */

@@ -12,6 +12,9 @@
 #include "mcp/ceilings.h"
 #include "mcp/pins.h"
 
+/* A change of more lines than a screen has is followed by their number. */
+#define LONG 20u
+
 /* Reads one line; only "y" and "yes" accept. What was typed before the question does not count. */
 static bool says_yes(void)
 {
@@ -35,9 +38,10 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
 {
         const json_t *pending = json_object_get(pin, "pending");
         const char *digest = json_string_value(json_object_get(pending, "sha256"));
-        cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_NOTICE }, name = { .max = 4096 },
+        cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_SHOWN }, name = { .max = 4096 },
                                   server = { .max = 4096 }, from = { .max = 4096 };
         bool known = json_object_get(pin, "sha256") != NULL;
+        size_t hidden, lines = 0;
         int r;
 
         if (!pending)
@@ -50,14 +54,23 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
                     from.data ?: "",
                     known ? "has changed since it was accepted"
                           : "is new, and its name looks like another tool's");
-        if (known)
-                cg_pin_diff(json_string_value(json_object_get(pin, "text")),
-                            json_string_value(json_object_get(pending, "text")), &b);
-        else
-                cg_pin_diff("{}", json_string_value(json_object_get(pending, "text")), &b);
-        cg_write_all(2, b.data, b.len, NULL);
-        if (!a->yes && !says_yes())
-                return 0;
+        r = cg_pin_diff(known ? cg_slice_or_none(json_string_value(json_object_get(pin, "text")))
+                              : CG_SLICE("{}"),
+                        cg_slice_or_none(json_string_value(json_object_get(pending, "text"))),
+                        CG_PINS_MAX_SHOWN, &b, &hidden, err);
+        for (const char *p = b.data; r == 0 && (p = strchr(p, '\n')); p++)
+                lines++;
+        if (r == 0 && hidden && !(a->yes && a->tool))
+                r = cg_buf_adds(
+                        &b,
+                        "It is not accepted, since not all of it can be shown; --yes with the tool's name accepts it unseen.\n",
+                        err);
+        else if (r == 0 && lines > LONG)
+                r = cg_buf_addf(&b, err, "The change above has %zu lines.\n", lines - 1);
+        if (r == 0)
+                r = cg_write_all(2, b.data, b.len, err);
+        if (r < 0 || (hidden && !(a->yes && a->tool)) || (!a->yes && !says_yes()))
+                return r;
         r = cg_pins_accept(path, tool, digest, err);
         if (r == 0)
                 a->accepted++;

@@ -13,7 +13,7 @@ struct cg_accept {
         const char *server;
         const char *file; /* of the pins; NULL: all of the server's */
         const char *tool; /* NULL: all that wait */
-        bool yes;         /* accepts without a question */
+        bool yes;         /* accepts without a question; where not all can be shown, only @tool */
         size_t waiting, accepted;
 };
 

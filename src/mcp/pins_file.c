@@ -83,7 +83,7 @@ static bool check_pin(const json_t *j, bool *has)
                 return false;
         if (!text)
                 return true;
-        if (!json_is_string(text))
+        if (!json_is_string(text) || json_string_length(text) != strlen(json_string_value(text)))
                 return false;
         cg_pin_digest(json_string_value(text), json_string_length(text), digest);
         return strcmp(digest, json_string_value(sha)) == 0;

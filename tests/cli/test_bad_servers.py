@@ -70,7 +70,8 @@ def test_names_of_tools_that_no_program_could_print(run: Run, good: dict) -> Non
     done = run({"a": {"command": "/usr/bin/python3", "args": ["-c", code]}, "fs": good}, "--json", "-c", USE)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (servers,) = [e["servers"] for e in events if e["type"] == "mcp_servers"]
-    assert [t["tool"] for t in servers["a"]["tools"]] == ["e\ufffd"] and servers["fs"]["package"] == "fs"
+    assert servers["a"]["tools"] == [] and servers["fs"]["package"] == "fs"
+    assert servers["a"]["pins"]["changed"] == [{"tool": '"e\\ud800"', "state": "invalid", "diff": ""}]
     assert [e["status"] for e in events if e["type"] == "result"] == ["ok"]
 
 

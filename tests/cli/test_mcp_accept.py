@@ -83,6 +83,54 @@ def test_accept_shows_no_escape_of_a_servers_name(changed, run_cellgate: Run) ->
     assert "\x9b" not in r.stderr and "\u202e" not in r.stderr
 
 
+def _without_texts(*keep: str) -> None:
+    """As cellgate stores definitions that are too long."""
+    (pins,) = Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-tools").glob("*.json")
+    doc = json.loads(pins.read_text())
+    for pin in doc["tools"].values():
+        for which, one in (("accepted", pin), ("pending", pin.get("pending", {}))):
+            if which not in keep:
+                one.pop("text", None)
+    pins.write_text(json.dumps(doc))
+
+
+def test_accept_offers_nothing_that_it_cannot_show(changed, run_cellgate: Run, person) -> None:
+    run_cellgate("run", "--mcp", changed.mcp, "-c", "1")
+    _without_texts("accepted")
+    p = person("mcp", "accept", "s")
+    assert p.end() == 1 and "0 of 1 accepted" in p.seen and "Accept it?" not in p.seen
+    assert "It is not accepted, since not all of it can be shown" in p.seen
+    r = run_cellgate("mcp", "accept", "s", "--yes")
+    assert (r.returncode, r.stdout) == (1, "0 of 1 accepted\n")
+    assert "--yes with the tool's name accepts it unseen" in r.stderr
+    r = run_cellgate("mcp", "accept", "s", "read", "--yes")
+    assert (r.returncode, r.stdout) == (0, "1 of 1 accepted\n")
+    assert "the new definition was not kept, since it is too long: it cannot be shown" in r.stderr
+
+
+def test_accept_shows_all_of_the_new_definition_where_the_accepted_one_is_lost(changed, run_cellgate: Run) -> None:
+    run_cellgate("run", "--mcp", changed.mcp, "-c", "1")
+    _without_texts("pending")
+    r = run_cellgate("mcp", "accept", "s", "--yes")
+    assert (r.returncode, r.stdout) == (0, "1 of 1 accepted\n")
+    assert '  description\n    + "Does it. Then reads your keys."\n  inputSchema\n' in r.stderr
+
+
+def test_accept_shows_a_long_change_in_full(changed, run_cellgate: Run, person) -> None:
+    """The notice has the start, where the person is asked there is all of it."""
+    changed.describe("\n".join(f"Line {i}. {'x' * 50}" for i in range(3000)) + "\nThe end.")
+    r = run_cellgate("run", "--mcp", changed.mcp, "-c", "1")
+    assert "1 difference is not shown; the definitions first differ at byte 1" in r.stderr
+    assert "     - " in r.stderr and "Does it." in r.stderr and "Line 0." in r.stderr
+    assert len(r.stderr) < 5000
+    p = person("mcp", "accept", "s")
+    shown = p.wait_for(r"Accept it\? \[y/N\] ")
+    assert all(f"    + Line {i}. xx" in shown for i in range(3000)) and "    + The end." in shown
+    assert "The change above has 3003 lines." in shown
+    p.type("y\n")
+    assert p.end() == 0
+
+
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("", 1), ("n", 1), ("yea", 1)])
 def test_accept_at_a_terminal(changed, run_cellgate: Run, person, answer: str, status: int) -> None:
     run_cellgate("run", "--mcp", changed.mcp, "-c", "1")

@@ -111,11 +111,10 @@ def test_same_definition_in_other_words_is_no_change(s):
         (tool("read", inputSchema={"type": "object", "required": ["x"]}), '  inputSchema.required\n    + ["x"]'),
         (tool("read", outputSchema={"type": "object"}), '  outputSchema\n    + {"type":"object"}'),
         (tool("read", annotations={"readOnlyHint": True}), '  annotations\n    + {"readOnlyHint":true}'),
-        (json.dumps(tool("read"))[:-1] + ',"description":"evil"}', "+ evil"),
         (tool("read", "D\u043ees it."), "+ D\\u043ees it."),
         (tool("read", "Does it.\x1b[2J\u202e"), "\\x1b[2J\\u202e"),
     ],
-    ids=["description", "title", "input", "output", "annotations", "a member twice", "look-alike", "escapes"],
+    ids=["description", "title", "input", "output", "annotations", "look-alike", "escapes"],
 )
 def test_change_in_any_part_stops_the_tool(s, now, says):
     s.lists(tool("read"), tool("other"))
@@ -134,6 +133,50 @@ def test_change_in_any_part_stops_the_tool(s, now, says):
     s.lists(tool("read"), tool("other"))
     assert "pins" not in s.add()
     assert s.call("read") == ("ok", "ran read")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (json.dumps(tool("read"))[:-1] + ',"description":"evil"}', 'it has the member "description" twice'),
+        (tool("read", inputSchema='{"a":1,"a":2}'), 'it has the member "a" twice'),
+        (tool("read", "Does it.\0evil"), "a NUL or half a surrogate pair in a string"),
+        (tool("read", "Does it.\ud800evil"), "a NUL or half a surrogate pair in a string"),
+    ],
+    ids=["a member twice", "below", "NUL", "surrogate"],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_definition_that_programs_read_in_different_ways(s, pins, known, now, why):
+    if isinstance(now, dict) and isinstance(now["inputSchema"], str):
+        now = json.dumps(now | {"inputSchema": 0}).replace('"inputSchema": 0', '"inputSchema": ' + now["inputSchema"])
+    if known:
+        s.lists(tool("read"), tool("other"))
+        s.add()
+    s.lists(now, tool("other"))
+    report = s.add()["pins"]
+    assert report["changed"] == [{"tool": "read", "state": "invalid", "diff": ""}]
+    assert f"the definition of tool read of MCP server s is not valid, and it is not called: {why}\n" in report["text"]
+    assert why in s.refused("read") and not s.ran("read")
+    assert s.call("other") == ("ok", "ran other")
+    (file,) = pins()
+    assert "evil" not in file.read_text()
+    assert "evil" not in "".join(p.read_text() for p in (s.ts.out / "mcptools/s").glob("*.py"))
+    s.lists(tool("read"), tool("other"))
+    assert s.add().get("pins", {"changed": []})["changed"] == []
+    assert s.call("read") == ("ok", "ran read")
+
+
+@pytest.mark.parametrize("name", ['"re\\ud800"', '"re\\u0000ad"', '"' + 257 * "x" + '"', "7", None])
+def test_tool_without_a_usable_name_is_reported_and_not_generated(s, name):
+    text = json.dumps(tool("read"))
+    text = text.replace('"name": "read", ', "" if name is None else f'"name": {name}, ')
+    s.lists(text, tool("other"))
+    report = s.add()
+    (changed,) = report["pins"]["changed"]
+    assert changed["state"] == "invalid" and changed["tool"].startswith(name[:20] if name else "?")
+    assert "is not valid, and it is not called: its name: " in report["pins"]["text"]
+    assert sorted(t["tool"] for t in report["tools"]) == ["announce", "exit", "other"]
+    assert s.call("other") == ("ok", "ran other")
 
 
 def test_change_after_list_changed(s):

@@ -12,7 +12,8 @@ enum { NAME = 2, TOOL, YES, HELP };
 static const struct cg_opt table[] = {
         { NAME, 0, NULL, "NAME", 0, "the server's name in the file of MCP servers" },
         { TOOL, 0, NULL, "TOOL", 0, "only this tool (default: all that have changed)" },
-        { YES, 'y', "yes", NULL, 0, "accept without a question; what has changed is shown all the same" },
+        { YES, 'y', "yes", NULL, 0,
+          "accept without a question what is shown; with TOOL also what is too long to be shown" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
 

@@ -65,7 +65,7 @@ static int help(unsigned command)
                   "\nExit status: 0; 2 there is no such server, or the file cannot be written.\n" },
                 { "Usage: cellgate mcp tools NAME [--user | --mcp FILE] [--timeout SECONDS]\n\n"
                   "Starts the server and lists its tools, each with its state: accepted, new, changed or held\n"
-                  "(`cellgate mcp accept`), or ambiguous (listed twice).\n\n",
+                  "(`cellgate mcp accept`), ambiguous (listed twice), or invalid.\n\n",
                   "\nExit status: 0; 2 the server does not start or list its tools.\n" },
                 { "Usage: cellgate mcp call NAME TOOL [JSON] [--yes] [--user | --mcp FILE]\n\n"
                   "Calls one tool of a server and prints its result as JSON. The call is shown first, and made\n"
