@@ -535,8 +535,13 @@ enum cg_event_type {
          */
         CG_EVENT_INPUT_CLOSED,
         /*
-         * cg_session_add_mcp_servers() waits for a server: cg_event_text() names it and the time.
-         * Only for display
+         * only for display; cg_event_text() says it in one line. cg_session_add_mcp_servers() waits
+         * for a server; or a server has reported progress of a tool call: then cg_event_json() is
+         * {"server", "tool", "call", "progress", "total", "message"}: `call` is the number of its
+         * approval; `total` and `message` may be missing, and the message is rendered and short.
+         * `progress` grows with each event of a call, of which there are at most about 10 a second.
+         * The last value comes before the call ends; values of calls that were given up do not
+         * come, nor those that a host does not read in time
          */
         CG_EVENT_PROGRESS,
 };

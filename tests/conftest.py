@@ -7,6 +7,7 @@ scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test
   CG_SANITIZED    "address" when the programs are built with a sanitizer: everything is several times slower
 """
 
+import json
 import os
 import resource
 import signal
@@ -166,3 +167,17 @@ def echo() -> Iterator[tuple[int, list[dict[str, str]]]]:
     seen: list[dict[str, str]] = []
     with web_server(seen) as port:
         yield port, seen
+
+
+@pytest.fixture
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """asking(HABIT=...): the settings file of the server "s" (asking_server.py)."""
+
+    def make(**habits: object) -> Path:
+        path = tmp_path_factory.mktemp("asking") / "mcp.json"
+        script = Path(__file__).with_name("asking_server.py")
+        definition = {"command": sys.executable, "args": [str(script), json.dumps(habits)]}
+        path.write_text(json.dumps({"mcpServers": {"s": definition}}))
+        return path
+
+    return make

@@ -137,7 +137,8 @@ struct cg_wire {
         X(ASK_CLOSED, 10, T, 4096, 0, 0) \
         X(KERNEL_VIOLATION, 11, T, 4096, 0, 0) \
         X(PROGRESS, 12, T, 65536, 0, 0) \
-        X(NOTICE, 13, T, 65536, 0, 0)
+        X(NOTICE, 13, T, 65536, 0, 0) \
+        X(CALL_PROGRESS, 14, T, 65536, 0, 0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

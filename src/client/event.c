@@ -164,6 +164,28 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
         return e->buffers != NULL;
 }
 
+/* PROGRESS of a call: the content, and a sentence made of it. */
+static bool take_call_progress(struct cg_event *e, const json_t *o)
+{
+        const char *names[] = { str(o, "server"), ".", str(o, "tool"), ": " };
+        const json_t *total = json_object_get(o, "total");
+        const char *message = str(o, "message");
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        int r = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
+                r = cg_text_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
+        if (r == 0)
+                r = cg_buf_addf(&b, NULL, "%.10g", json_number_value(json_object_get(o, "progress")));
+        if (r == 0 && total)
+                r = cg_buf_addf(&b, NULL, " of %.10g", json_number_value(total));
+        if (r == 0 && *message) /* rendered by the tool server */
+                r = cg_buf_addf(&b, NULL, ", %s", message);
+        e->json = cg_json_text(o, &e->json_len);
+        e->text = r == 0 ? cg_buf_steal(&b, &e->text_len) : NULL;
+        return e->json && e->text;
+}
+
 /* Messages whose body is the supervisor's own. */
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
@@ -200,6 +222,10 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->json = cg_json_text(o, &e->json_len);
                 e->text_len = e->text ? strlen(e->text) : 0;
                 return e->json && e->text;
+        case CG_EVENT_PROGRESS:
+                if (json_object_get(o, "call"))
+                        return take_call_progress(e, o);
+                break;
         case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 return take_stream(e, m);

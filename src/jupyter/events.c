@@ -119,6 +119,70 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
                 cg_iopub_notice(&f->iopub, o, b.data);
 }
 
+static int add_html(struct cg_buf *b, const char *text)
+{
+        int r = 0;
+
+        for (; *text && r == 0; text++)
+                r = *text == '&'   ? cg_buf_adds(b, "&amp;", NULL)
+                    : *text == '<' ? cg_buf_adds(b, "&lt;", NULL)
+                    : *text == '>' ? cg_buf_adds(b, "&gt;", NULL)
+                                   : cg_buf_add(b, text, 1, NULL);
+        return r;
+}
+
+/* Progress of a tool call: one display for each call, which is updated. */
+static void progress(struct front *f, struct cg_origin *o, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf content = { .max = (size_t)1 << 20 }, html = { .max = 65536 };
+        cg_auto_json json_t *p = json_loads(cg_event_json(e, NULL), 0, NULL);
+        uint64_t call = (uint64_t)json_integer_value(json_object_get(p, "call"));
+        double done = json_number_value(json_object_get(p, "progress")),
+               total = json_number_value(json_object_get(p, "total"));
+        const char *text = cg_event_text(e, NULL);
+        bool shown = false, bar = total > 0 && done >= 0;
+        char plain[64] = "";
+        int r = 0;
+
+        if (!call || !o) /* a server that starts, or a cell that nobody remembers */
+                return;
+        for (unsigned i = 0; i < MAX_PROGRESS; i++)
+                shown |= f->progress[i] == call;
+        if (!shown)
+                f->progress[f->n_progress++ % MAX_PROGRESS] = call;
+        if (bar) {
+                int filled = done >= total ? 20 : (int)(20 * (done / total));
+
+                snprintf(plain, sizeof(plain), "[%.*s%.*s] ", filled, "####################", 20 - filled,
+                         "--------------------");
+                r = cg_buf_addf(&html, NULL, "<progress value=\"%.10g\" max=\"%.10g\"></progress> ", done,
+                                total);
+        } else {
+                r = cg_buf_adds(&html, "<progress></progress> ", NULL);
+        }
+        if (r == 0)
+                r = add_html(&html, text);
+        if (r == 0)
+                r = cg_buf_adds(&content, "{\"data\":{\"text/html\":", NULL);
+        if (r == 0)
+                r = cg_json_quote(&content, html.data, html.len, NULL);
+        html.len = 0;
+        if (r == 0)
+                r = cg_buf_addf(&html, NULL, "%s%s", plain, text);
+        if (r == 0)
+                r = cg_buf_adds(&content, ",\"text/plain\":", NULL);
+        if (r == 0)
+                r = cg_json_quote(&content, html.data, html.len, NULL);
+        if (r == 0)
+                r = cg_buf_addf(&content, NULL,
+                                "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64
+                                "\"}}",
+                                call);
+        if (r == 0)
+                cg_iopub_send(&f->iopub, o, shown ? "update_display_data" : "display_data",
+                              (struct cg_slice){ content.data, content.len });
+}
+
 /* ------------------------------------------------------------------ cells */
 
 static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_slice code, int64_t count)
@@ -367,6 +431,9 @@ static void dispatch(struct front *f, struct cg_event *e)
                         notice(f, last_origin(f), e);
                 f->death_reported = false;
                 fresh_kernel(f);
+                break;
+        case CG_EVENT_PROGRESS:
+                progress(f, o, e);
                 break;
         case CG_EVENT_NOTICE:
                 notice(f, o, e);

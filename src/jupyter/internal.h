@@ -28,6 +28,8 @@
 #define MAX_SUBSHELLS 64u
 /* Limit of unanswered questions, cancelled ones included. */
 #define MAX_ASKED 256u
+/* Calls whose progress is displayed at one time. */
+#define MAX_PROGRESS 64u
 
 enum request_kind {
         KIND_UNKNOWN,
@@ -148,6 +150,9 @@ struct front {
         size_t n_asked;
         int64_t count; /* number of the last cell that counted */
         bool death_reported, hold_over;
+        /* calls whose progress has a display, by their numbers; the oldest is replaced */
+        uint64_t progress[MAX_PROGRESS];
+        unsigned n_progress;
         bool restarting; /* the next kernel's process waits for our end */
         char *info;      /* content of kernel_info_reply */
         size_t info_len;

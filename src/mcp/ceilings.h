@@ -148,6 +148,14 @@
 /* A token is refreshed when the rest of its life is shorter: clocks differ, and calls take time. */
 #define CG_OAUTH_EARLY_S 30
 
+/* --- progress of calls --- */
+
+/* A message of more bytes is left out, and so many are shown. */
+#define CG_MCP_MAX_PROGRESS_TEXT  4096u
+#define CG_MCP_SHOW_PROGRESS_TEXT 500u
+/* Between two reports of one call. */
+#define CG_MCP_CALL_PROGRESS_MS 100
+
 /* --- times, milliseconds --- */
 
 #define CG_MCP_MAX_START_S 3600     /* "startTimeout" */

@@ -194,7 +194,7 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
         r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
         /* Room for the whole line, so that the arguments are not moved again. */
         if (r == 0)
-                r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 64, &room, err);
+                r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, err);
         if (r == 0)
                 r = cg_buf_addf(&q->line, err,
                                 "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
@@ -241,6 +241,7 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         if (def->note)
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->pins = o->pins;
+        c->progress = o->progress;
         c->failed_at_ms = -CG_MCP_CRASH_WINDOW_MS;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;

@@ -46,6 +46,13 @@ struct cg_mcp_eras {
         unsigned n; /* written so far; the oldest is replaced */
 };
 
+/* What a server reports of a call under way. Its numbers are finite. */
+struct cg_mcp_progress {
+        double progress;
+        double total;            /* NAN: unknown */
+        struct cg_slice message; /* a JSON string of the server; CG_SLICE_NONE: none */
+};
+
 struct cg_mcp_client_options {
         uv_loop_t *loop;
         const struct cg_log *log; /* NULL: none */
@@ -55,6 +62,8 @@ struct cg_mcp_client_options {
         void *data;
         /* compared with each list, before its request ends; NULL: any tool is called */
         struct cg_pins *pins;
+        /* @call: data of cg_mcp_client_call(). Each value of a call is larger than the last. */
+        void (*progress)(void *call, const struct cg_mcp_progress *p);
 };
 
 /* Takes @def and @o->pins (even when it fails). Starts nothing yet. */

@@ -102,7 +102,7 @@ static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
         struct cg_mcp_msg m = { .method = "server/discover", .repeatable = true };
         cg_auto_buf struct cg_buf b;
         cg_auto_buf struct cg_buf meta = { .max = 1024 };
-        int r = cg_mcp_add_meta(&meta, err);
+        int r = cg_mcp_add_meta(&meta, true, 0, err);
 
         cg_buf_init(&b, 2048);
         set_version(c, CG_MCP_MODERN_VERSION, true);
@@ -166,7 +166,7 @@ void cg_mcp_listen(struct cg_mcp_client *c)
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
                         "\"params\":{\"notifications\":{\"toolsListChanged\":true}",
                         (unsigned long long)m.id) < 0 ||
-            cg_mcp_add_meta(&b, NULL) < 0 || cg_buf_adds(&b, "}}\n", NULL) < 0 ||
+            cg_mcp_add_meta(&b, true, 0, NULL) < 0 || cg_buf_adds(&b, "}}\n", NULL) < 0 ||
             cg_mcp_send(c, &m, &b, &err) < 0)
                 c->listen_id = 0;
 }

@@ -58,7 +58,9 @@ struct cg_mcp_req {
         unsigned rounds;
         bool sent_again;          /* LIST: in a new session */
         size_t args_at, args_len; /* CALL: its arguments in line */
-        struct cg_buf tools;      /* LIST: elements of all pages */
+        bool has_progress;
+        double progress;     /* CALL: the last value, of the request in flight */
+        struct cg_buf tools; /* LIST: elements of all pages */
         struct cg_param_headers *params;
         size_t params_size; /* bytes of them */
         char **names;
@@ -74,6 +76,7 @@ struct cg_mcp_client {
         void *data;
         struct cg_mcp_def *def;
         struct cg_pins *pins; /* NULL: none */
+        void (*progress)(void *call, const struct cg_mcp_progress *p);
         struct cg_transport *t;
         struct cg_server_log server_log;
         unsigned n_transports; /* with those that are being ended */
@@ -141,8 +144,11 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 /* client_send.c */
 /* Takes the content of @b and sends it, as @m says. */
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err);
-/* The member "_meta" of every request of revision 2026-07-28, with a comma in front. */
-int cg_mcp_add_meta(struct cg_buf *b, struct cg_err *err);
+/*
+ * The member "_meta" with a comma in front: what every request of revision 2026-07-28 says
+ * (@modern), and @token, by which the server reports progress (0: none).
+ */
+int cg_mcp_add_meta(struct cg_buf *b, bool modern, uint64_t token, struct cg_err *err);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
 /*
  * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled

@@ -1,7 +1,9 @@
 /* Messages of an MCP server to its client: answers, requests, notifications. */
 #include "mcp/client_int.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
 #include "base/util.h"
@@ -162,6 +164,50 @@ static bool is_subscribed(const struct cg_mcp_client *c, const struct cg_rpc *m)
         return cg_slice_is(id, mine);
 }
 
+static bool read_number(struct cg_slice value, double *ret)
+{
+        char kind = cg_json_kind(value), text[64];
+
+        if (value.len >= sizeof(text) || (kind != '-' && (kind < '0' || kind > '9')))
+                return false;
+        memcpy(text, value.p, value.len);
+        text[value.len] = '\0';
+        *ret = strtod(text, NULL);
+        return isfinite(*ret);
+}
+
+/* Progress of a call in flight; what breaks a rule of the protocol is ignored. */
+static void on_progress(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_mcp_progress p = { .total = NAN, .message = CG_SLICE_NONE };
+        struct cg_slice v = CG_SLICE_NONE;
+        struct cg_mcp_req *q = NULL;
+        double token, total;
+
+        if (cg_json_find(m->params, "progressToken", &v) && read_number(v, &token) && token >= 1 &&
+            token <= (double)c->last_id)
+                q = req_by_id(c, (uint64_t)token);
+        if (!q || q->kind != CALL) {
+                cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "progress of no call under way; its token",
+                                   v);
+                return;
+        }
+        v = CG_SLICE_NONE;
+        if (!cg_json_find(m->params, "progress", &v) || !read_number(v, &p.progress) ||
+            (q->has_progress && p.progress <= q->progress)) {
+                cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "progress that does not increase", v);
+                return;
+        }
+        q->has_progress = true;
+        q->progress = p.progress;
+        if (cg_json_find(m->params, "total", &v) && read_number(v, &total))
+                p.total = total;
+        if (cg_json_find(m->params, "message", &v) && cg_json_kind(v) == '"')
+                p.message = v;
+        if (c->progress)
+                c->progress(q->data, &p);
+}
+
 static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         if (strcmp(m->method, "notifications/message") == 0) {
@@ -172,6 +218,8 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                                "MCP server %s: its tools have changed; the wrappers stay as they are",
                                c->def->name);
                 c->stale = true;
+        } else if (strcmp(m->method, "notifications/progress") == 0) {
+                on_progress(c, m);
         } else {
                 cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "notification",
                                    (struct cg_slice){ .p = m->method, .len = strlen(m->method) });

@@ -53,15 +53,25 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
                 c->t->ops->cancel(c->t, q->id);
 }
 
-int cg_mcp_add_meta(struct cg_buf *b, struct cg_err *err)
+int cg_mcp_add_meta(struct cg_buf *b, bool modern, uint64_t token, struct cg_err *err)
 {
-        return cg_buf_adds(
-                b,
-                ",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
-                "\",\"io.modelcontextprotocol/clientCapabilities\":{},"
-                "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
-                "\"}}",
-                err);
+        int r = 0;
+
+        if (!modern && !token)
+                return 0;
+        r = cg_buf_adds(b, ",\"_meta\":{", err);
+        if (r == 0 && token)
+                r = cg_buf_addf(b, err, "\"progressToken\":%llu%s", (unsigned long long)token,
+                                modern ? "," : "");
+        if (r == 0 && modern)
+                r = cg_buf_adds(
+                        b,
+                        "\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
+                        "\",\"io.modelcontextprotocol/clientCapabilities\":{},"
+                        "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
+                        "\"}",
+                        err);
+        return r < 0 ? r : cg_buf_adds(b, "}", err);
 }
 
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
@@ -81,7 +91,7 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
         if (r == 0 && q->c->modern) {
                 size_t at = b.len;
 
-                r = cg_mcp_add_meta(&b, err);
+                r = cg_mcp_add_meta(&b, true, 0, err);
                 if (r == 0 && !cursor.p) /* no member before it */
                         b.data[at] = ' ';
         }
@@ -101,6 +111,7 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         int r = 0;
 
         m.id = q->id = ++c->last_id;
+        q->has_progress = false;                         /* the id is the token of a new series */
         if (c->modern || c->def->kind != CG_MCP_STDIO) { /* it may have to be sent again */
                 cg_buf_init(&b, q->line.max + q->more.len);
                 r = cg_buf_add(&b, q->line.data, q->line.len, err);
@@ -109,8 +120,8 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         }
         if (r == 0 && q->more.len)
                 r = cg_buf_add(&b, q->more.data, q->more.len, err);
-        if (r == 0 && c->modern)
-                r = cg_mcp_add_meta(&b, err);
+        if (r == 0)
+                r = cg_mcp_add_meta(&b, c->modern, q->id, err);
         if (r == 0)
                 r = cg_buf_adds(&b, "}}\n", err);
         if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {

@@ -95,6 +95,7 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         struct ts_session *s = cg_ts_session_find(ts, m->session);
         cg_auto_json json_t *body = NULL;
         const char *reason;
+        int64_t approval, cell;
         bool keep, accept, timed_out;
         int r;
 
@@ -131,8 +132,13 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                         r = cg_json_str(body, "reason", "", &reason, err);
                 if (r == 0)
                         r = cg_json_bool(body, "timed_out", false, &timed_out, err);
+                if (r == 0)
+                        r = cg_json_int(body, "approval", 0, &approval, err);
+                if (r == 0)
+                        r = cg_json_int(body, "cell", 0, &cell, err);
                 if (r == 0 && s)
-                        cg_ts_call_decide(s, m->id, accept, timed_out, reason);
+                        cg_ts_call_decide(s, m->id, (uint64_t)approval, (uint64_t)cell, accept, timed_out,
+                                          reason);
                 return r;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
@@ -177,6 +183,9 @@ static int run(struct ts *ts, struct cg_err *err)
         if (r == 0)
                 r = uv_timer_init(&ts->loop, &ts->progress);
         ts->progress.data = ts;
+        if (r == 0)
+                r = uv_timer_init(&ts->loop, &ts->call_progress);
+        ts->call_progress.data = ts;
         if (r == 0)
                 r = uv_signal_init(&ts->loop, &ts->sigterm);
         if (r == 0) {

@@ -28,7 +28,8 @@ struct ts {
         uv_timer_t end_timer;
         uv_timer_cb on_end; /* of end_timer: ends the sessions */
         void (*on_broker_closed)(struct cg_zlink *z);
-        uv_timer_t progress; /* while servers are being added */
+        uv_timer_t progress;      /* while servers are being added */
+        uv_timer_t call_progress; /* while values of calls wait to be reported */
         bool ending;
         int exit_status;
 };
@@ -93,7 +94,12 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
 void cg_ts_kernel_detach(struct ts_session *s, const char *why);
 /* Fails the calls of @server that wait for a decision: the host was asked about another program. */
 void cg_ts_calls_replaced(struct ts_session *s, const char *server);
-/* Handles ASK_DECISION. */
-void cg_ts_call_decide(struct ts_session *s, uint64_t ask, bool accept, bool timed_out, const char *reason);
+/*
+ * Handles ASK_DECISION. @approval, @cell: the host's numbers, which reports about the call repeat.
+ */
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
+                       bool timed_out, const char *reason);
+/* A server has reported progress of the call @data. */
+void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p);
 
 #endif

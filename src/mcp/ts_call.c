@@ -10,10 +10,12 @@
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "mcp/args.h"
 #include "mcp/ceilings.h"
@@ -27,6 +29,7 @@ struct ts_call {
         struct ts_call *next;
         uint64_t id;
         uint64_t ask;
+        uint64_t approval, cell; /* the host's numbers, once it has decided */
         enum place place;
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
@@ -36,6 +39,11 @@ struct ts_call {
         struct cg_mcp_req *req; /* LISTING and RUNNING */
         char *server, *tool;
         struct cg_frame *args;
+        /* the last value that the server has reported; its message is in progress_text */
+        struct cg_mcp_progress progress;
+        char *progress_text;
+        bool progress_waits; /* to be reported to the host */
+        int64_t progress_ms; /* when a value was reported last */
 };
 
 struct ts_kernel {
@@ -71,6 +79,7 @@ static void call_free(struct ts_call *call)
         free(call->server);
         free(call->tool);
         cg_frame_unref(call->args);
+        free(call->progress_text);
         free(call);
 }
 
@@ -153,6 +162,99 @@ static void withdraw(struct ts_call *call, const char *why)
                 cg_mcp_req_cancel(CG_STEAL(call->req), why);
 }
 
+/* ---- progress */
+
+/* As short as the value allows. */
+static int add_number(struct cg_buf *b, const char *before, double value, struct cg_err *err)
+{
+        char text[32];
+
+        snprintf(text, sizeof(text), "%.15g", value);
+        if (strtod(text, NULL) != value)
+                snprintf(text, sizeof(text), "%.17g", value);
+        return cg_buf_addf(b, err, "%s%s", before, text);
+}
+
+static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
+        int r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,\"server\":",
+                            (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
+                            (unsigned long long)call->cell);
+
+        if (r == 0)
+                r = cg_json_quote(b, call->server, strlen(call->server), err);
+        if (r == 0)
+                r = cg_buf_adds(b, ",\"tool\":", err);
+        if (r == 0)
+                r = cg_json_quote(b, call->tool, strlen(call->tool), err);
+        if (r == 0)
+                r = add_number(b, ",\"progress\":", call->progress.progress, err);
+        if (r == 0 && !isnan(call->progress.total))
+                r = add_number(b, ",\"total\":", call->progress.total, err);
+        if (r == 0 && call->progress_text &&
+            cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 && text.len) {
+                r = cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE,
+                                      err);
+                if (r == 0)
+                        r = cg_buf_adds(b, ",\"message\":", err);
+                if (r == 0)
+                        r = cg_json_quote(b, shown.data, shown.len, err);
+        }
+        return r < 0 ? r : cg_buf_adds(b, "}", err);
+}
+
+/* Reports the last value, unless the supervisor does not read: then it waits. */
+static void send_progress(struct ts_call *call)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_CALL_PROGRESS, .session = s->number };
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        struct cg_err err;
+
+        if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2 || add_progress(call, &b, &err) < 0)
+                return;
+        call->progress_waits = false;
+        call->progress_ms = cg_now_ms();
+        out.body = b.data;
+        out.body_len = b.len;
+        cg_ts_broker_send(s->ts, &out, NULL, &err);
+}
+
+static void on_progress_timer(uv_timer_t *t)
+{
+        const struct ts *ts = t->data;
+        bool any = false;
+
+        for (const struct ts_session *s = ts->sessions; s; s = s->next) {
+                for (struct ts_call *call = s->kernel ? s->kernel->calls : NULL; call; call = call->next) {
+                        if (call->progress_waits &&
+                            cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+                                send_progress(call);
+                        any |= call->progress_waits;
+                }
+        }
+        if (!any)
+                uv_timer_stop(t);
+}
+
+void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p)
+{
+        struct ts_call *call = data;
+        uv_timer_t *timer = &call->kernel->session->ts->call_progress;
+        bool keep = p->message.len && p->message.len <= CG_MCP_MAX_PROGRESS_TEXT;
+
+        free(call->progress_text);
+        call->progress_text = keep ? strndup(p->message.p, p->message.len) : NULL;
+        call->progress = *p;
+        call->progress.message = CG_SLICE_NONE;
+        call->progress_waits = true;
+        if (cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+                send_progress(call);
+        if (call->progress_waits && !uv_is_active((uv_handle_t *)timer))
+                uv_timer_start(timer, on_progress_timer, CG_MCP_CALL_PROGRESS_MS, CG_MCP_CALL_PROGRESS_MS);
+}
+
 /* ---- RUNNING */
 
 static const char *const kinds[] = {
@@ -198,6 +300,8 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
         call->req = NULL;
         call->kind = kinds[outcome];
+        if (call->progress_waits)
+                send_progress(call);
         if (outcome == CG_MCP_NOT_RUN && !call->not_run) {
                 call->not_run = true;
                 call->kind = "";
@@ -266,7 +370,8 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool timed_out, const char *reason)
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
+                       bool timed_out, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
@@ -279,6 +384,8 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, bool 
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
         call->accepted = accept;
+        call->approval = approval;
+        call->cell = cell;
         if (accept)
                 list_or_go_on(call);
         else

@@ -410,7 +410,8 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                                            .log = &s->ts->log,
                                            .eras = &s->ts->eras,
                                            .gone = on_client_gone,
-                                           .data = s };
+                                           .data = s,
+                                           .progress = cg_ts_call_progress };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);

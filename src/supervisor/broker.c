@@ -41,6 +41,7 @@ struct ask {
         struct session *session;
         uint64_t approval; /* the number the host knows */
         uint64_t ask;      /* the number the tool server knows */
+        uint64_t cell;     /* the host's number of it; 0: none, or another host's */
         size_t bytes;
         uv_timer_t timer;
         bool timer_open;
@@ -110,11 +111,11 @@ static void ask_remove(struct ask *a)
                 free(a);
 }
 
-static void answer(struct sup *s, uint64_t session, uint64_t ask, bool accept, const char *reason)
+static void refuse(struct sup *s, uint64_t session, uint64_t ask, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = session, .id = ask };
 
-        broker_send(s, &out, json_pack("{s:b, s:s}", "accept", accept, "reason", reason ? reason : ""));
+        broker_send(s, &out, json_pack("{s:b, s:s}", "accept", false, "reason", reason));
 }
 
 static void answer_timeout(const struct ask *a)
@@ -137,13 +138,17 @@ static void on_ask_timeout(uv_timer_t *t)
 
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
+        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
         struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
 
         while (a && (a->session != ss || a->approval != approval))
                 a = LIST_NEXT(a, entry);
         if (!a)
                 return;
-        answer(ss->sup, ss->number, a->ask, accept, reason);
+        out.id = a->ask;
+        broker_send(ss->sup, &out,
+                    json_pack("{s:b, s:s, s:I, s:I}", "accept", accept, "reason", reason ? reason : "",
+                              "approval", (json_int_t)a->approval, "cell", (json_int_t)a->cell));
         ask_remove(a);
 }
 
@@ -173,28 +178,29 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
 
         cg_msg_raw(m, 0, &len);
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0) {
-                answer(s, ss->number, m->id, false, "the question could not be read");
+                refuse(s, ss->number, m->id, "the question could not be read");
                 return;
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the call */
         if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks - ss->connection_asks >= CG_MAX_CALLS) {
-                answer(s, ss->number, m->id, false, "too many calls wait for a decision");
+                refuse(s, ss->number, m->id, "too many calls wait for a decision");
                 return;
         }
         if (ss->unread > MAX_UNREAD) {
-                answer(s, ss->number, m->id, false, "the host does not read the session's events");
+                refuse(s, ss->number, m->id, "the host does not read the session's events");
                 return;
         }
         a = calloc(1, sizeof(*a));
         if (!a) {
-                answer(s, ss->number, m->id, false, "out of memory");
+                refuse(s, ss->number, m->id, "out of memory");
                 return;
         }
         a->session = ss;
         a->ask = m->id;
         a->approval = ++s->next_approval;
         a->bytes = len;
+        a->cell = CELL_SLOT(running) == 0 ? running : 0;
         LIST_INSERT_HEAD(&s->broker->asks, a, entry);
         ss->asks++;
         ss->ask_bytes += len;
@@ -205,13 +211,31 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
         }
         json_object_del(body, "kernel");
-        json_object_set_new(body, "cell", json_integer(CELL_SLOT(running) == 0 ? (json_int_t)running : 0));
+        json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
         text = cg_json_text(body, &out.body_len);
         out.id = a->approval;
         out.body = text;
         cg_sup_host_forward(ss->host, &out, m);
         cg_sup_count_unread(ss, out.body_len + len);
         cg_sup_asks_changed(ss);
+}
+
+/* Progress of a call that was accepted. Of a host that does not read, it is dropped. */
+static void handle_call_progress(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct cg_out out = { .type = CG_HOST_PROGRESS };
+        int64_t kernel, cell;
+
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "kernel", 0, &kernel, NULL) < 0 ||
+            cg_json_int(body, "cell", 0, &cell, NULL) < 0)
+                return;
+        if (!ss->kernel || (int64_t)ss->kernel->seq != kernel || ss->unread > CG_EVENT_WINDOW)
+                return;
+        json_object_del(body, "kernel");
+        json_object_del(body, "cell");
+        out.id = (uint64_t)cell;
+        cg_sup_event_to_host(ss, &out, CG_STEAL(body));
 }
 
 static void handle_attached(struct session *ss, const struct cg_msg *m)
@@ -347,6 +371,9 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                     text)
                         cg_sup_event_to_host(ss, &progress,
                                              json_pack("{s:o}", "text", cg_sup_text_json(text)));
+                break;
+        case CG_BROKER_CALL_PROGRESS:
+                handle_call_progress(ss, m);
                 break;
         case CG_BROKER_NOTICE:
                 if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&

@@ -17,6 +17,20 @@ READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 # ---------------------------------------------------------------- events
 
 
+def test_progress_of_a_call(host, asking) -> None:
+    values = [{"progress": 1, "total": 4, "message": 'x"\n'}]
+    cell = f"from mcptools.s import report; report.run(values={values!r})"
+    h = host("--mcp", asking(), "-c", cell)
+    number = h.until("approval_request")["approval"]
+    h.say({"approval": number, "accept": True})
+    progress = h.until("progress")
+    content = {"server": "s", "tool": "report", "progress": 1, "total": 4}
+    assert progress["content"].pop("message").startswith('x"\\')
+    assert progress["content"] == {**content, "call": number}
+    assert progress["text"].startswith('s.report: 1 of 4, x"\\') and progress["cell"] == 1
+    assert h.end() == 0
+
+
 def test_events_of_a_run(host) -> None:
     h = host("-c", "import sys; print('a'); print('b', file=sys.stderr)", "-c", "40 + 2", "-c", "1/0", "-c", "never")
     events = h.rest()

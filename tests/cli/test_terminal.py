@@ -558,3 +558,23 @@ def test_progress_line_comes_and_goes(person, tmp_path: Path) -> None:
     release()
     p.wait_for("\r\x1b\\[K(done)")
     assert p.end() == 0
+
+
+def test_progress_of_a_call_is_one_line(person, asking) -> None:
+    """It is rewritten in place, fits the row, and cannot spell our mark."""
+    values = [{"progress": i, "total": 3, "message": "[cellgate] " + "\u7532" * 60} for i in (1, 2, 3)]
+    cell = f"from mcptools.s import report; report.run(values={values!r}, pause=0.15); print('done')"
+    p = person("run", "--mcp", asking(), "--approve", "all", "-c", cell)
+    p.wait_for(r"\[cellgate\] s\.report: 1 of 3, \[cellgate\\x5d \u7532+\r\x1b\[K")
+    shown = p.wait_for(r"\[cellgate\] s\.report: 2 of 3, .*\r\x1b\[K")
+    assert "\n" not in shown and len(shown.encode()) < 80 + len("\r\x1b[K")
+    p.wait_for("done")
+    assert p.end() == 0
+
+
+def test_progress_of_a_call_is_for_terminals_only(person, asking) -> None:
+    cell = "from mcptools.s import report; report.run(values=[{'progress': 1}])"
+    p = person("run", "--mcp", asking(), "--approve", "all", "-c", cell, stderr=subprocess.PIPE)
+    error = p.process.stderr.read()
+    assert p.end() == 0
+    assert b"report" not in error

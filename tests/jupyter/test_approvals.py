@@ -416,3 +416,24 @@ def test_kernel_info_does_not_wait_for_servers(start: Any, server: Any) -> None:
         assert client.ask("kernel_info_request", channel=channel).content["status"] == "ok"
     client.ask("shutdown_request", channel="control")
     assert kernel.wait(20) == 0
+
+
+def test_progress_of_a_call_is_one_display(start: Callable[..., Any], asking: Callable[..., Path]) -> None:
+    """Its text is escaped; another call has a display of its own."""
+    client = start("--mcp", asking(), "--approve=all").client()
+    values = [{"progress": 1, "total": 4, "message": "<b>&"}, {"progress": 4, "total": 4}, {"progress": 5}]
+    code = f"from mcptools.s import report; report.run(values={values!r}, pause=0.15)\nreport.run(values={values[:1]!r})"
+    run = client.run(code)
+    assert run.content["status"] == "ok"
+    first, second = run.of("display_data")
+    updates = run.of("update_display_data")
+    assert [u["transient"] for u in updates] == [first["transient"]] * 2 != [second["transient"]] * 2
+    assert first["data"] == {
+        "text/plain": "[#####---------------] s.report: 1 of 4, <b>&",
+        "text/html": '<progress value="1" max="4"></progress> s.report: 1 of 4, &lt;b&gt;&amp;',
+    }
+    assert updates[0]["data"]["text/plain"] == "[" + "#" * 20 + "] s.report: 4 of 4"
+    assert updates[1]["data"] == {
+        "text/plain": "s.report: 5",
+        "text/html": "<progress></progress> s.report: 5",
+    }

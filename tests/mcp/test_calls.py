@@ -53,7 +53,9 @@ def test_exactly_these_bytes(ts, k, lines, args):
     status, raw = k.result(7)
     assert status == "ok" and b"content" in raw
     line = lines()[-1]
-    assert line.endswith(b'"method":"tools/call","params":{"name":"echo","arguments":' + args + b"}}")
+    id = json.loads(line)["id"]
+    begin = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":' % id
+    assert line == begin + args + b',"_meta":{"progressToken":%d}}}' % id
 
 
 def test_arguments_of_the_largest_size(ts, k, lines):

@@ -370,3 +370,22 @@ def test_help_and_other_subcommands(run_cellgate: Callable) -> None:
     assert "--approve RULE" in run_cellgate("mcp", "serve", "--help").stdout
     assert run_cellgate("mcp").returncode == 2
     assert "mcp serve" in run_cellgate("mcp", "dance").stderr
+
+
+@pytest.mark.parametrize("token", ["tok", None])
+def test_progress_of_tools_is_passed_on(serve: Serve, asking: Callable[..., Path], token: str | None) -> None:
+    """To a client that wants progress of its call; the values grow, whatever the server counts."""
+    server = serve("--mcp", asking(), "--approve", "all")
+    server.initialize()
+    values = [{"progress": n, "message": f"m{n}"} for n in (1, 1000, 2000)]
+    code = f"from mcptools.s import report; report.run(values={values!r}, pause=0.15)"
+    call = server.call("execute_ipython_cell", token=token, code=code)
+    seen = []
+    while "id" not in (message := server.receive()):
+        assert message["method"] == "notifications/progress" and message["params"]["progressToken"] == token
+        seen.append(message["params"])
+    assert message["id"] == call
+    progress = [p["progress"] for p in seen]
+    assert progress == sorted(set(progress))
+    found = [p["message"] for p in seen if "report" in p["message"]]
+    assert found == ([f"s.report: {n}, m{n}" for n in (1, 1000, 2000)] if token else [])

@@ -127,7 +127,7 @@ static void test_progress_is_erased(void **state)
         cg_screen_progress(&w.screen, "P2");
         out(&w, "x");
         cg_screen_progress(&w.screen, "P3"); /* not over the unfinished line */
-        assert_string_equal(close_world(&w), "P1\r\x1b[KP2\r\x1b[Kx");
+        assert_string_equal(close_world(&w), CG_MARK " P1\r\x1b[K" CG_MARK " P2\r\x1b[Kx");
 }
 
 static void test_no_terminal_passes_bytes(void **state)

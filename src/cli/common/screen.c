@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
@@ -194,9 +195,21 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
 
 void cg_screen_progress(struct cg_screen *s, const char *text)
 {
+        cg_auto_buf struct cg_buf line = { .max = 65536 };
+        struct winsize ws;
+        size_t n;
+
         if (!s->tty[2] || (!s->line_start && !s->progress))
                 return;
         erase_progress(s);
-        put(s, 2, text, strlen(text));
+        if (cg_buf_addf(&line, NULL, CG_MARK " ") < 0 || cg_screen_break_mark(text, strlen(text), &line) < 0)
+                return;
+        /* No character needs more columns than bytes. A second row could not be erased. */
+        n = ioctl(2, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col - 1u : 79u;
+        if (line.len < n)
+                n = line.len;
+        while (n < line.len && ((unsigned char)line.data[n] & 0xc0) == 0x80)
+                n--;
+        put(s, 2, line.data, n);
         s->progress = true;
 }

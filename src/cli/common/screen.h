@@ -58,8 +58,8 @@ int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
 void cg_screen_note(struct cg_screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Draws "cell 2 of 5, 12 s, 3 pending" on standard error, when it is a terminal and the cursor is
- * at the start of a line.
+ * Draws "[cellgate] cell 2 of 5, 12 s, 3 pending" on standard error, in one row, when it is a
+ * terminal and the cursor is at the start of a line. @text: safe to show, and without the mark.
  */
 void cg_screen_progress(struct cg_screen *s, const char *text);
 

@@ -49,6 +49,7 @@ struct cg_job {
         enum cg_serve_tool tool;
         char *id, *token, *args; /* JSON text; token: NULL when no progress is wanted */
         int64_t since_ms, progress_ms;
+        double progress; /* the last value that was sent */
         bool running, cancelled;
 };
 
@@ -144,6 +145,8 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id);
 /* Sends progress of the calls that want it, where due (lock held). Returns whether any wants it. */
 bool cg_serve_progress(struct cg_serve *sv);
+/* Sends progress of the running call with @text, of a tool that its code calls, if it is wanted. */
+void cg_serve_tool_progress(struct cg_serve *sv, const char *text);
 /* The worker: the next job (borrows), NULL when there is none now. */
 struct cg_job *cg_serve_next_job(struct cg_serve *sv);
 /*

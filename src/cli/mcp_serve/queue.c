@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/json.h"
 #include "base/util.h"
 
 /* Clients give up after 60 s without progress, some earlier. */
@@ -135,6 +136,32 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
         cg_serve_wake(sv->work_fd);
 }
 
+/* Begins the params of notifications/progress. The value is the call's seconds; it always grows. */
+static int begin_progress(struct cg_job *j, struct cg_buf *b)
+{
+        double elapsed = (double)(cg_now_ms() - j->since_ms) / 1000;
+
+        j->progress = elapsed > j->progress ? elapsed : j->progress + 0.001;
+        return cg_buf_addf(b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", j->token,
+                           j->progress);
+}
+
+void cg_serve_tool_progress(struct cg_serve *sv, const char *text)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        struct cg_job *j;
+
+        pthread_mutex_lock(&sv->lock);
+        j = sv->jobs;
+        if (j && j->running && j->token && !j->cancelled && begin_progress(j, &b) == 0 &&
+            cg_json_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0) {
+                j->progress_ms = cg_now_ms();
+                cg_serve_notify(sv, "notifications/progress", b.data);
+        }
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_wake(sv->io_fd);
+}
+
 bool cg_serve_progress(struct cg_serve *sv)
 {
         int64_t now = cg_now_ms();
@@ -155,13 +182,12 @@ bool cg_serve_progress(struct cg_serve *sv)
                         continue;
                 j->progress_ms = now;
                 elapsed = (double)(now - j->since_ms) / 1000;
-                r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token,
-                                elapsed);
+                r = begin_progress(j, &b);
                 if (r == 0 && before)
-                        r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before,
+                        r = cg_buf_addf(&b, NULL, "\"waiting, %zu call%s before it, %.0f s", before,
                                         before == 1 ? "" : "s", elapsed);
                 else if (r == 0)
-                        r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
+                        r = cg_buf_addf(&b, NULL, "\"running, %.0f s", elapsed);
                 if (r == 0 && !before && asks)
                         r = cg_buf_addf(&b, NULL, ", %zu approval%s pending", asks, asks == 1 ? "" : "s");
                 if (r == 0 && cg_buf_adds(&b, "\"}", NULL) == 0)

@@ -125,6 +125,10 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                         remark(sv, cg_event_text(e, NULL));
                 sv->death_reported = false;
                 break;
+        case CG_EVENT_PROGRESS:
+                if (strcmp(cg_event_json(e, NULL), "{}") != 0) /* of a call */
+                        cg_serve_tool_progress(sv, cg_event_text(e, NULL));
+                break;
         case CG_EVENT_NOTICE:
                 remark(sv, cg_event_text(e, NULL));
                 break;

@@ -254,6 +254,11 @@ static void add_members(struct json_line *l, const struct cg_event *e, int64_t q
                 line_object(l, "content", json, json_len);
                 add_shown(l, e);
                 break;
+        case CG_EVENT_PROGRESS:
+                line_string(l, "text", text, len);
+                if (json_len > 2) /* of a call */
+                        line_object(l, "content", json, json_len);
+                break;
         case CG_EVENT_DENIED:
                 line_string(l, "text", text, len);
                 line_object(l, "content", json, json_len);

@@ -36,6 +36,7 @@ struct text {
         struct cg_prompt *prompt; /* NULL where there is no terminal */
         struct cg_images *images;
         struct cg_denial_reports denials;
+        int64_t progress_ms; /* when progress of a call was shown */
         /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
         struct cg_event *asked;
         struct cg_call call;
@@ -123,6 +124,11 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
         return 0;
 }
 
+static bool is_call_progress(const struct cg_event *e)
+{
+        return cg_event_type(e) == CG_EVENT_PROGRESS && strcmp(cg_event_json(e, NULL), "{}") != 0;
+}
+
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -165,8 +171,15 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 run->died = true;
                 cg_screen_note(&run->screen, "the kernel died: %s", text);
                 return 0;
-        case CG_EVENT_NOTICE:
         case CG_EVENT_PROGRESS:
+                if (!is_call_progress(e)) {
+                        cg_screen_note(&run->screen, "%s", text);
+                        return 0;
+                }
+                cg_screen_progress(&run->screen, text);
+                text_of(run)->progress_ms = cg_now_ms();
+                return 0;
+        case CG_EVENT_NOTICE:
         case CG_EVENT_SESSION_CLOSED:
                 cg_screen_note(&run->screen, "%s", text);
                 return 0;
@@ -314,6 +327,8 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 
         if (asking(t) && (type == CG_EVENT_APPROVAL_CLOSED || type == CG_EVENT_INPUT_CLOSED)) {
                 r = question_closed(run, e, err);
+        } else if (asking(t) && is_call_progress(e)) {
+                r = 0; /* out of date once the question has its answer */
         } else if (asking(t)) {
                 /* A result ends the cell's input(); a thread's tool call may outlive its cell. */
                 bool ends = type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
@@ -436,9 +451,9 @@ static int text_tick(struct cg_run *run, struct cg_err *err)
 
         if (asking(text_of(run)))
                 return cg_prompt_due(text_of(run)->prompt, err);
-        if (ms < PROGRESS_MS)
+        if (ms < PROGRESS_MS || cg_now_ms() - text_of(run)->progress_ms < PROGRESS_MS)
                 return 0;
-        snprintf(line, sizeof(line), CG_MARK " cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1,
+        snprintf(line, sizeof(line), "cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1,
                  run->opts.cells.n, ms / 1000, run->opts.cells.n - run->index - 1);
         cg_screen_progress(&run->screen, line);
         return 0;
