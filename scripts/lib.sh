@@ -160,6 +160,11 @@ curl_package() {
         if installed libcurl4-openssl-dev; then echo libcurl4-openssl-dev; else echo libcurl4-gnutls-dev; fi
 }
 
+# browser_packages: Debian's browser; Ubuntu has none outside of snaps.
+browser_packages() {
+        ! (. /etc/os-release && [ "$ID" = debian ]) || echo chromium
+}
+
 # check_node: fail if node is too old for the MCP servers.
 check_node() {
         local major
@@ -245,6 +250,14 @@ need_packages_env() {
         local requirements=$DEPS/packages-env-requirements.txt
         cat "$REPO/python_stubs/kernel-requirements.txt" "$REPO/tests/packages-env-requirements.txt" >"$requirements"
         make_venv "$DEPS/packages-env" "$requirements"
+}
+
+# need_test_servers: MCP servers from PyPI that tests call, in two environments, because not all of them work with the
+# package mcp of version 2.
+need_test_servers() {
+        local servers=$REPO/tests/real_servers
+        make_venv "$DEPS/servers-env" "$servers/requirements.txt" || return 1
+        make_venv "$DEPS/servers-sdk1-env" "$servers/requirements-sdk1.txt"
 }
 
 # need_clients: Jupyter's programs, an environment for kernels with what notebooks use, and JupyterLab's client library.

@@ -25,6 +25,7 @@ REPO = Path(__file__).resolve().parent.parent
 LONG = (
     "clients/test_ends.py",
     "layering/test_circles.py",
+    "real_servers/test_real_servers.py",
     "sandbox_command/test_selftest.py",
     "setup/test_kernel_env.py",
     "setup/test_scripts.py",
