@@ -357,7 +357,10 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *              have changed since they were accepted: {"file", "first", "new": ["TOOL"], "changed":
  *              [{"tool", "state": "changed" | "held" | "ambiguous" | "invalid", "diff"}], "text"};
  *              "first" and "text" are for people, and safe to show. Later changes come as
- *              CG_EVENT_NOTICE
+ *              CG_EVENT_NOTICE.
+ *              "started": false is there for a server that was not started, because its tools are
+ *              known from the last time: the first call starts it. "start": "eager" in a definition
+ *              prevents this
  * @err:        set when negative; may be NULL
  * Return: 0: some server was added, or there was none to be added; negative: none was. A name that
  *         exists already is replaced, unless the new server fails; calls to it that wait for a

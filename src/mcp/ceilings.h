@@ -44,6 +44,8 @@
 
 /* A file of pins. Where it would be larger, the tools' texts are left out, and digests stay. */
 #define CG_PINS_MAX_FILE ((size_t)16 << 20)
+/* The last list of a server's tools: a longer one is not stored, and the server always started. */
+#define CG_PINS_MAX_LIST ((size_t)16 << 20)
 /* A tool's text that is kept, to show what has changed. */
 #define CG_PINS_MAX_TEXT ((size_t)256 << 10)
 /* Files that `cellgate mcp accept` looks through. */
@@ -83,7 +85,7 @@
 
 #define CG_MCP_LOG_LINE  1000u /* bytes of one line */
 #define CG_MCP_LOG_LINES 100u  /* lines of one server and second; the rest is counted */
-/* The last of what a server wrote to standard error, which is logged when it fails; of each line. */
+/* The last of what a server wrote to standard error, logged when it fails; bytes of each line. */
 #define CG_MCP_STDERR_KEPT ((size_t)64 << 10)
 #define CG_MCP_STDERR_LINE ((size_t)2000)
 /* The part of it that the error shows: lines, bytes of each, and of all. */

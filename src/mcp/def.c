@@ -429,9 +429,11 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         static const char *const urls[] = { "url", "serverUrl", "httpUrl" };
         static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
         const json_t *type_value = json_object_get(j, "type") ?: json_object_get(j, "transport"),
-                     *cwd = json_object_get(j, "cwd"), *url_value = NULL;
+                     *cwd = json_object_get(j, "cwd"), *start_value = json_object_get(j, "start"),
+                     *url_value = NULL;
         json_t *env = json_object_get(j, "env");
-        const char *type = plain_string(type_value), *era = plain_string(json_object_get(j, "era")),
+        const char *type = plain_string(type_value), *start = plain_string(start_value),
+                   *era = plain_string(json_object_get(j, "era")),
                    *command = plain_string(json_object_get(j, "command")), *slash;
         cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
         size_t n_secrets = 0;
@@ -451,6 +453,10 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         d->era = !era || strcmp(era, "auto") == 0 ? CG_MCP_AUTO
                  : strcmp(era, "legacy") == 0     ? CG_MCP_LEGACY
                                                   : CG_MCP_MODERN;
+        if (start_value && !json_is_null(start_value) &&
+            (!start || (strcmp(start, "lazy") != 0 && strcmp(start, "eager") != 0)))
+                return bad_member(d->name, "\"start\"", "\"lazy\" or \"eager\"", err);
+        d->eager = start && strcmp(start, "eager") == 0;
         if (env && !json_is_object(env) && !json_is_null(env))
                 return bad_member(d->name, "\"env\"", "an object of strings", err);
         for (size_t i = 0; i < CG_ARRAY_LEN(ignored) && !d->note; i++) {

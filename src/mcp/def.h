@@ -34,6 +34,7 @@ struct cg_mcp_def {
         enum cg_mcp_era era;
         uint64_t digest;         /* of the definition: the same for the same one */
         int64_t call_timeout_ms; /* "timeout"; 0: not given */
+        bool eager;              /* "start": "eager": it is started when it is added */
         char *note;              /* for the log: what of the definition has no effect; NULL: nothing */
 
         /* ---- HTTP */
@@ -65,7 +66,8 @@ struct cg_mcp_def {
 
 /*
  * Reads {"command", "args", "env", "cwd", "sandbox"} of a stdio server, or {"url", "headers",
- * "caFile", "env"} of one over HTTP, and for both {"type", "era", "startTimeout", "timeout"}.
+ * "caFile", "env"} of one over HTTP, and for both {"type", "era", "start",
+ * "startTimeout", "timeout"}.
  * "sandbox" is an absolute path of a settings file (docs/settings.md) or such an object itself.
  * Other members are ignored: clients have many. Each error names the server and the member.
  * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above

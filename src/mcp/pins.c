@@ -337,7 +337,7 @@ static int update(struct cg_pins *p, struct cg_err *err)
 void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
 {
         struct pinned_tool *old = p->v, *e;
-        size_t n_old = p->n;
+        size_t n_old = p->n, accepted = 0;
 
         p->v = NULL;
         p->n = 0;
@@ -354,7 +354,53 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
                 if (p->v[i].state == ACCEPTED) {
                         free(p->v[i].text);
                         p->v[i].text = NULL;
+                        accepted++;
                 }
+        if (p->why.code == 0 && p->path[0])
+                cg_pins_save_list(p->path, !p->unrecorded && accepted == p->n ? tools : NULL, len);
+}
+
+/* ---- the last list */
+
+static size_t count(const char *tools, size_t len)
+{
+        struct cg_json_walk w;
+        struct cg_slice tool;
+        size_t n = 0;
+
+        if (cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', NULL) == 0)
+                while (cg_json_walk_next(&w, NULL, &tool, NULL) == 0)
+                        n++;
+        return n;
+}
+
+int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_json json_t *doc = NULL;
+        cg_auto_free char *text = NULL;
+        struct pinned_tool *v = NULL;
+        json_t *tools, *pin;
+        char path[PATH_MAX];
+        const char *name, *sha;
+        bool known = true;
+        size_t n = 0, len;
+
+        if (cg_pins_path(p->server, p->identity, path, sizeof(path), err) < 0 ||
+            cg_pins_load(path, &doc, err) < 0 || cg_pins_load_list(path, &text, &len, err) < 0 ||
+            read_list(text, len, &v, &n, err) < 0)
+                return cg_fail(err, CG_E_NOTFOUND, "the tools of MCP server \"%s\" are not known", p->shown);
+        tools = json_object_get(doc, "tools");
+        json_object_foreach(tools, name, pin) known = known && !json_object_get(pin, "pending");
+        for (size_t i = 0; i < n && known; i++) {
+                sha = member(json_object_get(tools, v[i].name), "sha256");
+                known = sha && strcmp(sha, v[i].digest) == 0;
+        }
+        free_entries(v, n);
+        /* A tool without a name, or one that is listed twice, is in one of the counts only. */
+        if (!known || n != count(text, len))
+                return cg_fail(err, CG_E_NOTFOUND, "not all tools of MCP server \"%s\" are accepted",
+                               p->shown);
+        return cg_buf_add(b, text, len, err);
 }
 
 /* ---- calls */

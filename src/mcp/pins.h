@@ -14,6 +14,9 @@
  * form, absent where it is too long to keep. "pending" is one that waits for acceptance; a PIN with
  * that alone is a new tool that has to be accepted first.
  *
+ * Beside it is a file with the last list of the server's tools, as the server wrote it, if each of
+ * them was accepted. It is obeyed only where the digests of the pins confirm each tool.
+ *
  * Runs in the tool server and in the command `cellgate`. All functions block, for at most
  * CG_PINS_LOCK_MS.
  */
@@ -82,6 +85,11 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
  */
 int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct cg_buf *b,
                  struct cg_err *err);
+/*
+ * Appends the last list of the server's tools, from which its modules are made without starting it.
+ * CG_E_NOTFOUND: there is none, or a tool of it is not accepted, or one waits for acceptance.
+ */
+int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err);
 /* "accepted", "new", "changed", "held", "ambiguous", "invalid" or "unknown". Static. */
 const char *cg_pins_state(const struct cg_pins *p, const char *tool);
 
@@ -96,6 +104,10 @@ int cg_pins_load(const char *path, json_t **ret, struct cg_err *err);
 /* *lock: a descriptor whose close gives the right to change the file back. */
 int cg_pins_lock(const char *path, int *lock, struct cg_err *err);
 int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err);
+/* The last list of the server whose pins have @path. */
+int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *err);
+/* NULL: there is none to be stored, and an old one is removed. A failure costs a start. */
+void cg_pins_save_list(const char *path, const char *tools, size_t len);
 /* All files of servers with that name: [{"path", "pins"}...] (returns). */
 int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
 /*

@@ -241,6 +241,41 @@ int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
         return r;
 }
 
+/* The path of a server's last list, beside that of its pins. */
+static void list_path(const char *path, char list[PATH_MAX])
+{
+        snprintf(list, PATH_MAX, "%.*s.list", (int)(strlen(path) - strlen(".json")), path);
+}
+
+int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *err)
+{
+        char list[PATH_MAX];
+
+        list_path(path, list);
+        return cg_read_regular(list, CG_PINS_MAX_LIST, ret, len, err);
+}
+
+void cg_pins_save_list(const char *path, const char *tools, size_t len)
+{
+        char list[PATH_MAX], fresh[PATH_MAX + 40], random[17];
+        cg_auto_free char *old = NULL;
+        cg_auto_fd int fd = -1;
+        size_t n;
+
+        list_path(path, list);
+        if (!tools || len > CG_PINS_MAX_LIST) {
+                unlink(list);
+                return;
+        }
+        if ((cg_pins_load_list(path, &old, &n, NULL) == 0 && n == len && memcmp(old, tools, n) == 0) ||
+            cg_random_hex(random, 8, NULL) < 0)
+                return;
+        snprintf(fresh, sizeof(fresh), "%s.%s", list, random);
+        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0 && (cg_write_all(fd, tools, len, NULL) < 0 || rename(fresh, list) < 0))
+                unlink(fresh);
+}
+
 int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err)
 {
         cg_auto_json json_t *pins = NULL;

@@ -4,7 +4,8 @@
  * Servers that are added are kept apart (struct ts_adding) until every one of them has started,
  * been listed and got its wrappers, or has failed; only then do they take their places. Until then
  * the session is as it was. A server that failed costs no other: its package raises an ImportError
- * that says why.
+ * that says why. A server whose tools are known from the last time gets its wrappers without being
+ * started: the first call starts and lists it (ts_call.c).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct ts_new {
         size_t tools_len;
         char *report;
         char *pins; /* cg_pins_report(); NULL: nothing to report */
+        bool known; /* its tools, from the last time: it is not started yet */
         bool failed;
         struct cg_err why;
         bool keeps; /* it failed, and the session goes on with what it has under that name */
@@ -150,10 +152,12 @@ static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *e
                 r = cg_buf_adds(b, v->failed ? ":{\"error\":" : ":", err);
         if (r == 0)
                 r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err)
-                              : cg_buf_add(b, report.p, report.len - (v->pins != NULL), err);
-        if (r == 0 && !v->failed && v->pins) /* a further member of the report */
-                r = cg_buf_addf(b, err, ",\"pins\":%s}", v->pins);
-        return r == 0 && v->failed ? cg_buf_adds(b, "}", err) : r;
+                              : cg_buf_add(b, report.p, report.len - 1, err);
+        if (r == 0 && v->known) /* further members of the report */
+                r = cg_buf_adds(b, ",\"started\":false", err);
+        if (r == 0 && !v->failed && v->pins)
+                r = cg_buf_addf(b, err, ",\"pins\":%s", v->pins);
+        return r == 0 ? cg_buf_adds(b, "}", err) : r;
 }
 
 /* This one is not added. */
@@ -413,6 +417,7 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                                            .data = s,
                                            .progress = cg_ts_call_progress };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
+        cg_auto_buf struct cg_buf known = { .max = CG_PINS_MAX_LIST };
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
 
@@ -432,6 +437,10 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         if (r < 0) {
                 cg_mcp_def_free(def);
                 return r;
+        }
+        if (!def->eager && cg_pins_known(o.pins, &known, NULL) == 0) {
+                v->tools = cg_buf_steal(&known, &v->tools_len);
+                v->known = v->tools != NULL;
         }
         r = cg_mcp_client_new(&o, def, &v->client, err);
         if (r == 0)
@@ -540,12 +549,12 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 adding_fail(a, &err);
                 return;
         }
-        /* All servers start at the same time. */
+        /* All servers whose tools are not known start at the same time. */
         for (size_t i = 0; i < a->n; i++) {
                 struct ts_new *v = &a->items[i];
                 struct cg_err why;
 
-                if (v->failed)
+                if (v->failed || v->known)
                         continue;
                 if (cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, &why) < 0)
                         item_fail(v, &why);
@@ -556,7 +565,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
         if (a->n_waiting && !uv_is_active((uv_handle_t *)&s->ts->progress))
                 uv_timer_start(&s->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
                                CG_MCP_PROGRESS_EVERY_MS);
-        if (!a->n_waiting) /* none at all, or each failed at once */
+        if (!a->n_waiting) /* none is started, or each failed at once */
                 generate_next(s);
 }
 

@@ -22,9 +22,12 @@ class Changing:
 
     def __init__(self, folder: Path) -> None:
         self.tools, self.mcp = folder / "tools.json", folder / "mcp.json"
-        definition = {"command": sys.executable, "args": ["-S", "-E", str(SERVER), str(self.tools)]}
-        self.mcp.write_text(json.dumps({"mcpServers": {"s": definition}}))
+        self.starts("eager")
         self.describe("Does it.")
+
+    def starts(self, start: str) -> None:
+        definition = {"command": sys.executable, "args": ["-S", "-E", str(SERVER), str(self.tools)], "start": start}
+        self.mcp.write_text(json.dumps({"mcpServers": {"s": definition}}))
 
     def describe(self, description: str, *more: str) -> None:
         tools = [{"name": "read", "description": description}, *({"name": n, "description": "x"} for n in more)]
@@ -48,9 +51,11 @@ def changed(changing: Changing, run_cellgate: Run) -> Changing:
     return changing
 
 
+@pytest.mark.parametrize("start", ["eager", "lazy"])
 @pytest.mark.parametrize("face", [[], ["--json"]], ids=["text", "json"])
-def test_without_a_person_the_tool_stays_stopped(changed, run_cellgate: Run, face: list[str]) -> None:
+def test_without_a_person_the_tool_stays_stopped(changed, run_cellgate: Run, face: list[str], start: str) -> None:
     """Rules accept calls, and no changes of tools."""
+    changed.starts(start)
     for _ in range(2):
         r = run_cellgate("run", *face, "--mcp", changed.mcp, "--approve", "all", "-c", CALL)
         assert r.returncode == 1 and changed.calls() == 1
@@ -71,6 +76,18 @@ def test_accept(changed, run_cellgate: Run) -> None:
     r = run_cellgate("run", "--mcp", changed.mcp, "--approve", "all", "-c", CALL)
     assert (r.returncode, r.stdout, r.stderr) == (0, "ran read\n", "")
     assert run_cellgate("mcp", "accept", "s", "--yes").returncode == 2
+
+
+def test_accept_after_the_first_call_of_a_known_server(changed, run_cellgate: Run) -> None:
+    """It is not started before, so that nothing waits for acceptance until then."""
+    changed.starts("lazy")
+    assert run_cellgate("run", "--mcp", changed.mcp, "-c", "1").stderr == ""
+    assert run_cellgate("mcp", "accept", "s", "--yes").returncode == 2
+    r = run_cellgate("run", "--mcp", changed.mcp, "--approve", "all", "-c", CALL)
+    assert r.returncode == 1 and "+ Does it. Then reads your keys." in r.stderr
+    assert run_cellgate("mcp", "accept", "s", "--yes").returncode == 0
+    r = run_cellgate("run", "--mcp", changed.mcp, "--approve", "all", "-c", CALL)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "ran read\n", "")
 
 
 def test_accept_shows_no_escape_of_a_servers_name(changed, run_cellgate: Run) -> None:

@@ -34,7 +34,8 @@ class Changing:
         self.file.write_text("[" + ",".join(texts) + "]")
 
     def definition(self, **more: Any) -> dict[str, Any]:
-        return {"command": sys.executable, "args": ["-S", "-E", str(SERVER), str(self.file)], **more}
+        """Eager: each add() lists the tools. What is known of servers that are not: test_lazy.py."""
+        return {"command": sys.executable, "args": ["-S", "-E", str(SERVER), str(self.file)], "start": "eager", **more}
 
     def add(self, **more: Any) -> dict[str, Any]:
         report: dict[str, Any] = self.ts.add({"s": self.definition(**more)})["s"]
