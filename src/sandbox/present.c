@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/names.h"
 
@@ -36,19 +37,22 @@ static bool may_be(const char *rest, const char *name, size_t len)
         return n == len && strncasecmp(rest, name, len) == 0;
 }
 
-static void set_present(const struct scan *l, size_t row)
+static void set_present(const struct scan *l, size_t row, bool link)
 {
-        l->present[row] = (unsigned char)(l->all[row].what & l->what);
+        l->present[row] |= (unsigned char)((l->all[row].what & l->what) | (link ? CG_PRESENT_LINK : 0));
 }
 
 static void all_present(const struct scan *l, const size_t *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)
-                set_present(l, rows[i]);
+                set_present(l, rows[i], true);
 }
 
-/* @rows: indexes of rows with the same first @at bytes, which are the folder's path. */
-static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size_t at)
+/*
+ * @rows: indexes of rows with the same first @at bytes, which are the folder's path. @link: a part of
+ * that path is a symlink.
+ */
+static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size_t at, bool link)
 {
         cg_auto_free size_t *below = calloc(n, sizeof(*below));
         const struct dirent *d;
@@ -67,6 +71,7 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         }
         while ((errno = 0, d = readdir(dir))) {
                 size_t n_below = 0, name_len = strlen(d->d_name);
+                bool linked = link || d->d_type == DT_LNK || d->d_type == DT_UNKNOWN;
 
                 for (size_t i = 0; i < n; i++) {
                         const char *rest = l->all[rows[i]].path + at;
@@ -76,10 +81,10 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
                         if (strchr(rest, '/'))
                                 below[n_below++] = rows[i];
                         else
-                                set_present(l, rows[i]);
+                                set_present(l, rows[i], linked);
                 }
                 if (n_below)
-                        scan_folder(l, below, n_below, at + name_len + 1);
+                        scan_folder(l, below, n_below, at + name_len + 1, linked);
         }
         if (errno) /* not all names are known */
                 all_present(l, rows, n);
@@ -90,6 +95,7 @@ int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what,
 {
         struct scan l = { .folder = folder[0] && folder[1] ? folder : "", .what = what };
         cg_auto_free size_t *rows = NULL;
+        char real[PATH_MAX];
         size_t n, n_rows = 0;
 
         l.all = cg_names(&n);
@@ -106,7 +112,7 @@ int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what,
                         rows[n_rows++] = i;
         }
         if (n_rows)
-                scan_folder(&l, rows, n_rows, 0);
+                scan_folder(&l, rows, n_rows, 0, !cg_real_path(folder, real) || strcmp(folder, real) != 0);
         return 0;
 }
 

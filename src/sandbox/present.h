@@ -11,9 +11,12 @@
 /* Rows of a folder. Owned by its holder; all members NULL: not scanned. */
 struct cg_present {
         char *folder;
-        /* for each row of cg_names(): those of its kinds (CG_NAME_*) that may be in the folder */
+        /* for each row of cg_names(): those of its kinds (CG_NAME_*) that may be in the folder, and
+         * CG_PRESENT_LINK */
         unsigned char *rows;
 };
+/* A part of the row's path, or of the folder's, may be a symlink. */
+#define CG_PRESENT_LINK 0x80
 /* HOME and the account's home. */
 #define CG_PRESENT_HOMES 2
 

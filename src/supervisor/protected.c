@@ -5,7 +5,7 @@
  */
 #include "supervisor/protected.h"
 
-#include <glob.h>
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,19 +53,23 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
  */
 static bool is_linked(const char *env)
 {
-        char pattern[PATH_MAX];
-        glob_t g = { .gl_pathc = 0 };
+        char path[PATH_MAX];
+        const struct dirent *d;
         bool linked = false;
         struct stat st;
+        DIR *dir;
 
-        if (snprintf(pattern, sizeof(pattern),
-                     "%s/lib/python" CG_PYTHON_VERSION "/site-packages/*.dist-info/METADATA",
-                     env) < (int)sizeof(pattern) &&
-            glob(pattern, GLOB_NOSORT, NULL, &g) == 0) {
-                for (size_t i = 0; i < g.gl_pathc && !linked; i++)
-                        linked = stat(g.gl_pathv[i], &st) == 0 && st.st_nlink > 1;
+        snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages", env);
+        dir = opendir(path);
+        while (dir && !linked && (d = readdir(dir))) {
+                const char *end = strrchr(d->d_name, '.');
+
+                snprintf(path, sizeof(path), "%s/METADATA", d->d_name);
+                linked = end && strcmp(end, ".dist-info") == 0 && fstatat(dirfd(dir), path, &st, 0) == 0 &&
+                         st.st_nlink > 1;
         }
-        globfree(&g);
+        if (dir)
+                closedir(dir);
         return linked;
 }
 

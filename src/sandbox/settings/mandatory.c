@@ -126,7 +126,7 @@ static int deny_links(struct cg_rules *rules, const struct cg_present *p, struct
                 const struct dirent *d;
                 DIR *dir;
 
-                if (!(p->rows[i] & CG_NAME_WRITE))
+                if (!(p->rows[i] & CG_NAME_WRITE) || !(p->rows[i] & CG_PRESENT_LINK))
                         continue;
                 slash = strrchr(row, '/');
                 last = slash ? slash + 1 : row;
