@@ -6,11 +6,13 @@ descriptors 1 and 2, which the kernel captures in order with all other output.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 from cellgate_kernel import streams
 
@@ -61,6 +63,48 @@ def _communicate(process: subprocess.Popen[bytes]) -> bytes:
     return process.communicate()[0]
 
 
+class _Command:
+    """A running command. An interrupt ends it at any time, also before its process number is known."""
+
+    def __init__(self, command: str, **options: Any) -> None:
+        self._options = {"args": command, "shell": True, "executable": _shell(), "stdin": subprocess.DEVNULL, **options}
+        self._lock = threading.Lock()
+        self._started = threading.Event()
+        self._unwanted = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: BaseException | None = None
+
+    def _start(self) -> None:
+        try:
+            process = subprocess.Popen(**self._options, start_new_session=True)
+            process._sigint_wait_secs = 0  # type: ignore[attr-defined]  # its session gets no SIGINT
+            with self._lock:
+                self._process = process
+                unwanted = self._unwanted
+            if unwanted:
+                _end_group(process)
+        except BaseException as e:
+            self._error = e
+        self._started.set()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process in a thread of its own, because interrupts are raised only in the caller's."""
+        _thread.start_new_thread(self._start, ())
+        self._started.wait()
+        if self._process is None:
+            assert self._error is not None
+            raise self._error
+        return self._process
+
+    def end(self) -> None:
+        """End the command, now or as soon as its process has started."""
+        with self._lock:
+            self._unwanted = True
+            process = self._process
+        if process is not None:
+            _end_group(process)
+
+
 def run(command: str) -> int:
     """Run a command with the cell's output and return its status. An interrupt ends it."""
     if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout must get the output
@@ -68,32 +112,21 @@ def run(command: str) -> int:
         sys.stdout.write(text)
         return _status(code)
     sys.stdout.flush()
-    process = subprocess.Popen(
-        command, shell=True, executable=_shell(), stdin=subprocess.DEVNULL, start_new_session=True
-    )
-    process._sigint_wait_secs = 0  # type: ignore[attr-defined]  # it is in another session, which gets no SIGINT
+    running = _Command(command)
     try:
-        return _status(_wait(process))
+        return _status(_wait(running.start()))
     except BaseException:
-        _end_group(process)
+        running.end()
         raise
 
 
 def get_output(command: str) -> tuple[int, str]:
     """Run a command; return its status, standard output and standard error."""
-    process = subprocess.Popen(
-        command,
-        shell=True,
-        executable=_shell(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    process._sigint_wait_secs = 0  # type: ignore[attr-defined]
+    running = _Command(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
+        process = running.start()
         out = _communicate(process)
     except BaseException:
-        _end_group(process)
+        running.end()
         raise
     return process.returncode, out.decode("utf-8", "replace")

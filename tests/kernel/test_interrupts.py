@@ -71,12 +71,38 @@ def test_finally_blocks_run(kernel: Kernel) -> None:
 def test_interrupted_children_are_gone(kernel: Kernel) -> None:
     seconds = f"{76543 + os.getpid()}.{time.monotonic_ns()}"  # which no other test's child has
     cell = kernel.execute(f"!echo running; sleep {seconds}")
-    kernel.wait_for_text("running\n")  # an interrupt inside Popen() cannot know the process
-    time.sleep(0.02)
+    kernel.wait_for_text("running\n")
     kernel.interrupt(cell)
     kernel.collect(cell)
     lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
     assert not [line for line in lines if f"sleep\0{seconds}".encode() in line]
+
+
+# The process of a command has started, but subprocess.Popen() has not returned before the gate opens.
+GATE = """
+import os, subprocess
+real, (gate, opens), pids = subprocess._fork_exec, os.pipe(), []
+def fork(*args):
+    pids.append(real(*args))
+    print('started', flush=True)
+    os.read(gate, 1)
+    return pids[-1]
+subprocess._fork_exec = fork
+"""
+
+
+@pytest.mark.parametrize("code", ["!sleep 1000", "x = !sleep 1000"])
+@pytest.mark.parametrize("subshell", [False, True])
+def test_an_interrupt_ends_a_command_that_is_starting(kernel: Kernel, code: str, subshell: bool) -> None:
+    kernel.run(GATE)
+    sub = kernel.ask("create_subshell_request", {})["subshell_id"] if subshell else None
+    cell = kernel.execute(code, subshell=sub)
+    kernel.wait_for_text("started\n")
+    kernel.interrupt(cell)
+    if not subshell:  # the thread of a subshell is interrupted once Popen() has returned
+        assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    gone = f"fd = os.pidfd_open(pids[0])\nos.write(opens, b'x')\n__import__('select').select([fd], [], [], {10 * SLOWNESS})[0] == [fd]"
+    assert kernel.run(gone, timeout=15).result == "True"
 
 
 def _readable(path: Path) -> bool:
