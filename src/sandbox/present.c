@@ -49,8 +49,8 @@ static void all_present(const struct scan *l, const size_t *rows, size_t n)
 }
 
 /*
- * @rows: indexes of rows with the same first @at bytes, which are the folder's path. @link: a part of
- * that path is a symlink.
+ * @rows: indexes of rows with the same first @at bytes, which are the folder's path. @link: a part
+ * of that path is a symlink.
  */
 static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size_t at, bool link)
 {

@@ -23,6 +23,11 @@
 #define FIRST_HOST_MS 30000
 /* Connections without a HELLO: each host sends it at once. */
 #define MAX_UNAUTHENTICATED 64
+/*
+ * Requests of a host with so many unsent bytes wait until it reads, because each may cause an
+ * answer. Events are bounded by the windows of its sessions.
+ */
+#define UNSENT_MAX ((size_t)32 << 20)
 
 static void on_no_host(uv_timer_t *t)
 {
@@ -218,16 +223,14 @@ static void on_host_connect(struct watch *w)
                 return;
         }
         l->sup = s;
-        /*
-         * Events are bounded by the window of each session, so the queue of a host needs no limit
-         * of its own.
-         */
+        /* No limit of the queue, since a message would be lost: max_unsent stops what fills it. */
         if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX,
                           on_host_message, on_host_link_end, l, &err) < 0) {
                 cg_log(&s->log, CG_LOG_WARN, "a host's connection: %s", err.msg);
                 free(l);
                 return;
         }
+        l->link.max_unsent = UNSENT_MAX;
         LIST_INSERT_HEAD(&s->links, l, entry);
         s->n_unauthenticated++;
 }
