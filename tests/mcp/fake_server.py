@@ -17,7 +17,7 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
-    "no_result", "no_version", "flood",
+    "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang",
 ]  # fmt: skip
 out = sys.stdout.buffer
 lists: list[tuple[object, object]] = []  # id and cursor of those that were not answered yet
@@ -195,6 +195,16 @@ def call(message: dict, line: bytes) -> None:
         send({"jsonrpc": "2.0", "id": 77, "method": "sampling/createMessage", "params": {}})
         refusal = read()
         answer(ident, text(pong.decode() + refusal.decode()))
+    elif name == "bytes":
+        lines = [{"jsonrpc": "2.0", "method": "notifications/progress"}, {"id": ident, "result": text("in bytes"), "jsonrpc": "2.0"}]
+        for byte in "".join(json.dumps(line) + "\r\n\n" for line in lines).encode():
+            write(bytes([byte]))
+            time.sleep(0.001)
+    elif name in ("half_exit", "half_hang"):
+        line = json.dumps({"id": ident, "result": text("half"), "jsonrpc": "2.0"}).encode()
+        write(line if name == "half_hang" else line[:-2])  # without the line's end
+        if name == "half_exit":
+            os._exit(3)
     elif name == "garbage":
         write(b'debug: calling\n{"half": \n\x00\x01\n\xc3\x28\n{}\n[]\n[1]\n{"jsonrpc":"2.0"}\n')
         answer(ident, text("after garbage"))

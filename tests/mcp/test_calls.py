@@ -204,6 +204,7 @@ def test_protocol_error(ts, k):
     ("tool", "text"),
     [
         ("crlf", "crlf"),
+        ("bytes", "in bytes"),
         ("batch", "batched"),
         ("garbage", "after garbage"),
         ("notify", "notified"),
@@ -232,6 +233,7 @@ def test_requests_of_the_server(ts, k):
     [
         ("exit", b"exit status 7"),
         ("exit_with_words", b"exit status 4"),
+        ("half_exit", b"exit status 3"),
         ("close_stdout", b"closed its standard output"),
         ("not_object", b"not an object"),
         ("error_null_id", b"cannot parse"),
@@ -344,6 +346,15 @@ def test_the_time_for_the_decision_does_not_count(ts, k):
     k.nothing(0.5)
     ts.decide(ask)
     assert k.result(1)[0] == "ok"
+
+
+def test_line_that_does_not_end(ts, k):
+    """It is no answer until its end has come, and what is written next belongs to it: a line that cannot be read."""
+    status, text = ts.run(k, 1, "fake", "half_hang", timeout_ms=300)
+    assert status == "failed" and b"300 ms" in text
+    status, text = ts.run(k, 2, "fake", "echo", b'{"x":2}', timeout_ms=300)
+    assert status == "failed" and b"300 ms" in text
+    assert content(ts.run(k, 3, "fake", "echo", b'{"x":3}')) == '{"x": 3}'
 
 
 def test_late_answer_is_nobodys(ts, k):
