@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/zlink.h"
 #include "mcp/client.h"
+#include "mcp/kept.h"
 
 /* ---- the process */
 
@@ -23,6 +24,8 @@ struct ts {
         struct ts_session *sessions;
         struct cg_mcp_eras eras;
         uint64_t last_ask;
+        struct cg_kept_sum kept; /* of all kernels */
+        size_t converting;       /* bytes of results that are converted beside the loop */
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;
         uv_timer_t end_timer;
