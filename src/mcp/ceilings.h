@@ -191,8 +191,17 @@
 #define CG_MCP_NOTICE_MS       30000 /* for the response of HTTP to a notification */
 #define CG_MCP_GRACE_MS        2000  /* after closing standard input, and again after SIGTERM */
 #define CG_MCP_DRAIN_MS        500   /* from exit to end of output, or the other way round */
-/* A server that fails to start so often in so short a time is left alone for as long. */
-#define CG_MCP_CRASH_STARTS    3
-#define CG_MCP_CRASH_WINDOW_MS 30000
+/*
+ * After so many failures of a server in a row its next start has to wait, twice as long with each
+ * further one. A server that has worked for a while begins anew.
+ */
+#define CG_MCP_CRASHES        3u
+#define CG_MCP_RESTART_MS     1000
+#define CG_MCP_MAX_RESTART_MS 60000
+#define CG_MCP_WORKED_MS      30000
+/* For the answer to ping, which a stdio server gets that has not answered a request in time. */
+#define CG_MCP_PING_MS 5000
+/* Requests in a row that were not answered in time by a stdio server without ping: it is ended. */
+#define CG_MCP_MAX_TIMEOUTS 3u
 
 #endif

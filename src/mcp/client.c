@@ -20,7 +20,6 @@ static void restart(struct cg_mcp_client *c);
 static void on_ended(void *data, const char *how)
 {
         struct cg_mcp_client *c = data;
-        char text[4096];
 
         c->t = NULL; /* it is being ended already */
         if (c->state == STARTING) {
@@ -37,11 +36,7 @@ static void on_ended(void *data, const char *how)
                 cg_mcp_client_start_failed(c, how);
                 return;
         }
-        cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
-        cg_mcp_drop_server(c);
-        snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
-                 how);
-        cg_mcp_fail_all(c, CG_MCP_DIED, text);
+        cg_mcp_client_died(c, how);
 }
 
 static void maybe_free(struct cg_mcp_client *c)
@@ -87,16 +82,22 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why)
 
 int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
 {
-        int64_t since = cg_now_ms() - c->failed_at_ms;
+        int64_t wait = CG_MCP_MAX_RESTART_MS;
 
         if (c->ending)
                 return cg_fail(err, CG_E_CLOSED, "MCP server \"%s\" is being ended", c->def->name);
-        if (c->state != IDLE || c->start_failures < CG_MCP_CRASH_STARTS || since >= CG_MCP_CRASH_WINDOW_MS)
+        if (c->failures < CG_MCP_CRASHES)
+                wait = 0;
+        else if (c->failures < CG_MCP_CRASHES + 6)
+                wait = CG_MCP_RESTART_MS << (c->failures - CG_MCP_CRASHES);
+        if (wait > CG_MCP_MAX_RESTART_MS)
+                wait = CG_MCP_MAX_RESTART_MS;
+        wait -= cg_now_ms() - c->failed_at_ms;
+        if (c->state != IDLE || wait <= 0)
                 return 0;
         return cg_fail(err, CG_E_STATE,
-                       "MCP server \"%s\" failed to start %d times in a row and is left alone for %lld s: %s",
-                       c->def->name, c->start_failures,
-                       (long long)(CG_MCP_CRASH_WINDOW_MS - since + 999) / 1000, c->last_failure);
+                       "MCP server \"%s\" failed %u times in a row and can be started again in %lld s: %s",
+                       c->def->name, c->failures, (long long)(wait + 999) / 1000, c->last_failure);
 }
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
@@ -114,7 +115,7 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
                                          : cg_http_transport_start(&o, c->sse, &c->t, err);
         if (r < 0) {
                 cg_err_prefix(err, "MCP server \"%s\" cannot be started", c->def->name);
-                cg_mcp_count_start_failure(c, err->msg);
+                cg_mcp_count_failure(c, err->msg);
                 return r;
         }
         c->n_transports++;
@@ -242,7 +243,6 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->pins = o->pins;
         c->progress = o->progress;
-        c->failed_at_ms = -CG_MCP_CRASH_WINDOW_MS;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;
         *ret = c;

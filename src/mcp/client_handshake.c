@@ -177,7 +177,7 @@ static void become_ready(struct cg_mcp_client *c, const char *version)
         c->init_id = c->probe_id = 0;
         c->probe_deadline_ms = 0;
         c->state = READY;
-        c->start_failures = 0;
+        c->ready_at_ms = cg_now_ms();
         cg_mcp_client_rearm(c);
         cg_mcp_send_waiting(c);
 }

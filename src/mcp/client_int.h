@@ -86,8 +86,10 @@ struct cg_mcp_client {
         bool sse;          /* it is reached by HTTP+SSE */
         bool skip_probe;   /* it ended when it was sent server/discover */
         bool probed_again; /* in this handshake */
-        uint64_t probe_id, listen_id;
-        bool wants_listen; /* the server announces changes of its tools to those who listen */
+        uint64_t probe_id, listen_id, ping_id;
+        int64_t ping_deadline_ms; /* 0: none */
+        unsigned timeouts;        /* of requests in a row: nothing was answered since */
+        bool wants_listen;        /* the server announces changes of its tools to those who listen */
         int64_t listened_ms;
         int64_t probe_deadline_ms; /* 0: none */
         void (*probe_expired)(struct cg_mcp_client *c);
@@ -104,9 +106,9 @@ struct cg_mcp_client {
         struct cg_param_headers *params; /* arguments that are repeated in headers */
         /* stale: announced as changed since the last list was asked for, or that failed */
         bool listed, stale;
-        bool sharing;       /* a list is being given to all requests that wait for one */
-        int start_failures; /* in a row */
-        int64_t failed_at_ms;
+        bool sharing;      /* a list is being given to all requests that wait for one */
+        unsigned failures; /* of its start, or ends without being asked, in a row */
+        int64_t failed_at_ms, ready_at_ms;
         char last_failure[400];
 };
 
@@ -123,7 +125,9 @@ void cg_mcp_req_add(struct cg_mcp_req *q);
 void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text);
 /* Ends the process, if there is one; the next request starts another. */
 void cg_mcp_drop_server(struct cg_mcp_client *c);
-void cg_mcp_count_start_failure(struct cg_mcp_client *c, const char *why);
+void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why);
+/* The server has ended without being asked, or is of no use any more: fails all requests. */
+void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);
 /* True while a list request is in flight; further ones wait for it. */
 bool cg_mcp_lists(const struct cg_mcp_client *c);
 /* The first list request that has not been sent; NULL: none. */

@@ -59,6 +59,12 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
         struct cg_mcp_req *q;
 
+        c->timeouts = 0; /* it answers */
+        c->ping_deadline_ms = 0;
+        if (m->id_is_number && m->id_number && m->id_number == c->ping_id) {
+                c->ping_id = 0;
+                return;
+        }
         if (!m->id.p && c->probe_id && !c->init_id) { /* which is the only one */
                 cg_mcp_on_discover(c, m);
                 return;

@@ -73,6 +73,8 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                 return;
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms < first)
                 first = c->probe_deadline_ms;
+        if (c->ping_deadline_ms && (!first || c->ping_deadline_ms < first))
+                first = c->ping_deadline_ms;
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
                 if (q->deadline_ms && (!first || q->deadline_ms < first))
                         first = q->deadline_ms;
@@ -185,22 +187,36 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         c->stale = true; /* another process may have other tools */
         c->state = IDLE;
         c->init_id = c->probe_id = c->listen_id = 0;
-        c->probe_deadline_ms = 0;
+        c->ping_id = 0;
+        c->probe_deadline_ms = c->ping_deadline_ms = 0;
+        c->timeouts = 0;
         if (t)
                 t->ops->end(t);
         cg_mcp_client_rearm(c);
 }
 
-void cg_mcp_count_start_failure(struct cg_mcp_client *c, const char *why)
+void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why)
 {
-        int64_t now = cg_now_ms();
-
-        if (now - c->failed_at_ms > CG_MCP_CRASH_WINDOW_MS)
-                c->start_failures = 0;
-        c->start_failures++;
-        c->failed_at_ms = now;
+        c->failed_at_ms = cg_now_ms();
+        if (c->ready_at_ms && c->failed_at_ms - c->ready_at_ms >= CG_MCP_WORKED_MS)
+                c->failures = 0;
+        c->ready_at_ms = 0;
+        c->failures++;
         c->sse = c->def->kind == CG_MCP_SSE; /* a guess of HTTP+SSE is forgotten */
         snprintf(c->last_failure, sizeof(c->last_failure), "%.*s", (int)sizeof(c->last_failure) - 1, why);
+}
+
+void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
+{
+        char text[4096];
+
+        cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
+        if (c->def->kind == CG_MCP_STDIO)
+                cg_mcp_count_failure(c, how);
+        cg_mcp_drop_server(c);
+        snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
+                 how);
+        cg_mcp_fail_all(c, CG_MCP_DIED, text);
 }
 
 void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
@@ -208,7 +224,7 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
         char text[4096];
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s did not start: %s", c->def->name, why);
-        cg_mcp_count_start_failure(c, why);
+        cg_mcp_count_failure(c, why);
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
         cg_mcp_fail_all(c, CG_MCP_FAILED, text);
@@ -228,6 +244,40 @@ int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len)
 
 /* ---- deadlines */
 
+/*
+ * A request was not answered in time: the server is busy with it, or hangs. If it hangs, the timer
+ * ends it, and the next request starts it again.
+ */
+static void check_health(struct cg_mcp_client *c)
+{
+        struct cg_mcp_msg m = { .method = "ping", .repeatable = true };
+        cg_auto_buf struct cg_buf b = { .max = 1024 };
+
+        c->timeouts++;
+        if (c->modern && c->timeouts >= CG_MCP_MAX_TIMEOUTS)
+                c->ping_deadline_ms = cg_now_ms();
+        if (c->modern || c->ping_deadline_ms)
+                return;
+        m.id = c->ping_id = ++c->last_id;
+        c->ping_deadline_ms = cg_now_ms() + CG_MCP_PING_MS; /* also where it does not read */
+        if (cg_rpc_add_request(&b, m.id, m.method, NULL, NULL) == 0)
+                cg_mcp_send(c, &m, &b, NULL);
+}
+
+static void on_hung(struct cg_mcp_client *c)
+{
+        char how[CG_MCP_STDERR_SHOWN + 256];
+
+        if (c->modern)
+                snprintf(how, sizeof(how), "it has not answered %u requests in a row and is ended%s",
+                         c->timeouts, c->t->ops->last_words(c->t));
+        else
+                snprintf(how, sizeof(how),
+                         "it has answered neither a request in time nor ping within %d s and is ended%s",
+                         CG_MCP_PING_MS / 1000, c->t->ops->last_words(c->t));
+        cg_mcp_client_died(c, how);
+}
+
 static void expire(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
@@ -242,6 +292,8 @@ static void expire(struct cg_mcp_req *q)
                         c->def->name, (long long)q->timeout_ms, c->t->ops->last_words(c->t));
                 return;
         }
+        if (c->def->kind == CG_MCP_STDIO)
+                check_health(c);
         if (q->kind == LIST)
                 cg_mcp_req_fail(q, "MCP server \"%s\" did not list its tools within %lld ms", c->def->name,
                                 (long long)q->timeout_ms);
@@ -264,6 +316,8 @@ static void on_timer(uv_timer_t *t)
                 expire(q);
                 q = c->reqs; /* the callback may have changed the list */
         }
+        if (c->state == READY && c->ping_deadline_ms && c->ping_deadline_ms <= now && !c->ending)
+                on_hung(c);
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
                 c->probe_expired(c);
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {

@@ -301,6 +301,8 @@ def main() -> None:
             list_tools(message["id"], message.get("params", {}).get("cursor"))
         elif method == "tools/call":
             call(message, line)
+        elif method == "ping":
+            answer(message["id"], {})
     if HABITS.get("ignore_eof"):
         time.sleep(600)
 

@@ -335,8 +335,8 @@ def test_timeout(ts, k, tool, lines, waiting):
     status, text = ts.run(k, 1, "fake", tool, timeout_ms=400)
     assert status == "failed" and b"400 ms" in text and tool.encode() in text
     assert time.monotonic() - begun >= 0.4
-    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be notified")
-    call, cancelled = (json.loads(x) for x in lines()[-2:])
+    waiting(lambda: b'"ping"' in lines()[-1], 5, "the server to be notified")
+    call, cancelled = (json.loads(x) for x in lines()[-3:-1])
     assert cancelled["params"]["requestId"] == call["id"] and "id" not in cancelled
     assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
 
@@ -510,7 +510,7 @@ def test_cancel_while_it_runs(ts, k, lines, waiting):
     waiting(lambda: b"tools/call" in lines()[-1], 5, "the call")
     k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1) == ("failed", b"cancelled")
-    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be notified")
+    waiting(lambda: b"notifications/cancelled" in b"".join(lines()), 5, "the server to be notified")
     assert ts.run(k, 2, "fake", "echo")[0] == "ok"
 
 

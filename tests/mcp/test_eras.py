@@ -109,3 +109,18 @@ def test_legacy(ts, fake, tmp_path, how):
 def test_silent_server_does_not_delay_others(ts, fake, slowness):
     ts.attach()
     assert set(ts.add({"a": fake(discover="silent"), "b": fake(discover="silent"), "c": fake()})) == {"a", "b", "c"}
+
+
+def test_modern_server_that_answers_nothing_is_ended(ts, modern):
+    """There is no ping any more: three requests in a row that were not answered in time."""
+    k = ts.attach()
+    ts.add({"new": modern()})
+    for i in range(2):
+        assert ts.run(k, i, "new", "hang", timeout_ms=50)[0] == "failed" and k.kind == "timeout"
+    assert ts.run(k, 2, "new", "echo")[0] == "ok"  # it counts from the beginning again
+    for i in range(3, 6):
+        assert ts.run(k, i, "new", "hang", timeout_ms=50)[0] == "failed"
+    ts.wait_log("it has not answered 3 requests in a row and is ended")
+    assert [m["method"] for m in modern.read()].count("server/discover") == 1
+    assert ts.run(k, 6, "new", "echo")[0] == "ok"
+    assert [m["method"] for m in modern.read()].count("server/discover") == 2

@@ -2,10 +2,11 @@
 
 import json
 import sys
+import time
 from types import ModuleType
 
 import pytest
-from wire_table import BROKER
+from wire_table import BROKER, TOOL
 
 
 def test_adds_and_writes_wrappers(ts, fake):
@@ -348,23 +349,60 @@ def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     assert not list(ts.out.glob("mcptools/.tmp-*"))
 
 
-def test_crash_loops_are_bounded(ts, fake, tmp_path):
-    """A registered server that cannot start any more is not started again and again."""
+def test_restarts_are_damped(ts, fake, tmp_path):
+    """A server that fails again and again is started with increasing delays; nobody is asked in between."""
     k = ts.attach()
     starts = tmp_path / "starts"
     program = tmp_path / "server"
     definition = fake()
     args = " ".join(f"'{a}'" for a in definition["args"])
-    program.write_text(f"#!/bin/sh\nexec {definition['command']} {args}\n")
+    good = f"#!/bin/sh\nexec {definition['command']} {args}\n"
+    program.write_text(good)
     program.chmod(0o755)
     ts.add({"fake": {"command": str(program)}})
     assert ts.run(k, 1, "fake", "exit")[0] == "failed"
     program.write_text(f"#!/bin/sh\necho >> {starts}\nexit 9\n")
-    for i in range(3):
-        status, text = ts.run(k, 2 + i, "fake", "echo")
+    for i in (2, 3):  # started at once after the first failures
+        status, text = ts.run(k, i, "fake", "echo")
         assert status == "failed" and b"did not start" in text and b"exit status 9" in text
-    k.call(9, "fake", "echo")
-    status, text = k.result(9)
-    assert status == "failed" and b"left alone" in text
-    ts.broker.nothing()  # nobody was asked
-    assert starts.read_text() == "\n\n\n"
+
+    def refused(id: int) -> bytes:
+        k.call(id, "fake", "echo")
+        status, text = k.result(id)
+        assert status == "failed" and k.kind == "unavailable"
+        ts.broker.nothing(0)
+        return text
+
+    assert b"failed 3 times in a row and can be started again in 1 s: it ended (exit status 9)" in refused(4)
+    assert starts.read_text() == "\n\n"
+    time.sleep(1.1)
+    assert b"did not start" in ts.run(k, 4, "fake", "echo")[1] and starts.read_text() == "\n\n\n"
+    assert b"failed 4 times in a row and can be started again in 2 s" in refused(5)
+    program.write_text(good)
+    time.sleep(2.1)
+    assert ts.run(k, 6, "fake", "echo")[0] == "ok"
+    # It has not worked for long: the delay goes on.
+    assert ts.run(k, 7, "fake", "exit")[0] == "failed"
+    assert b"failed 5 times in a row and can be started again in 4 s" in refused(8)
+
+
+def test_server_that_hangs_is_ended_and_started_again(ts, fake, tmp_path):
+    """It answers not even ping after a call that took too long; a server that answers goes on, and so do its calls."""
+    k = ts.attach()
+    ts.add({name: fake(log=str(tmp_path / name)) for name in ("hung", "slow")})
+    calls = [(1, "slow", "hang", 0), (2, "slow", "hang", 300), (3, "hung", "hang", 0), (4, "hung", "echo_late", 300)]
+    for id, server, tool, timeout_ms in calls:
+        k.call(id, server, tool, b'{"seconds":600}', timeout_ms)
+        ts.decide(ts.asked())
+    for _ in range(2):
+        m = k.expect(TOOL.CALL_RESULT)
+        assert m.id in (2, 4) and m.body["kind"] == "timeout"
+    status, text = k.result(3)
+    assert status == "failed" and k.kind == "died" and b"neither a request in time nor ping within 5 s" in text
+    assert ts.run(k, 5, "hung", "echo")[0] == "ok"
+    assert ts.run(k, 6, "slow", "echo")[0] == "ok"
+    starts = {n: (tmp_path / n).read_text().count('"initialize"') for n in ("hung", "slow")}
+    assert starts == {"hung": 2, "slow": 1}
+    assert '"method":"ping"' in (tmp_path / "slow").read_text()
+    k.send(TOOL.CALL_CANCEL, 1)
+    assert k.result(1)[0] == "failed"
