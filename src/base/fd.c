@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include "base/buf.h"
+#include "base/text.h"
 
 static int64_t read_clock_ms(clockid_t id)
 {
@@ -309,6 +311,45 @@ int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, 
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err)
 {
         return cg_read_fd_within(fd, what, max, -1, ret, len, err);
+}
+
+int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
+{
+        char fresh[PATH_MAX], random[17];
+        cg_auto_fd int fd = -1;
+        int r = cg_random_hex(random, 8, err);
+
+        if (r < 0)
+                return r;
+        if (snprintf(fresh, sizeof(fresh), "%s.%s", path, random) >= (int)sizeof(fresh))
+                return cg_fail(err, CG_E_LIMIT, "the path %s is too long", path);
+        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cg_fail_errno(err, "%s", fresh);
+        r = cg_write_all(fd, text, len, err);
+        if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0))
+                r = cg_fail_errno(err, "%s", fresh);
+        if (r == 0 && rename(fresh, path) < 0)
+                r = cg_fail_errno(err, "%s", path);
+        if (r < 0)
+                unlink(fresh);
+        return r;
+}
+
+int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + timeout_ms;
+
+        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return cg_fail_errno(err, "flock");
+                if (cg_now_ms() >= end)
+                        return CG_TIMEOUT;
+                if (stop && atomic_load(stop))
+                        return cg_fail(err, CG_E_CLOSED, "cancelled");
+                cg_pause_ms(10);
+        }
+        return 0;
 }
 
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err)

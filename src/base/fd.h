@@ -3,6 +3,7 @@
 #define CG_BASE_FD_H
 
 #include <linux/limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,18 @@ int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err);
 
 /* Writes everything; EINTR is handled; blocking descriptors only. */
 int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
+
+/*
+ * Replaces the file @path by one with @text, or makes it: all of it, or nothing has changed. @mode
+ * is that of the new file. The bytes are on the disk before the name is.
+ */
+int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err);
+
+/*
+ * Locks the file @fd against other processes, as flock(2), which has no deadline. CG_TIMEOUT:
+ * another process holds it. @stop: ends the wait (CG_E_CLOSED); NULL: never. Closing @fd unlocks.
+ */
+int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_err *err);
 
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);

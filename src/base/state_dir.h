@@ -2,8 +2,10 @@
 #ifndef CG_BASE_STATE_DIR_H
 #define CG_BASE_STATE_DIR_H
 
+#include <jansson.h>
 #include <linux/limits.h>
 #include <stdbool.h>
+#include "base/err.h"
 
 /*
  * $XDG_STATE_HOME/cellgate, or below ~/.local/state. No sandbox may read it. False: neither
@@ -16,5 +18,13 @@ bool cg_state_dir(char ret[PATH_MAX]);
  * stores a token there. False: there is none, and no token can be stored.
  */
 bool cg_make_state_dir(char ret[PATH_MAX]);
+
+/* Bytes that the names of files in a folder of the state folder may have, and a '/'. */
+#define CG_STATE_NAME 128
+
+/* The path of the folder @name in it, of mode 0700, which is made where it is absent. */
+int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err);
+/* The paths of at most @max files of @folder whose names end with ".json": an array (returns). */
+int cg_state_files(const char *folder, size_t max, json_t **ret, struct cg_err *err);
 
 #endif

@@ -188,16 +188,10 @@ static int run_pip(const char *dir, const char *const *words, size_t n, struct c
 
 static int write_state(const char *dir, const char *state, struct cg_err *err)
 {
-        char path[PATH_MAX], new[PATH_MAX + 8];
-        cg_auto_fd int fd = -1;
+        char path[PATH_MAX];
 
         snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir);
-        snprintf(new, sizeof(new), "%s.new", path);
-        unlink(new);
-        fd = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-        if (fd < 0 || cg_write_all(fd, state, strlen(state), NULL) < 0 || rename(new, path) < 0)
-                return cg_fail_errno(err, "cannot write %s", path);
-        return 0;
+        return cg_write_atomically(path, state, strlen(state), 0644, err);
 }
 
 /*

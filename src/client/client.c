@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include "base/kernel_env.h"
@@ -278,25 +277,6 @@ static bool is_absent(const struct cg_err *err)
         return err->code == CG_E_SYS && (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED);
 }
 
-/* flock() has no timeout, and the process that holds the lock may be stopped. */
-static int lock_start(const struct cg_client *c, int fd, struct cg_err *err)
-{
-        int64_t end = cg_now_ms() + c->timeout_ms;
-
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
-                        return cg_fail_errno(err, "%s.lock", c->dir);
-                if (cg_now_ms() >= end)
-                        return cg_fail(
-                                err, CG_E_TIMEDOUT,
-                                "another process has held %s.lock for %lld ms: it is starting a supervisor "
-                                "there, or hangs (`fuser` shows the process)",
-                                c->dir, (long long)c->timeout_ms);
-                poll(NULL, 0, 20);
-        }
-        return 0;
-}
-
 static int give_err(struct cg_err *err, const struct cg_err *from)
 {
         if (err)
@@ -322,7 +302,12 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
                 return give_err(err, &mine);
         r = open_beside(c, ".lock", &lock, err);
         if (r == 0)
-                r = lock_start(c, lock, err);
+                r = cg_lock_fd(lock, c->timeout_ms, NULL, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "another process has held %s.lock for %lld ms: it is starting a supervisor "
+                               "there, or hangs (`fuser` shows the process)",
+                               c->dir, (long long)c->timeout_ms);
         if (r < 0 || get_token(c, token, &mine) == 0)
                 return r;
         drop_lifeline(c);

@@ -284,8 +284,7 @@ int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int6
 
 int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
 {
-        cg_auto_free char *text = NULL, *temporary = NULL;
-        cg_auto_fd int fd = -1;
+        cg_auto_free char *text = NULL;
         int r = 0;
 
         if (!c->changed)
@@ -293,19 +292,10 @@ int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
         for (int i = 0; i < CG_JCHANNELS; i++)
                 r |= json_object_set_new(c->file, keys[i], json_integer(c->ports[i]));
         text = json_dumps(c->file, JSON_INDENT(2));
-        if (r < 0 || !text || asprintf(&temporary, "%s.%u", c->path, (unsigned)getpid()) < 0)
+        if (r < 0 || !text)
                 return cg_fail(err, CG_E_NOMEM, "connection file");
-        unlink(temporary); /* left by a killed process with our pid */
-        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 || fchmod(fd, 0600) < 0)
-                return cg_fail_errno(err, "connection file: %s", temporary);
-        if (cg_write_all(fd, text, strlen(text), err) < 0)
+        if (cg_write_atomically(c->path, text, strlen(text), 0600, err) < 0)
                 return cg_err_prefix(err, "connection file");
-        if (rename(temporary, c->path) < 0) {
-                cg_fail_errno(err, "%s", c->path);
-                unlink(temporary);
-                return CG_E_SYS;
-        }
         c->changed = false;
         return 0;
 }

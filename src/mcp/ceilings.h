@@ -46,12 +46,18 @@
 #define CG_PINS_MAX_FILE ((size_t)16 << 20)
 /* The last list of a server's tools: a longer one is not stored, and the server always started. */
 #define CG_PINS_MAX_LIST ((size_t)16 << 20)
+/* Definitions of servers whose pins cannot be written, and are kept in memory. */
+#define CG_PINS_MAX_UNRECORDED 256u
 /* A tool's text that is kept, to show what has changed. */
 #define CG_PINS_MAX_TEXT ((size_t)256 << 10)
 /* Files that `cellgate mcp accept` looks through. */
 #define CG_PINS_MAX_FILES 4096u
-/* Longest wait for another process that changes the same file. */
-#define CG_PINS_LOCK_MS 2000
+/*
+ * Longest waits for another process that changes the same file: of the tool server, whose event
+ * loop waits and which writes the pins after a later list, and of a person who accepts.
+ */
+#define CG_PINS_LOCK_MS        200
+#define CG_PINS_ACCEPT_LOCK_MS 2000
 /* Text about one changed tool: in a notice, and where a person is asked, who must see all of it. */
 #define CG_PINS_MAX_DIFF  ((size_t)4 << 10)
 #define CG_PINS_MAX_SHOWN ((size_t)8 << 20)
@@ -70,24 +76,13 @@
 /* Results of more bytes stay. Their strings of fewer bytes are sent to the kernel at once. */
 #define CG_MCP_KEPT_RESULT ((size_t)1 << 20)
 #define CG_MCP_KEPT_STRING ((size_t)64 << 10)
-/* Of one kernel, and of all together: open files, and bytes in them. */
-#define CG_MCP_MAX_KEPT           64u
-#define CG_MCP_MAX_KEPT_BYTES     ((size_t)1 << 30)
-#define CG_MCP_MAX_ALL_KEPT       1024u
-#define CG_MCP_MAX_ALL_KEPT_BYTES ((size_t)4 << 30)
-/*
- * Larger ones are converted beside the event loop, in a copy each. Where the copies together would
- * be larger, the loop waits.
- */
-#define CG_MCP_CONVERT_AT_ONCE ((size_t)4 << 20)
-#define CG_MCP_MAX_CONVERTING  ((size_t)512 << 20)
+/* Of one kernel: open files, and bytes in them. */
+#define CG_MCP_MAX_KEPT       64u
+#define CG_MCP_MAX_KEPT_BYTES ((size_t)1 << 30)
 
 /* --- queues of the tool server --- */
 
-/*
- * Results that a kernel has not read. What comes on top becomes a short failure. Above half of it
- * the kernel's messages wait: the rest is room for answers to them.
- */
+/* Results that a kernel has not read. What comes on top becomes a short failure. */
 #define CG_MCP_MAX_KERNEL_QUEUE ((size_t)128 << 20)
 /* Messages that the supervisor has not read. Above it calls fail without being asked about. */
 #define CG_MCP_MAX_BROKER_QUEUE ((size_t)256 << 20)

@@ -105,7 +105,7 @@ static int use_server(const char *name, const json_t *definition, int64_t timeou
         }
         o.loop = &loop;
         if (call)
-                r = cg_pins_new(name, def->label, definition, &o.pins, err);
+                r = cg_pins_new(name, def->label, definition, NULL, &o.pins, err);
         if (r < 0) {
                 cg_mcp_def_free(def);
                 uv_loop_close(&loop);

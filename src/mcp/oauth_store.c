@@ -1,13 +1,11 @@
 /* See oauth_store.h. */
 #include "mcp/oauth_store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
@@ -16,37 +14,9 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
-#define FOLDER "/mcp-login"
+#define FOLDER "mcp-login"
 /* 16 bytes of the digest, as hexadecimal digits. */
 #define STEM 32
-
-/*
- * Makes the folder where it is absent; only this user can open it. Not where no sandbox would have
- * made it: one that runs could not hide it. CG_E_NOTFOUND: so there is no such folder.
- */
-static int folder_path(char path[PATH_MAX], struct cg_err *err)
-{
-        char made[PATH_MAX];
-        size_t n;
-
-        if (!cg_state_dir(path))
-                return cg_fail(err, CG_E_NOTFOUND,
-                               "neither XDG_STATE_HOME nor HOME says where tokens are stored");
-        if (!cg_make_state_dir(made))
-                return cg_fail(
-                        err, CG_E_NOTFOUND,
-                        "no token can be stored: %s cannot be made, or too much of its path is missing; end "
-                        "all sandboxes, which could not hide it, and make the folder with mode 0700",
-                        path);
-        n = strlen(path);
-        if (n + sizeof(FOLDER) + STEM + 32 > PATH_MAX)
-                return cg_fail(err, CG_E_LIMIT, "the path of the state folder is too long");
-        memcpy(path + n, FOLDER, sizeof(FOLDER));
-        if (!cg_make_own_dir(path))
-                return cg_fail(err, CG_E_STATE,
-                               "%s is not a folder of this user with mode 0700: chmod or remove it", path);
-        return 0;
-}
 
 /* @suffix: ".json" or ".lock". */
 static int file_path(const char *name, const char *url, const char *suffix, char path[PATH_MAX],
@@ -56,10 +26,10 @@ static int file_path(const char *name, const char *url, const char *suffix, char
         struct sha256_ctx sha;
         char stem[STEM + 1];
         size_t n;
-        int r = folder_path(path, err);
+        int r = cg_state_folder(FOLDER, path, err);
 
         if (r < 0)
-                return r;
+                return cg_err_prefix(err, "no token can be stored");
         sha256_init(&sha);
         sha256_update(&sha, strlen(name) + 1, (const uint8_t *)name);
         sha256_update(&sha, strlen(url), (const uint8_t *)url);
@@ -111,7 +81,6 @@ int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct 
 int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *stop, int *lock, json_t **ret,
                         struct cg_err *err)
 {
-        int64_t end = cg_now_ms() + CG_OAUTH_LOCK_MS;
         cg_auto_fd int fd = -1;
         char path[PATH_MAX];
         int r = file_path(name, url, ".lock", path, err);
@@ -121,18 +90,13 @@ int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *st
         fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)
                 return cg_fail_errno(err, "%s", path);
-        /* A wait that ends: flock() itself has no deadline. */
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
-                        return cg_fail_errno(err, "%s", path);
-                if (cg_now_ms() > end)
-                        return cg_fail(err, CG_E_TIMEDOUT,
-                                       "%s: another process has been refreshing the token for %d s", path,
-                                       CG_OAUTH_LOCK_MS / 1000);
-                if (stop && atomic_load(stop))
-                        return cg_fail(err, CG_E_CLOSED, "cancelled");
-                cg_pause_ms(20);
-        }
+        r = cg_lock_fd(fd, CG_OAUTH_LOCK_MS, stop, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "%s: another process has been refreshing the token for %d s", path,
+                               CG_OAUTH_LOCK_MS / 1000);
+        if (r < 0)
+                return r;
         r = cg_oauth_store_load(name, url, ret, err);
         if (r == 0)
                 *lock = cg_steal_fd(&fd);
@@ -143,17 +107,14 @@ int cg_oauth_store_save(const json_t *record, struct cg_err *err)
 {
         const char *name = json_string_value(json_object_get(record, "name"));
         const char *url = json_string_value(json_object_get(record, "url"));
-        char path[PATH_MAX], fresh[PATH_MAX + 40], random[17];
         cg_auto_free char *text = NULL;
-        cg_auto_fd int fd = -1;
+        char path[PATH_MAX];
         size_t len;
         int r;
 
         if (!name || !url)
                 return cg_fail(err, CG_E_INVAL, "stored authorization without its server");
         r = file_path(name, url, ".json", path, err);
-        if (r == 0)
-                r = cg_random_hex(random, 8, err);
         if (r < 0)
                 return r;
         text = cg_json_text(record, &len);
@@ -162,50 +123,33 @@ int cg_oauth_store_save(const json_t *record, struct cg_err *err)
         if (len > CG_OAUTH_MAX_RECORD)
                 return cg_fail(err, CG_E_LIMIT, "stored authorization of over %zu bytes",
                                CG_OAUTH_MAX_RECORD);
-        snprintf(fresh, sizeof(fresh), "%s.%s", path, random);
-        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", fresh);
-        r = cg_write_all(fd, text, len, err);
-        if (r == 0 && fsync(fd) < 0)
-                r = cg_fail_errno(err, "%s", fresh);
-        if (r == 0 && rename(fresh, path) < 0)
-                r = cg_fail_errno(err, "%s", path);
-        if (r < 0)
-                unlink(fresh);
-        return r;
+        return cg_write_atomically(path, text, len, 0600, err);
 }
 
 int cg_oauth_store_urls(const char *name, json_t **ret, struct cg_err *err)
 {
-        cg_auto_json json_t *urls = json_array();
-        char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 1];
-        const struct dirent *d;
-        size_t n = 0;
-        DIR *dir;
-        int r = urls ? folder_path(folder, err) : cg_fail(err, CG_E_NOMEM, "stored authorizations");
+        cg_auto_json json_t *urls = json_array(), *paths = NULL;
+        char folder[PATH_MAX];
+        const json_t *path;
+        size_t i;
+        int r = urls ? cg_state_folder(FOLDER, folder, err)
+                     : cg_fail(err, CG_E_NOMEM, "stored authorizations");
 
+        if (r == 0)
+                r = cg_state_files(folder, CG_OAUTH_MAX_RECORDS, &paths, err);
         if (r < 0)
                 return r;
-        dir = opendir(folder);
-        if (!dir)
-                return cg_fail_errno(err, "%s", folder);
-        while (n < CG_OAUTH_MAX_RECORDS && (d = readdir(dir))) {
-                const char *dot = strchr(d->d_name, '.');
+        json_array_foreach(paths, i, path)
+        {
                 cg_auto_json json_t *j = NULL;
                 const char *its;
 
-                if (!dot || strcmp(dot, ".json") != 0)
-                        continue;
-                n++;
-                snprintf(path, sizeof(path), "%s/%s", folder, d->d_name);
-                if (read_record(path, &j, NULL) < 0)
+                if (read_record(json_string_value(path), &j, NULL) < 0)
                         continue;
                 its = json_string_value(json_object_get(j, "name"));
                 if (its && strcmp(its, name) == 0 && json_is_string(json_object_get(j, "url")))
                         json_array_append(urls, json_object_get(j, "url"));
         }
-        closedir(dir);
         *ret = CG_STEAL(urls);
         return 0;
 }

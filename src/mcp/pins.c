@@ -32,15 +32,16 @@ struct pinned_tool {
 };
 
 struct cg_pins {
-        char *server, *program, *identity;
-        char *shown;  /* the server's name, safe to show */
-        char *accept; /* the command that accepts its tools, safe to copy into a shell */
+        char *server, *program;
+        char key[CG_PINS_DIGEST]; /* of the server's name and definition */
+        char *shown;              /* the server's name, safe to show */
+        char *accept;             /* the command that accepts its tools, quoted for a shell */
         char path[PATH_MAX];
         struct pinned_tool *v; /* sorted by name */
         size_t n;
         bool first;         /* the last list was the first of this definition */
         struct cg_err why;  /* code < 0: no tool may be called */
-        json_t *unrecorded; /* the pins, where they could not be written to the file */
+        json_t *unrecorded; /* by key: pins that could not be written to a file; of the process */
         char not_written[400];
         struct stat stamp; /* of the file that was read last */
 };
@@ -270,6 +271,11 @@ static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err 
         return 0;
 }
 
+static json_t *unrecorded(const struct cg_pins *p)
+{
+        return json_object_get(p->unrecorded, p->key);
+}
+
 /*
  * Reads the pins of the file, and adds those that could not be written to it. An entry of the file
  * takes precedence: the user may have accepted another definition. CG_E_NOTFOUND: there are none.
@@ -278,16 +284,16 @@ static int load(const struct cg_pins *p, json_t **ret, struct cg_err *err)
 {
         cg_auto_json json_t *doc = NULL;
         int r = p->path[0] ? cg_pins_load(p->path, &doc, err) : CG_E_NOTFOUND;
-        json_t *tools;
+        json_t *mine = unrecorded(p), *tools;
 
-        if (r == CG_E_NOTFOUND && p->unrecorded) {
-                *ret = json_incref(p->unrecorded);
+        if (r == CG_E_NOTFOUND && mine) {
+                *ret = json_incref(mine);
                 return 0;
         }
         if (r < 0)
                 return r;
         tools = json_object_get(doc, "tools");
-        if (p->unrecorded && json_object_update_missing(tools, json_object_get(p->unrecorded, "tools")) < 0)
+        if (mine && json_object_update_missing(tools, json_object_get(mine, "tools")) < 0)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         if (json_object_size(tools) > CG_MCP_MAX_TOOLS)
                 return too_many(p, err);
@@ -302,10 +308,10 @@ static int update(struct cg_pins *p, struct cg_err *err)
         cg_auto_fd int lock = -1;
         bool changed = false, unwritten;
         struct cg_err why = { .code = 0 }, unread;
-        int r, locked = p->path[0] ? 0 : cg_pins_path(p->server, p->identity, p->path, sizeof(p->path), &why);
+        int r, locked = p->path[0] ? 0 : cg_pins_path(p->key, p->path, sizeof(p->path), &why);
 
         if (locked == 0)
-                locked = cg_pins_lock(p->path, &lock, &why);
+                locked = cg_pins_lock(p->path, CG_PINS_LOCK_MS, &lock, &why);
         r = load(p, &doc, &unread);
         p->first = r == CG_E_NOTFOUND;
         if (r < 0 && !p->first) {
@@ -321,12 +327,17 @@ static int update(struct cg_pins *p, struct cg_err *err)
                 r = compare(p, doc, &changed, err);
         if (r < 0)
                 return r;
-        unwritten = changed || p->unrecorded;
+        unwritten = changed || unrecorded(p);
         if (unwritten && locked == 0)
                 unwritten = cg_pins_save(p->path, doc, &why) < 0;
         /* Kept until they are written, or the next list would be accepted as the first one. */
-        json_decref(p->unrecorded);
-        p->unrecorded = unwritten ? json_incref(doc) : NULL;
+        if (!unwritten)
+                json_object_del(p->unrecorded, p->key);
+        else if (!unrecorded(p) && json_object_size(p->unrecorded) >= CG_PINS_MAX_UNRECORDED)
+                return cg_fail(err, CG_E_LIMIT, "the tools of over %u servers cannot be stored: %s",
+                               CG_PINS_MAX_UNRECORDED, why.msg);
+        else if (json_object_set(p->unrecorded, p->key, doc) < 0)
+                return cg_fail(err, CG_E_NOMEM, "pins of tools");
         snprintf(p->not_written, sizeof(p->not_written), "%.*s", (int)sizeof(p->not_written) - 1,
                  unwritten ? why.msg : "");
         if (!p->path[0] || stat(p->path, &p->stamp) < 0)
@@ -357,7 +368,7 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
                         accepted++;
                 }
         if (p->why.code == 0 && p->path[0])
-                cg_pins_save_list(p->path, !p->unrecorded && accepted == p->n ? tools : NULL, len);
+                cg_pins_save_list(p->path, !unrecorded(p) && accepted == p->n ? tools : NULL, len);
 }
 
 /* ---- the last list */
@@ -385,9 +396,8 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
         bool known = true;
         size_t n = 0, len;
 
-        if (cg_pins_path(p->server, p->identity, path, sizeof(path), err) < 0 ||
-            cg_pins_load(path, &doc, err) < 0 || cg_pins_load_list(path, &text, &len, err) < 0 ||
-            read_list(text, len, &v, &n, err) < 0)
+        if (cg_pins_path(p->key, path, sizeof(path), err) < 0 || cg_pins_load(path, &doc, err) < 0 ||
+            cg_pins_load_list(path, &text, &len, err) < 0 || read_list(text, len, &v, &n, err) < 0)
                 return cg_fail(err, CG_E_NOTFOUND, "the tools of MCP server \"%s\" are not known", p->shown);
         tools = json_object_get(doc, "tools");
         json_object_foreach(tools, name, pin) known = known && !json_object_get(pin, "pending");
@@ -396,7 +406,7 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
                 known = sha && strcmp(sha, v[i].digest) == 0;
         }
         free_entries(v, n);
-        /* A tool without a name, or one that is listed twice, is in one of the counts only. */
+        /* A tool that is listed twice is in one of the counts only. */
         if (!known || n != count(text, len))
                 return cg_fail(err, CG_E_NOTFOUND, "not all tools of MCP server \"%s\" are accepted",
                                p->shown);
@@ -541,7 +551,7 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                         add_names(p, &text);
                 }
         }
-        if (p->unrecorded && json_array_size(new))
+        if (unrecorded(p) && json_array_size(new))
                 cg_buf_addf(&text, NULL,
                             "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
                             p->shown, p->not_written);
@@ -633,14 +643,15 @@ struct cg_pins *cg_pins_free(struct cg_pins *p)
         free(p->shown);
         free(p->accept);
         free(p->program);
-        free(p->identity);
         free(p);
         return NULL;
 }
 
-int cg_pins_new(const char *server, const char *program, const json_t *definition, struct cg_pins **ret,
-                struct cg_err *err)
+int cg_pins_new(const char *server, const char *program, const json_t *definition, json_t *unrecorded,
+                struct cg_pins **ret, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf both = { .max = (size_t)2 * CG_MAX_SETTINGS };
+        cg_auto_free char *own = cg_json_mcp_identity(definition);
         cg_auto_buf struct cg_buf shown = { .max = 4096 }, accept = { .max = 8192 };
         const char *identity = member(definition, "identity");
         struct cg_pins *p = calloc(1, sizeof(*p));
@@ -649,17 +660,20 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         p->server = strdup(server);
         p->program = strdup(program);
-        p->identity = identity ? strdup(identity) : cg_json_mcp_identity(definition);
+        p->unrecorded = unrecorded ? json_incref(unrecorded) : json_object();
         if (cg_text_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
             cg_buf_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
             add_word(&accept, shown.data ?: "", NULL) == 0) {
                 p->shown = cg_buf_steal(&shown, NULL);
                 p->accept = cg_buf_steal(&accept, NULL);
         }
-        if (!p->server || !p->program || !p->identity || !p->shown || !p->accept) {
+        if (!own || !p->server || !p->program || !p->unrecorded || !p->shown || !p->accept ||
+            cg_buf_add(&both, server, strlen(server) + 1, NULL) < 0 ||
+            cg_buf_adds(&both, identity ?: own, NULL) < 0) {
                 cg_pins_free(p);
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }
+        cg_pin_digest(both.data, both.len, p->key);
         *ret = p;
         return 0;
 }

@@ -56,10 +56,12 @@ struct cg_pins;
 
 /*
  * @definition: of the server; its member "identity" (cg_json_mcp_identity()), or the definition
- * itself, finds the file. Nothing is read yet.
+ * itself, finds the file. Nothing is read yet. @unrecorded: an object for the pins that cannot be
+ * written, shared by the servers of a process, so that a server that is added again is not new;
+ * NULL: one of its own.
  */
-int cg_pins_new(const char *server, const char *program, const json_t *definition, struct cg_pins **ret,
-                struct cg_err *err);
+int cg_pins_new(const char *server, const char *program, const json_t *definition, json_t *unrecorded,
+                struct cg_pins **ret, struct cg_err *err);
 struct cg_pins *cg_pins_free(struct cg_pins *p);
 /*
  * Compares the list of a server's tools (a JSON array) with the pins and stores what is new: all
@@ -95,20 +97,23 @@ const char *cg_pins_state(const struct cg_pins *p, const char *tool);
 
 /* ---- pins_file.c: the files */
 
-/* The path of the file of @server with @identity, in a folder that is made where it is absent. */
-int cg_pins_path(const char *server, const char *identity, char path[], size_t size, struct cg_err *err);
+/* The path of the file of a server's definition, in a folder that is made where it is absent. */
+int cg_pins_path(const char *key, char path[], size_t size, struct cg_err *err);
 /* Checks the text of a file, whose path is for messages. */
 int cg_pins_parse(const char *text, size_t len, const char *path, json_t **ret, struct cg_err *err);
 /* CG_E_NOTFOUND: there is no such file. */
 int cg_pins_load(const char *path, json_t **ret, struct cg_err *err);
 /* *lock: a descriptor whose close gives the right to change the file back. */
-int cg_pins_lock(const char *path, int *lock, struct cg_err *err);
+int cg_pins_lock(const char *path, int64_t timeout_ms, int *lock, struct cg_err *err);
 int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err);
 /* The last list of the server whose pins have @path. */
 int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *err);
 /* NULL: there is none to be stored, and an old one is removed. A failure costs a start. */
 void cg_pins_save_list(const char *path, const char *tools, size_t len);
-/* All files of servers with that name: [{"path", "pins"}...] (returns). */
+/*
+ * All files of servers with that name, and those that cannot be read, which may be of any server:
+ * [{"path", "pins"} or {"path", "error"}...] (returns).
+ */
 int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
 /*
  * Accepts the pending definition of @tool if it still is the one with @digest. CG_E_STATE: it is

@@ -80,6 +80,7 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
 int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
 {
         cg_auto_json json_t *files = NULL;
+        struct cg_err unread = { .code = 0 };
         const json_t *one;
         size_t i;
         int r = cg_pins_find(a->server, &files, err);
@@ -91,6 +92,8 @@ int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
 
                 if (a->file && strcmp(a->file, path) != 0)
                         continue;
+                if (!pins && unread.code == 0)
+                        cg_fail(&unread, CG_E_PARSE, "%s", json_string_value(json_object_get(one, "error")));
                 json_object_foreach(json_object_get(pins, "tools"), tool, pin)
                 {
                         if (r < 0 || (a->tool && strcmp(a->tool, tool) != 0))
@@ -99,5 +102,11 @@ int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
                                        pin, err);
                 }
         }
-        return r;
+        if (r < 0 || unread.code == 0)
+                return r;
+        if (!a->waiting)
+                return cg_fail(err, CG_E_PARSE, "%s", unread.msg);
+        /* It may be another server's. */
+        cg_write_all(2, unread.msg, strlen(unread.msg), NULL);
+        return cg_write_all(2, "\n", 1, err);
 }

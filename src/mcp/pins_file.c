@@ -3,13 +3,11 @@
  * damaged, or of a newer version, is an error and never replaced: its server's tools would be
  * accepted anew.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/ceilings.h"
@@ -21,40 +19,17 @@
 #include "mcp/ceilings.h"
 #include "mcp/pins.h"
 
-#define FOLDER "/mcp-tools"
+#define FOLDER "mcp-tools"
 #define FORMAT "cellgate tool pins"
 
-static int folder_path(char path[PATH_MAX], struct cg_err *err)
+int cg_pins_path(const char *key, char path[], size_t size, struct cg_err *err)
 {
-        size_t n;
+        char folder[PATH_MAX];
+        int r = cg_state_folder(FOLDER, folder, err);
 
-        if (!cg_make_state_dir(path))
-                return cg_fail(err, CG_E_STATE,
-                               "neither XDG_STATE_HOME nor HOME names a folder for the pins of tools");
-        n = strlen(path);
-        if (n + sizeof(FOLDER) + CG_PINS_DIGEST + 40 > PATH_MAX)
-                return cg_fail(err, CG_E_LIMIT, "the path of the state folder is too long");
-        memcpy(path + n, FOLDER, sizeof(FOLDER));
-        if (!cg_make_own_dir(path))
-                return cg_fail(err, CG_E_STATE,
-                               "%s is not a folder of this user with mode 0700: chmod or remove it", path);
-        return 0;
-}
-
-int cg_pins_path(const char *server, const char *identity, char path[], size_t size, struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf both = { .max = (size_t)2 * CG_MAX_SETTINGS };
-        char digest[CG_PINS_DIGEST], folder[PATH_MAX];
-        int r = cg_buf_add(&both, server, strlen(server) + 1, err);
-
-        if (r == 0)
-                r = cg_buf_adds(&both, identity, err);
-        if (r == 0)
-                r = folder_path(folder, err);
         if (r < 0)
-                return r;
-        cg_pin_digest(both.data, both.len, digest);
-        if ((size_t)snprintf(path, size, "%s/%s.json", folder, digest) >= size)
+                return cg_err_prefix(err, "the pins of tools cannot be stored");
+        if ((size_t)snprintf(path, size, "%s/%s.json", folder, key) >= size)
                 return cg_fail(err, CG_E_LIMIT, "the path of the state folder is too long");
         return 0;
 }
@@ -145,75 +120,65 @@ int cg_pins_load(const char *path, json_t **ret, struct cg_err *err)
 
 int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
 {
-        cg_auto_json json_t *found = json_array();
-        char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
-        const struct dirent *d;
-        size_t n = 0;
-        DIR *dir;
-        int r = found ? folder_path(folder, err) : cg_fail(err, CG_E_NOMEM, "pins of tools");
+        cg_auto_json json_t *found = json_array(), *paths = NULL;
+        char folder[PATH_MAX];
+        json_t *path;
+        size_t i;
+        int r = found ? cg_state_folder(FOLDER, folder, err) : cg_fail(err, CG_E_NOMEM, "pins of tools");
 
+        if (r == 0)
+                r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
         if (r < 0)
                 return r;
-        dir = opendir(folder);
-        if (!dir)
-                return cg_fail_errno(err, "%s", folder);
-        while (r == 0 && n < CG_PINS_MAX_FILES && (d = readdir(dir))) {
-                const char *dot = strchr(d->d_name, '.');
-                json_t *pins = NULL;
+        json_array_foreach(paths, i, path)
+        {
+                json_t *pins = NULL, *one = NULL;
+                struct cg_err why;
 
-                if (!dot || strcmp(dot, ".json") != 0)
+                if (cg_pins_load(json_string_value(path), &pins, &why) < 0)
+                        one = json_pack("{sO ss}", "path", path, "error", why.msg);
+                else if (strcmp(json_string_value(json_object_get(pins, "server")), server) == 0)
+                        one = json_pack("{sO sO}", "path", path, "pins", pins);
+                else {
+                        json_decref(pins);
                         continue;
-                n++;
-                snprintf(path, sizeof(path), "%s/%s", folder, d->d_name);
-                r = cg_pins_load(path, &pins, err);
-                if (r == 0 && strcmp(json_string_value(json_object_get(pins, "server")), server) == 0)
-                        r = json_array_append_new(found, json_pack("{ss sO}", "path", path, "pins", pins));
+                }
                 json_decref(pins);
+                if (json_array_append_new(found, one) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }
-        closedir(dir);
-        if (r == 0)
-                *ret = CG_STEAL(found);
-        return r;
+        *ret = CG_STEAL(found);
+        return 0;
 }
 
 /* ---- writing */
 
-int cg_pins_lock(const char *path, int *lock, struct cg_err *err)
+int cg_pins_lock(const char *path, int64_t timeout_ms, int *lock, struct cg_err *err)
 {
-        int64_t end = cg_now_ms() + CG_PINS_LOCK_MS;
         char name[PATH_MAX + 8];
         cg_auto_fd int fd = -1;
+        int r;
 
         snprintf(name, sizeof(name), "%s.lock", path);
         fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)
                 return cg_fail_errno(err, "%s", name);
-        /* A wait that ends: flock() itself has no deadline. */
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
-                        return cg_fail_errno(err, "%s", name);
-                if (cg_now_ms() > end)
-                        return cg_fail(err, CG_E_TIMEDOUT, "%s: another process has held it for %d s", name,
-                                       CG_PINS_LOCK_MS / 1000);
-                cg_pause_ms(10);
-        }
-        *lock = cg_steal_fd(&fd);
-        return 0;
+        r = cg_lock_fd(fd, timeout_ms, NULL, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT, "%s: another process has held it for %lld ms", name,
+                               (long long)timeout_ms);
+        if (r == 0)
+                *lock = cg_steal_fd(&fd);
+        return r;
 }
 
 int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
 {
-        char fresh[PATH_MAX + 40], random[17];
-        cg_auto_free char *text = NULL;
-        cg_auto_fd int fd = -1;
-        json_t *pin;
-        const char *name;
         size_t len = 0;
-        int r = cg_random_hex(random, 8, err);
+        cg_auto_free char *text = cg_json_text(pins, &len);
+        const char *name;
+        json_t *pin;
 
-        if (r < 0)
-                return r;
-        text = cg_json_text(pins, &len);
         if (text && len > CG_PINS_MAX_FILE) {
                 json_object_foreach(json_object_get(pins, "tools"), name, pin)
                 {
@@ -227,18 +192,7 @@ int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         if (len > CG_PINS_MAX_FILE)
                 return cg_fail(err, CG_E_LIMIT, "the pins of tools are over %zu bytes", CG_PINS_MAX_FILE);
-        snprintf(fresh, sizeof(fresh), "%s.%s", path, random);
-        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", fresh);
-        r = cg_write_all(fd, text, len, err);
-        if (r == 0 && fsync(fd) < 0)
-                r = cg_fail_errno(err, "%s", fresh);
-        if (r == 0 && rename(fresh, path) < 0)
-                r = cg_fail_errno(err, "%s", path);
-        if (r < 0)
-                unlink(fresh);
-        return r;
+        return cg_write_atomically(path, text, len, 0600, err);
 }
 
 /* The path of a server's last list, beside that of its pins. */
@@ -257,31 +211,24 @@ int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *
 
 void cg_pins_save_list(const char *path, const char *tools, size_t len)
 {
-        char list[PATH_MAX], fresh[PATH_MAX + 40], random[17];
         cg_auto_free char *old = NULL;
-        cg_auto_fd int fd = -1;
+        char list[PATH_MAX];
         size_t n;
 
         list_path(path, list);
-        if (!tools || len > CG_PINS_MAX_LIST) {
+        if (!tools || len > CG_PINS_MAX_LIST)
                 unlink(list);
-                return;
-        }
-        if ((cg_pins_load_list(path, &old, &n, NULL) == 0 && n == len && memcmp(old, tools, n) == 0) ||
-            cg_random_hex(random, 8, NULL) < 0)
-                return;
-        snprintf(fresh, sizeof(fresh), "%s.%s", list, random);
-        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0 && (cg_write_all(fd, tools, len, NULL) < 0 || rename(fresh, list) < 0))
-                unlink(fresh);
+        else if (cg_pins_load_list(path, &old, &n, NULL) < 0 || n != len || memcmp(old, tools, n) != 0)
+                cg_write_atomically(list, tools, len, 0600, NULL);
 }
 
 int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err)
 {
         cg_auto_json json_t *pins = NULL;
         cg_auto_fd int lock = -1;
+        cg_auto_buf struct cg_buf shown = { .max = 4096 };
         json_t *pin, *pending, *copy;
-        int r = cg_pins_lock(path, &lock, err);
+        int r = cg_pins_lock(path, CG_PINS_ACCEPT_LOCK_MS, &lock, err);
 
         if (r == 0)
                 r = cg_pins_load(path, &pins, err);
@@ -289,9 +236,11 @@ int cg_pins_accept(const char *path, const char *tool, const char *digest, struc
                 return r;
         pin = json_object_get(json_object_get(pins, "tools"), tool);
         pending = json_object_get(pin, "pending");
-        if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0)
-                return cg_fail(err, CG_E_STATE,
-                               "tool \"%s\" has changed again meanwhile: nothing was accepted", tool);
+        if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0) {
+                cg_text_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+                return cg_fail(err, CG_E_STATE, "tool %s has changed again meanwhile: nothing was accepted",
+                               shown.data ?: "");
+        }
         copy = json_deep_copy(pending);
         if (!copy || json_object_set_new(json_object_get(pins, "tools"), tool, copy) < 0)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");

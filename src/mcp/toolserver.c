@@ -242,7 +242,7 @@ int main(int argc, char **argv)
                          .on_end = on_end_timer,
                          .on_broker_closed = on_broker_closed };
         struct cg_err err;
-        int c;
+        int c, r;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
                 if (c == 'l')
@@ -253,7 +253,13 @@ int main(int argc, char **argv)
         if (optind != argc || !fd_is_open(FD_BROKER) || !fd_is_open(FD_LIFELINE))
                 return usage();
         signal(SIGPIPE, SIG_IGN);
-        if (cg_guard_stay_behind(&err) < 0 || run(&ts, &err) < 0) {
+        r = cg_guard_stay_behind(&err);
+        if (r == 0) {
+                ts.unrecorded = json_object();
+                r = run(&ts, &err);
+                json_decref(ts.unrecorded);
+        }
+        if (r < 0) {
                 cg_log(&ts.log, CG_LOG_ERROR, "%s", err.msg);
                 return 1;
         }

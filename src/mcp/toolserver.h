@@ -9,11 +9,11 @@
 #ifndef CG_MCP_TOOLSERVER_H
 #define CG_MCP_TOOLSERVER_H
 
+#include <jansson.h>
 #include <uv.h>
 #include "base/log.h"
 #include "base/zlink.h"
 #include "mcp/client.h"
-#include "mcp/kept.h"
 
 /* ---- the process */
 
@@ -23,9 +23,8 @@ struct ts {
         struct cg_zlink broker;
         struct ts_session *sessions;
         struct cg_mcp_eras eras;
+        json_t *unrecorded; /* pins: cg_pins_new() */
         uint64_t last_ask;
-        struct cg_kept_sum kept; /* of all kernels */
-        size_t converting;       /* bytes of results that are converted beside the loop */
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;
         uv_timer_t end_timer;

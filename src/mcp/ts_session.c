@@ -433,7 +433,7 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
                 return r;
-        r = cg_pins_new(v->name, def->label, definition, &o.pins, err);
+        r = cg_pins_new(v->name, def->label, definition, s->ts->unrecorded, &o.pins, err);
         if (r < 0) {
                 cg_mcp_def_free(def);
                 return r;

@@ -234,3 +234,15 @@ def test_damaged_pins_cost_only_their_server(changed, run_cellgate: Run, make_se
     assert pins.read_text() == "{"
     r = run_cellgate("mcp", "accept", "s", "--yes")
     assert r.returncode == 2 and "are damaged" in r.stderr
+
+
+def test_damaged_pins_of_one_server_do_not_stop_the_acceptance_of_others(changed, run_cellgate: Run) -> None:
+    run_cellgate("run", "--mcp", changed.mcp, "-c", "1")
+    (pins,) = Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-tools").glob("*.json")
+    other = pins.with_name("0" * 64 + ".json")
+    other.write_text("{")
+    r = run_cellgate("mcp", "accept", "s", "--yes")
+    assert (r.returncode, r.stdout) == (0, "1 of 1 accepted\n")
+    assert f"{other} are damaged" in r.stderr
+    r = run_cellgate("mcp", "accept", "s", "--yes")  # nothing waits in the other file
+    assert r.returncode == 2 and f"{other} are damaged" in r.stderr

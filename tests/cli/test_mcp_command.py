@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,6 +109,54 @@ def test_a_change_keeps_the_rest_of_the_file(run_cellgate: Run, tmp_path: Path) 
     assert found == text and file.stat().st_mode & 0o777 == 0o644
     assert not (tmp_path / ".mcp.json").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["mcp.json"]
+
+
+def test_a_change_keeps_numbers(run_cellgate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    for number in ("0.1", "1e-07", "12345678901234567", "0.30000000000000004"):
+        file.write_text('{"mcpServers": {}, "limit": ' + number + '}')
+        ok(run_cellgate("mcp", "add", "new", "--", "y"))
+        assert f'"limit": {number}' in file.read_text().replace("1e-7", "1e-07")
+
+
+def test_two_changes_at_once(run_cellgate: Run, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for r in pool.map(lambda i: run_cellgate("mcp", "add", f"s{i}", "--", "x"), range(16)):
+            ok(r)
+    assert sorted(servers(tmp_path / ".mcp.json")) == sorted(f"s{i}" for i in range(16))
+
+
+def test_a_link_that_is_made_during_a_change(run_cellgate: Run, tmp_path: Path) -> None:
+    """The command waits for the lock of the folder, and a cell puts a link in the place of the file."""
+    file, victim = tmp_path / "f.json", tmp_path / "victim.json"
+    for at in (file, victim):
+        at.write_text('{"mcpServers": {}}')
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with ThreadPoolExecutor(1) as pool:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            done = pool.submit(run_cellgate, "mcp", "add", "x", "--mcp", "f.json", "--", "y")
+            while not done.done() and not waits_for_lock(tmp_path):
+                time.sleep(0.01)
+            file.unlink()
+            file.symlink_to("victim.json")
+        finally:
+            os.close(folder)
+        r = done.result()
+    assert r.returncode == 2 and "is a symbolic link, and is not replaced" in r.stderr
+    assert file.is_symlink() and victim.read_text() == '{"mcpServers": {}}'
+
+
+def waits_for_lock(folder: Path) -> bool:
+    """True when a process `cellgate mcp add` has opened the folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"f.json" in words and any(os.readlink(fd) == str(folder) for fd in (process / "fd").iterdir()):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def test_other_forms_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:

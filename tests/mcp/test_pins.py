@@ -347,6 +347,19 @@ def test_pins_that_cannot_be_written_are_kept_over_lists_without_a_change(start,
     assert status == "failed" and "has changed" in text
 
 
+def test_pins_that_cannot_be_written_are_kept_when_the_server_is_added_again(start, tmp_path):
+    """In this session, and in another one of the tool server."""
+    state = tmp_path / "no-state"
+    state.write_text("a file")
+    s = Changing(start({"XDG_STATE_HOME": str(state)}), tmp_path)
+    s.lists(tool("read"))
+    assert "cannot be stored" in s.add()["pins"]["text"]
+    assert "pins" not in s.add()
+    s.lists(tool("read", "Changed."))
+    assert [c["tool"] for c in s.add()["pins"]["changed"]] == ["read"]
+    assert "has changed" in s.refused("read")
+
+
 def test_new_tool_that_cannot_be_written_to_an_existing_file(s, pins):
     """The file keeps its tools, and the process the new one."""
     s.lists(tool("read"))

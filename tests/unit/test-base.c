@@ -620,6 +620,59 @@ static void test_real_path(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
+static void test_write_atomically(void **state)
+{
+        char dir[] = "/tmp/cg-test-XXXXXX", path[64], *text;
+        struct cg_err err;
+        struct stat st;
+        size_t len;
+
+        assert_non_null(mkdtemp(dir));
+        snprintf(path, sizeof(path), "%s/f", dir);
+        assert_int_equal(cg_write_atomically(path, "a\0b", 3, 0640, &err), 0);
+        assert_int_equal(cg_read_file(path, 100, &text, &len, &err), 0);
+        assert_int_equal(len, 3);
+        assert_memory_equal(text, "a\0b", 3);
+        free(text);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0640);
+        /* A link is replaced and not followed. */
+        unlink(path);
+        assert_int_equal(symlink("/dev/null", path), 0);
+        assert_int_equal(cg_write_atomically(path, "x", 1, 0600, &err), 0);
+        assert_int_equal(lstat(path, &st), 0);
+        assert_true(S_ISREG(st.st_mode) && st.st_size == 1);
+        /* Nothing is left of one that fails. */
+        unlink(path);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_true(cg_write_atomically(path, "x", 1, 0600, &err) < 0);
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(rmdir(dir), 0);
+        assert_int_equal(cg_write_atomically(path, "x", 1, 0600, &err), CG_E_SYS);
+}
+
+static void test_lock_fd(void **state)
+{
+        int a = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), b;
+        atomic_bool stop = false;
+        char path[32];
+        struct cg_err err;
+
+        assert_true(a >= 0);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", a);
+        b = open(path, O_RDWR | O_CLOEXEC);
+        assert_true(b >= 0);
+        assert_int_equal(cg_lock_fd(a, 0, NULL, &err), 0);
+        assert_int_equal(cg_lock_fd(b, 0, NULL, &err), CG_TIMEOUT);
+        assert_int_equal(cg_lock_fd(b, 30, &stop, &err), CG_TIMEOUT);
+        stop = true;
+        assert_int_equal(cg_lock_fd(b, 60000, &stop, &err), CG_E_CLOSED);
+        close(a);
+        assert_int_equal(cg_lock_fd(b, 0, &stop, &err), 0);
+        close(b);
+        assert_int_equal(cg_lock_fd(b, 0, NULL, &err), CG_E_SYS);
+}
+
 static void test_base64(void **state)
 {
         static const char *const pairs[][2] = {
@@ -731,6 +784,8 @@ int main(void)
                 cmocka_unit_test(test_hex),
                 cmocka_unit_test(test_fnv1a),
                 cmocka_unit_test(test_utf8_put),
+                cmocka_unit_test(test_write_atomically),
+                cmocka_unit_test(test_lock_fd),
                 cmocka_unit_test(test_real_path),
         };
 

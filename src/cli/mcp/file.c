@@ -19,6 +19,9 @@
 #include "cli/common/mcp_file.h"
 #include "cli/mcp/mcp.h"
 
+/* Longest wait for another command that changes the file. */
+#define LOCK_MS 5000
+
 static int user_path(char path[PATH_MAX], struct cg_err *err)
 {
         const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -36,14 +39,56 @@ static int user_path(char path[PATH_MAX], struct cg_err *err)
                                                "neither XDG_CONFIG_HOME nor HOME names a folder for --user");
 }
 
-int cg_mcp_config_load(const char *file, bool user, struct cg_mcp_config *ret, struct cg_err *err)
+/*
+ * Resolves the path once: a cell could make a link later. @change: also locks the folder against
+ * other changes.
+ */
+static int resolve(struct cg_mcp_config *c, bool user, bool change, struct cg_err *err)
 {
-        cg_auto_free char *text = NULL, *real = NULL;
+        cg_auto_free char *real = NULL;
+        char folder[PATH_MAX] = ".";
+        const char *slash;
+        struct stat st;
+        int r = 0;
+
+        /* A link in the workspace could have been made by a cell. */
+        if (!user && cg_mcp_file_find(c->path, NULL, &real, err) < 0)
+                return CG_E_INVAL;
+        if (!real)
+                real = realpath(c->path, NULL);
+        snprintf(c->real, sizeof(c->real), "%s", real ?: c->path);
+        if (!change)
+                return 0;
+        slash = strrchr(c->real, '/');
+        if (slash)
+                snprintf(folder, sizeof(folder), "%.*s", slash == c->real ? 1 : (int)(slash - c->real),
+                         c->real);
+        r = slash && slash != c->real ? cg_make_dirs(folder, 0700, err) : 0;
+        if (r < 0)
+                return r;
+        c->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (c->lock < 0)
+                return cg_fail_errno(err, "%s", folder);
+        r = cg_lock_fd(c->lock, LOCK_MS, NULL, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "another process has kept %s locked for %d s, to change a file there: end it",
+                               folder, LOCK_MS / 1000);
+        if (r == 0 && lstat(c->real, &st) == 0 && S_ISLNK(st.st_mode))
+                return cg_fail(err, CG_E_STATE, "%s: %s is a symbolic link, and is not replaced", c->path,
+                               c->real);
+        return r;
+}
+
+int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_config *ret,
+                       struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
         json_t *servers, *other;
         size_t len;
         int r = 0;
 
-        *ret = (struct cg_mcp_config){ .file = NULL };
+        *ret = (struct cg_mcp_config){ .lock = -1 };
         if (user)
                 r = user_path(ret->path, err);
         else
@@ -52,16 +97,15 @@ int cg_mcp_config_load(const char *file, bool user, struct cg_mcp_config *ret, s
                          : access(".mcp.json", F_OK) == 0 ? ".mcp.json"
                          : access("mcp.json", F_OK) == 0  ? "mcp.json"
                                                           : ".mcp.json");
-        /* A link in the workspace could have been made by a cell. */
-        if (r == 0 && !user)
-                r = cg_mcp_file_find(ret->path, NULL, &real, err);
+        if (r == 0)
+                r = resolve(ret, user, change, err);
         if (r < 0)
                 return r;
-        if (access(ret->path, F_OK) < 0 && errno == ENOENT) {
+        if (access(ret->real, F_OK) < 0 && errno == ENOENT) {
                 ret->file = json_pack("{s{}}", "mcpServers");
                 ret->absent = true;
         } else {
-                r = cg_read_file(ret->path, CG_MAX_SETTINGS, &text, &len, err);
+                r = cg_read_file(ret->real, CG_MAX_SETTINGS, &text, &len, err);
                 if (r == 0)
                         r = cg_json_object(text, len, ret->path, &ret->file, err);
                 if (r < 0)
@@ -88,6 +132,8 @@ void cg_mcp_config_fini(struct cg_mcp_config *c)
 {
         json_decref(c->file);
         c->file = NULL;
+        if (c->lock >= 0)
+                close(cg_steal_fd(&c->lock));
 }
 
 int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **ret, struct cg_err *err)
@@ -103,36 +149,20 @@ int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **
 
 int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
 {
-        cg_auto_free char *text = json_dumps(c->file, JSON_INDENT(2)), *real = realpath(c->path, NULL);
-        const char *path = real ?: c->path;
-        char fresh[PATH_MAX + 40], folder[PATH_MAX], random[17], *slash;
-        cg_auto_fd int fd = -1;
+        /* With 15 digits, if enough for all numbers: with 17, 0.1 is 0.10000000000000001. */
+        cg_auto_free char *short_text = json_dumps(c->file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)),
+                          *long_text = json_dumps(c->file, JSON_INDENT(2)), *text = NULL;
+        cg_auto_json json_t *again = short_text ? json_loads(short_text, JSON_ALLOW_NUL, NULL) : NULL;
         struct stat st;
-        int r = text ? cg_random_hex(random, 8, err) : cg_fail(err, CG_E_NOMEM, "%s", c->path);
+        int len = -1;
 
-        snprintf(folder, sizeof(folder), "%s", path);
-        slash = strrchr(folder, '/');
-        if (slash && slash != folder) {
-                *slash = '\0';
-                if (r == 0)
-                        r = cg_make_dirs(folder, 0700, err);
+        if (short_text && long_text)
+                len = asprintf(&text, "%s\n", json_equal(again, c->file) ? short_text : long_text);
+        if (len < 0) {
+                text = NULL;
+                return cg_fail(err, CG_E_NOMEM, "%s", c->path);
         }
-        if (r < 0)
-                return r;
-        snprintf(fresh, sizeof(fresh), "%s.%s", path, random);
-        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", fresh);
-        r = cg_write_all(fd, text, strlen(text), err);
-        if (r == 0)
-                r = cg_write_all(fd, "\n", 1, err);
-        if (r == 0 && stat(path, &st) == 0 && fchmod(fd, st.st_mode & 0777) < 0)
-                r = cg_fail_errno(err, "%s", fresh);
-        if (r == 0 && fsync(fd) < 0)
-                r = cg_fail_errno(err, "%s", fresh);
-        if (r == 0 && rename(fresh, path) < 0)
-                r = cg_fail_errno(err, "%s", path);
-        if (r < 0)
-                unlink(fresh);
-        return r;
+        return cg_write_atomically(c->real, text, (size_t)len,
+                                   lstat(c->real, &st) == 0 && S_ISREG(st.st_mode) ? st.st_mode & 0777 : 0600,
+                                   err);
 }

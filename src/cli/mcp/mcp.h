@@ -18,13 +18,19 @@ int cg_cli_mcp_servers(int argc, char **argv);
 /* ---- file.c: the file of MCP servers */
 
 struct cg_mcp_config {
-        char path[PATH_MAX];
-        json_t *file;    /* all of it */
-        json_t *servers; /* where the definitions are in it (borrowed) */
-        bool absent;     /* there is no such file yet */
+        char path[PATH_MAX]; /* as it was given, for messages */
+        char real[PATH_MAX]; /* where it was when it was read */
+        int lock;            /* of the folder; -1: it is not changed */
+        json_t *file;        /* all of it */
+        json_t *servers;     /* where the definitions are in it (borrowed) */
+        bool absent;         /* there is no such file yet */
 };
-/* @file: NULL: the one of this folder, or of the user where @user. Absent is an empty one. */
-int cg_mcp_config_load(const char *file, bool user, struct cg_mcp_config *ret, struct cg_err *err);
+/*
+ * @file: NULL: the one of this folder, or of the user where @user. Absent is an empty one. @change:
+ * it will be saved, and other processes that change it wait until cg_mcp_config_fini().
+ */
+int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_config *ret,
+                       struct cg_err *err);
 void cg_mcp_config_fini(struct cg_mcp_config *c);
 /* The definition of @name (borrowed). CG_E_NOTFOUND. */
 int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **ret, struct cg_err *err);

@@ -352,7 +352,7 @@ static int tools(const struct servers_options *o, const struct cg_mcp_config *c,
         if (r == 0)
                 r = cg_mcp_list_tools(o->words[0], def, o->timeout_ms, NULL, &text, &len, err);
         if (r == 0)
-                r = cg_pins_new(o->words[0], o->words[0], def, &pins, err);
+                r = cg_pins_new(o->words[0], o->words[0], def, NULL, &pins, err);
         if (r < 0)
                 return r;
         cg_pins_listed(pins, text, len);
@@ -452,7 +452,7 @@ int cg_cli_mcp_servers(int argc, char **argv)
 {
         static const char *const names[] = { "add", "list", "show", "remove", "tools", "call" };
         struct servers_options o = { .n = 0 };
-        struct cg_mcp_config c = { .file = NULL };
+        struct cg_mcp_config c = { .lock = -1 };
         struct cg_err err = { .code = 0 };
         unsigned command = 0;
         int r, status = CG_EXIT_OK;
@@ -464,7 +464,7 @@ int cg_cli_mcp_servers(int argc, char **argv)
                         command = 1u << i;
         r = parse(&o, command, argc, argv, &err);
         if (r == 0 && !o.help)
-                r = cg_mcp_config_load(o.mcp, o.user, &c, &err);
+                r = cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err);
         if (r == 0 && o.help)
                 status = help(command);
         else if (r == 0 && command == ADD)

@@ -59,18 +59,14 @@ static int lock_base(int base, const char *path, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(base, "../packages.lock",
                                    O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
-        int64_t end = cg_now_ms() + LOCK_MS;
+        int r;
 
         if (fd < 0)
                 return cg_fail_errno(err, "cannot open %s.lock", path);
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
-                        return cg_fail_errno(err, "cannot lock %s.lock", path);
-                if (cg_now_ms() > end)
-                        return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
-                cg_pause_ms(10);
-        }
-        return cg_steal_fd(&fd);
+        r = cg_lock_fd(fd, LOCK_MS, NULL, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
+        return r < 0 ? r : cg_steal_fd(&fd);
 }
 
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)
