@@ -39,6 +39,7 @@ class OAuthServer(ThreadingHTTPServer):
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}  # in place of the documents
         self.token: dict[str, Any] = {"access_token": ACCESS, "token_type": "Bearer", "refresh_token": REFRESH}
         self.token_status = 200
+        self.revoke_status = 200
         self.token_waits = 0.0  # seconds until the token endpoint answers
         self.redirect: dict[str, str] = {}  # parameters to add or replace; "" removes one
         self.pkce = ""
@@ -83,9 +84,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         s = self.server
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        form = {k: v[0] for k, v in parse_qs(body).items()} if self.path == "/token" else json.loads(body)
+        form = {k: v[0] for k, v in parse_qs(body).items()} if self.path in ("/token", "/revoke") else json.loads(body)
         s.seen.append(("POST", self.path, dict(self.headers.items()), form))
-        if self.path == "/register":
+        if self.path == "/revoke":
+            self.answer(s.revoke_status, {} if s.revoke_status == 200 else {"error": "unsupported_token_type"})
+        elif self.path == "/register":
             self.answer(201, {"client_id": "CLIENT", "client_secret": SECRET})
         elif self.path == "/token":
             time.sleep(s.token_waits)

@@ -153,6 +153,8 @@
 /* All that the tool server does for one token: some requests, and the wait for other processes. */
 #define CG_OAUTH_WORK_MS 60000
 #define CG_OAUTH_LOCK_MS CG_OAUTH_WORK_MS
+/* All requests that revoke the tokens of a logout. */
+#define CG_OAUTH_REVOKE_MS 15000
 /* A token is refreshed when the rest of its life is shorter: clocks differ, and calls take time. */
 #define CG_OAUTH_EARLY_S 30
 

@@ -97,6 +97,11 @@ struct cg_oauth_login {
 /* Signs in and stores the token. *scope (returns, may be NULL): what the token is for. */
 int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login *login, char **scope,
                    struct cg_err *err);
+/*
+ * Asks the authorization server to end the tokens of @record, the refresh token first (RFC 7009).
+ * CG_E_UNSUPPORTED: it announces no way to do that.
+ */
+int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struct cg_err *err);
 /* The redirect URI of the registered client, for the same port again (returns); NULL: none. */
 int cg_oauth_registered_redirect(const struct cg_oauth_server *s, char **ret, struct cg_err *err);
 

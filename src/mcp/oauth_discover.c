@@ -140,6 +140,8 @@ static int get_as(const struct cg_oauth_server *s, const char *url, const char *
                 r = check_place(s, m.token_endpoint, "token endpoint", err);
         if (r == 0)
                 r = check_place(s, m.registration_endpoint, "registration endpoint", err);
+        if (r == 0)
+                r = check_place(s, m.revocation_endpoint, "revocation endpoint", err);
         if (r != 0)
                 cg_oauth_as_fini(&m);
         else

@@ -5,7 +5,7 @@
  *      oauth_discover.c   where the authorization server is, and what it offers
  *      oauth_token.c      requests to the token endpoint, and what is stored of their responses
  *      oauth.c            the header for the tool server, and its answer to challenges
- *      oauth_login.c      registration, and the flow with a person
+ *      oauth_login.c      registration, the flow with a person, and the end of its tokens
  *      oauth_store.c      the files
  *      oauth_fetch.c      requests over HTTP that block
  *      oauth_work.c       all of it for the tool server's loop
@@ -37,6 +37,13 @@ void cg_oauth_place_fini(struct cg_oauth_place *p);
  */
 int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record, const struct cg_oauth_as *as,
                           struct cg_oauth_client *ret, struct cg_err *err);
+
+/*
+ * Adds what proves the client to a request at an endpoint of @as: to @form, or as the value of the
+ * header Authorization.
+ */
+int cg_oauth_authenticate(const struct cg_oauth_as *as, const struct cg_oauth_client *client,
+                          struct cg_buf *form, struct cg_buf *authorization, struct cg_err *err);
 
 /*
  * Sends @form, which has its grant and the parameters of that, and stores the token in @record.

@@ -1,4 +1,4 @@
-/* Registration, and the flow with a person. See oauth_int.h. */
+/* Registration, the flow with a person, and the end of its tokens. See oauth_int.h. */
 #include "mcp/oauth_int.h"
 
 #include <nettle/memops.h>
@@ -295,6 +295,67 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
 
                 *scope = granted ? strdup(granted) : NULL;
         }
+        cg_oauth_client_fini(&client);
+        cg_oauth_place_fini(&p);
+        cg_oauth_challenge_fini(&challenge);
+        return r;
+}
+
+static int revoke_one(const struct cg_oauth_server *s, const struct cg_oauth_as *as,
+                      const struct cg_oauth_client *client, const char *token, const char *kind,
+                      struct cg_err *err)
+{
+        struct cg_oauth_response answer = { .body = { .max = CG_OAUTH_MAX_DOCUMENT } };
+        cg_auto_buf struct cg_buf form = { .max = CG_OAUTH_MAX_FORM },
+                                  authorization = { .max = CG_OAUTH_MAX_FORM };
+        struct cg_oauth_fetch q = { .url = as->revocation_endpoint,
+                                    .content_type = "application/x-www-form-urlencoded" };
+        char error[CG_OAUTH_ERROR_SIZE];
+        int r = cg_oauth_form_add(&form, "token", token, err);
+
+        if (r == 0)
+                r = cg_oauth_form_add(&form, "token_type_hint", kind, err);
+        if (r == 0)
+                r = cg_oauth_authenticate(as, client, &form, &authorization, err);
+        q.body = form.data;
+        q.authorization = authorization.len ? authorization.data : NULL;
+        if (r == 0)
+                r = s->fetch(s->data, &q, &answer, err);
+        if (r == 0 && answer.status != 200) {
+                cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
+                r = cg_fail(err, CG_E_STATE, "%s answered %d%s%s", q.url, answer.status, *error ? ", " : "",
+                            error);
+        }
+        cg_oauth_response_fini(&answer);
+        return r;
+}
+
+int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struct cg_err *err)
+{
+        static const char *const kinds[][2] = { { "refresh", "refresh_token" },
+                                                { "access", "access_token" } };
+        const char *issuer = member(record, "token", "issuer"), *token;
+        struct cg_oauth_challenge challenge = { 0 };
+        struct cg_oauth_client client = { 0 };
+        struct cg_oauth_place p = { 0 };
+        int r = probe(s, &challenge, err);
+
+        if (r == 0)
+                r = cg_oauth_discover(s, challenge.resource_metadata, &p, err);
+        /* Tokens of another issuer are never sent to this one. */
+        if (r == 0 && (!issuer || strcmp(issuer, p.as.issuer) != 0))
+                r = cg_fail(err, CG_E_INVAL, "they are of %s, and the server names %s now",
+                            issuer ?: "no issuer", p.as.issuer);
+        if (r == 0 && !p.as.revocation_endpoint)
+                r = cg_fail(err, CG_E_UNSUPPORTED,
+                            "the authorization server %s does not offer to revoke tokens", p.as.issuer);
+        if (r == 0)
+                r = cg_oauth_known_client(s, record, &p.as, &client, err);
+        if (r == 0 && !client.id)
+                r = cg_fail(err, CG_E_STATE, "the registration of their client at %s has ended", p.as.issuer);
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds) && r == 0; i++)
+                if ((token = member(record, "token", kinds[i][0])))
+                        r = revoke_one(s, &p.as, &client, token, kinds[i][1], err);
         cg_oauth_client_fini(&client);
         cg_oauth_place_fini(&p);
         cg_oauth_challenge_fini(&challenge);

@@ -400,6 +400,7 @@ void cg_oauth_as_fini(struct cg_oauth_as *as)
         free(as->authorization_endpoint);
         free(as->token_endpoint);
         free(as->registration_endpoint);
+        free(as->revocation_endpoint);
         *as = (struct cg_oauth_as){ 0 };
 }
 
@@ -423,6 +424,8 @@ int cg_oauth_as_parse(const char *text, size_t len, const char *issuer, struct c
                 r = take_url(j, what, "token_endpoint", true, &m.token_endpoint, err);
         if (r == 0)
                 r = take_url(j, what, "registration_endpoint", false, &m.registration_endpoint, err);
+        if (r == 0)
+                r = take_url(j, what, "revocation_endpoint", false, &m.revocation_endpoint, err);
         if (r < 0) {
                 cg_oauth_as_fini(&m);
                 return r;

@@ -102,6 +102,20 @@ static int basic_header(const struct cg_oauth_client *client, struct cg_buf *b, 
         return 0;
 }
 
+int cg_oauth_authenticate(const struct cg_oauth_as *as, const struct cg_oauth_client *client,
+                          struct cg_buf *form, struct cg_buf *authorization, struct cg_err *err)
+{
+        unsigned method = choose_method(as, client);
+        int r;
+
+        if (method == CG_OAUTH_BASIC)
+                return basic_header(client, authorization, err);
+        r = cg_oauth_form_add(form, "client_id", client->id, err);
+        return r == 0 && method == CG_OAUTH_POST
+                       ? cg_oauth_form_add(form, "client_secret", client->secret, err)
+                       : r;
+}
+
 /* Puts @t in place of the record's token. */
 static int keep_token(json_t *record, const struct cg_oauth_place *p, const struct cg_oauth_client *client,
                       const struct cg_oauth_token *t, const char *scope, struct cg_err *err)
@@ -131,7 +145,6 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
 {
         struct cg_oauth_response answer = { .body = { .max = CG_OAUTH_MAX_DOCUMENT } };
         cg_auto_buf struct cg_buf authorization = { .max = CG_OAUTH_MAX_FORM };
-        unsigned method = choose_method(&p->as, client);
         struct cg_oauth_token t = { 0 };
         struct cg_oauth_fetch q = { .url = p->as.token_endpoint,
                                     .content_type = "application/x-www-form-urlencoded" };
@@ -143,12 +156,8 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
                 r = cg_oauth_form_add(form, "scope", scope, err);
         if (r == 0 && p->resource.resource)
                 r = cg_oauth_form_add(form, "resource", p->resource.resource, err);
-        if (r == 0 && method == CG_OAUTH_BASIC)
-                r = basic_header(client, &authorization, err);
-        if (r == 0 && method != CG_OAUTH_BASIC)
-                r = cg_oauth_form_add(form, "client_id", client->id, err);
-        if (r == 0 && method == CG_OAUTH_POST)
-                r = cg_oauth_form_add(form, "client_secret", client->secret, err);
+        if (r == 0)
+                r = cg_oauth_authenticate(&p->as, client, form, &authorization, err);
         q.body = form->data;
         q.authorization = authorization.len ? authorization.data : NULL;
         if (r == 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -322,11 +323,59 @@ def test_by_name_and_logout(login: Login, server: OAuthServer, cellgate: Path) -
     assert login("--mcp", login.define(server)).returncode == 0
     assert login().returncode == 0  # the server of that name that is known
     r = run("logout", "srv")
-    assert (r.returncode, r.stdout) == (0, "Removed what was stored about srv.\n")
+    kept = "Its tokens were not revoked, and stay valid until their life ends: "
+    assert (r.returncode, r.stdout) == (
+        0,
+        f"Removed what was stored about srv.\n{kept}the authorization server {server.origin} does not offer to revoke tokens.\n",
+    )
     assert login.records() == []
     r = run("logout", "srv")
     assert r.returncode == 2
     assert "nothing is stored" in r.stderr
+
+
+def _logout(login: Login, *args: str | Path) -> str:
+    words = [login.cellgate, "mcp", "logout", "srv", *args]
+    r = subprocess.run(words, env=login.env, capture_output=True, text=True, timeout=60 * login.slowness)
+    assert (r.returncode, r.stderr) == (0, "") and r.stdout.startswith("Removed what was stored about srv.\n")
+    assert login.records() == [] and not any(secret in r.stdout for secret in TOKENS)
+    return r.stdout.splitlines()[1]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_logout_revokes_the_tokens(login: Login, server: OAuthServer, given: bool) -> None:
+    server.metadata["revocation_endpoint"] = server.origin + "/revoke"
+    file = login.define(server)
+    assert login("--mcp", file).returncode == 0
+    assert _logout(login, *(["--mcp", file] if given else [])) == "Its tokens were revoked."
+    assert server.requests("/revoke") == [
+        {"token": REFRESH, "token_type_hint": "refresh_token"},
+        {"token": ACCESS, "token_type_hint": "access_token"},
+    ]
+    [header] = {fields["Authorization"] for _, path, fields, _ in server.seen if path == "/revoke"}
+    assert base64.b64decode(header.removeprefix("Basic ")).decode() == f"CLIENT:{SECRET}"
+
+
+def test_logout_says_why_tokens_are_not_revoked(login: Login, server: OAuthServer) -> None:
+    server.metadata["revocation_endpoint"] = server.origin + "/revoke"
+    server.revoke_status = 400
+    assert login("--mcp", login.define(server)).returncode == 0
+    assert _logout(login).endswith(f"{server.origin}/revoke answered 400, unsupported_token_type.")
+    assert [form["token"] for form in server.requests("/revoke")] == [REFRESH]
+    # Tokens are not sent to an issuer that has not given them.
+    server.revoke_status = 200
+    assert login("--mcp", login.define(server)).returncode == 0
+    [record] = (login.state / "cellgate/mcp-login").glob("*.json")
+    text = json.loads(record.read_text())
+    text["token"]["issuer"] = "https://other.example"
+    record.write_text(json.dumps(text))
+    assert "they are of https://other.example, and the server names" in _logout(login)
+    assert len(server.requests("/revoke")) == 1
+    # The server is gone.
+    assert login("--mcp", login.define(server)).returncode == 0
+    server.server_close()
+    server.shutdown()
+    assert "Its tokens were not revoked" in _logout(login)
 
 
 def test_the_browser_gets_the_address(login: Login, server: OAuthServer, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"
+#include "mcp/ceilings.h"
 #include "mcp/def.h"
 #include "mcp/oauth_fetch.h"
 #include "mcp/oauth_store.h"
@@ -42,9 +43,11 @@ static int help(unsigned command)
                         table, CG_ARRAY_LEN(table), LOGOUT,
                         "Usage: cellgate mcp logout NAME [--mcp FILE | --url URL]\n\n"
                         "Removes the token, the client registration and all else that is stored about the\n"
-                        "authorization at the MCP server NAME. The token itself stays valid at the server\n"
-                        "until its life ends: to end it at once, revoke it on the server's own pages.\n\n",
-                        "\nExit status: 0; 2 nothing is stored, or it cannot be removed.\n");
+                        "authorization at the MCP server NAME, and asks the authorization server to revoke\n"
+                        "the tokens. Where that is not possible, the reason is printed, and the tokens stay\n"
+                        "valid until their life ends or you revoke them on the server's own pages.\n\n",
+                        "\nExit status: 0, also where the tokens were not revoked; 2 nothing is stored, or it\n"
+                        "cannot be removed.\n");
         return cg_opt_help(
                 table, CG_ARRAY_LEN(table), LOGIN,
                 "Usage: cellgate mcp login NAME [--mcp FILE | --url URL] [--no-browser] [--timeout SECONDS]\n"
@@ -301,6 +304,46 @@ static int login(const struct login_options *o, struct cg_err *err)
         return r;
 }
 
+/* Prints whether the tokens of @record, which is not stored any more, were revoked. */
+static int revoke_tokens(const struct login_options *o, struct target *t, const json_t *record,
+                         struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        struct cg_oauth_net net = { .end_ms = cg_now_ms() + CG_OAUTH_REVOKE_MS };
+        struct cg_oauth_server s = { .name = o->name,
+                                     .url = t->url,
+                                     .config = &t->config,
+                                     .fetch = cg_oauth_net_fetch,
+                                     .data = &net };
+        struct cg_err why;
+        int r = 0;
+
+        if (t->def) {
+                net.ca_file = t->def->ca_file;
+                net.proxy = t->def->proxy;
+                net.no_proxy = t->def->no_proxy;
+        } else {
+                r = cg_oauth_config_parse(o->name, json_object_get(record, "definition"), &t->config, &why);
+        }
+        if (r == 0)
+                r = cg_oauth_net_init(&net, &why);
+        if (r == 0) {
+                r = cg_oauth_revoke(&s, record, &why);
+                cg_oauth_net_fini(&net);
+        }
+        if (r == 0) {
+                r = cg_buf_adds(&b, "Its tokens were revoked", err);
+        } else {
+                r = cg_buf_adds(&b,
+                                "Its tokens were not revoked, and stay valid until their life ends: ", err);
+                if (r == 0)
+                        r = cg_text_render(&b, why.msg, strlen(why.msg), 0, err);
+        }
+        if (r == 0)
+                r = cg_buf_adds(&b, ".\n", err);
+        return r == 0 ? cg_write_all(1, b.data, b.len, err) : r;
+}
+
 static int logout(const struct login_options *o, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL;
@@ -314,8 +357,13 @@ static int logout(const struct login_options *o, struct cg_err *err)
                 r = cg_fail(err, CG_E_NOTFOUND, "nothing is stored about the MCP server \"%s\"", o->name);
         if (r == 0)
                 r = cg_oauth_store_remove(o->name, t.url, err);
+        cg_closep_(&lock);
         if (r == 0)
                 printf("Removed what was stored about %s.\n", o->name);
+        if (r == 0 && fflush(stdout) != 0)
+                r = cg_fail_errno(err, "standard output");
+        if (r == 0 && json_object_get(record, "token"))
+                r = revoke_tokens(o, &t, record, err);
         target_fini(&t);
         return r;
 }
