@@ -44,7 +44,8 @@ class _LoopCalls:
             self.calls.start(*arguments, key)
             return await future
         except asyncio.CancelledError:
-            # Of a cancelled gather() all calls are cancelled together: none may take another's place meanwhile.
+            # A cancelled gather() cancels its calls one by one. They are collected and cancelled together, so that
+            # no waiting call starts in the place of one that is cancelled first.
             if not self.cancelled:
                 self.loop.call_soon(self.cancel)
             self.cancelled.append(key)

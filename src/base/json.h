@@ -52,9 +52,9 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err);
 
 /*
- * What identifies the definition of an MCP server, as text (returns; free()): program, arguments,
- * folder and URL, before variables are replaced: a secret's value changes nothing. NULL: out of
- * memory.
+ * The identity of an MCP server's definition, as text (returns; free()): program, arguments, folder
+ * and URL, before variables are replaced, so that the value of a secret is no part of it. NULL: out
+ * of memory.
  */
 char *cg_json_mcp_identity(const json_t *definition);
 

@@ -177,7 +177,7 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_
 
         if (!group[0]->name.len || (n == 1 && !reserved))
                 return false;
-        /* Of "getUser" and "getuser" the last in the order of their bytes stays: lower case. */
+        /* If names differ in case only, the last in byte order keeps its name: "getuser". */
         for (size_t i = 0; i < n && !reserved; i++)
                 if (group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original))
                         owner = i;

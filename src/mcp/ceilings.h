@@ -76,7 +76,7 @@
 /* Results of more bytes stay. Their strings of fewer bytes are sent to the kernel at once. */
 #define CG_MCP_KEPT_RESULT ((size_t)1 << 20)
 #define CG_MCP_KEPT_STRING ((size_t)64 << 10)
-/* Of one kernel: open files, and bytes in them. */
+/* Open files that one kernel keeps, and bytes in them. */
 #define CG_MCP_MAX_KEPT       64u
 #define CG_MCP_MAX_KEPT_BYTES ((size_t)1 << 30)
 
@@ -121,11 +121,11 @@
 /* Responses that a server leaves open after the answer. */
 #define CG_HTTP_MAX_LINGERING 16
 #define CG_MCP_MAX_SESSION_ID 1024u
-/* What a message that waits for its response of HTTP costs beside its bytes. */
+/* Memory of a message that waits for its response of HTTP, beside its bytes. */
 #define CG_MCP_POST_COST ((size_t)16 << 10)
-/* How often in a row a stream that brings no event is taken up again. */
+/* Attempts in a row to take up a stream that brings no event. */
 #define CG_MCP_MAX_RETRIES 5
-/* What a call that is asked back carries: answers, and the server's state. */
+/* Answers and the server's state in a call that is sent again with answers. */
 #define CG_MCP_MAX_STATE ((size_t)1 << 20)
 /* Arguments that are repeated in headers: how many, how deep, and how long a header is. */
 #define CG_MCP_MAX_PARAM_HEADERS 64u

@@ -124,7 +124,7 @@ int cg_oauth_authorization(const struct cg_oauth_server *s, char **ret, struct c
         return r == 0 ? make_header(locked, ret, err) : r;
 }
 
-/* What a person has to agree to, for `cellgate mcp login`. */
+/* Stores the scopes that a person has to agree to, for `cellgate mcp login`. */
 static int store_wanted(const struct cg_oauth_server *s, json_t *record,
                         const struct cg_oauth_challenge *challenge, const char *scope, struct cg_err *err)
 {

@@ -123,8 +123,8 @@ static int probe(const struct cg_oauth_server *s, struct cg_oauth_challenge *ret
 }
 
 /*
- * What to ask for: the definition's scopes and the challenge's, else all that the server has, else
- * what the authorization server gives by itself. offline_access makes it issue a refresh token.
+ * Chooses the scopes to ask for: the definition's and the challenge's, else all that the server
+ * has, else none, and the authorization server decides. offline_access is for a refresh token.
  */
 static int choose_scope(const struct cg_oauth_server *s, const struct cg_oauth_place *p,
                         const char *challenge, char **ret, struct cg_err *err)

@@ -18,15 +18,15 @@ struct cg_oauth_work_options {
         const struct cg_oauth_config *config;
         const struct cg_log *log; /* why there is no token; NULL: none */
         /*
-         * What was begun is over: cg_oauth_work_header() has the new value, or @err says why there
-         * is none. Only between cg_oauth_work_begin() and cg_oauth_work_free().
+         * Called when a request of cg_oauth_work_begin() ends, unless cg_oauth_work_free() was
+         * called: cg_oauth_work_header() has the new value, or @err says why there is none.
          */
         void (*done)(void *data, const struct cg_err *err);
         void *data;
 };
 
 int cg_oauth_work_new(const struct cg_oauth_work_options *o, struct cg_oauth_work **ret, struct cg_err *err);
-/* Stops what was begun; its memory is freed from the loop. NULL is a no-op. */
+/* Stops a request that was begun; the memory is freed from the loop. NULL is a no-op. */
 struct cg_oauth_work *cg_oauth_work_free(struct cg_oauth_work *w);
 
 bool cg_oauth_work_is_busy(const struct cg_oauth_work *w);

@@ -13,7 +13,7 @@ struct cg_param_header {
         char **path; /* names of the properties that lead to the argument; NULL-terminated */
 };
 
-/* Of one tool; a list. */
+/* The headers of one tool, in a list of tools. */
 struct cg_param_headers {
         struct cg_param_headers *next;
         char *tool;

@@ -75,10 +75,10 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len);
  */
 int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err);
 /*
- * Appends {"file", "first", "new": [NAME...], "changed": [{"tool", "state", "diff"}...], "text"} about the
- * last list. "file" is the path of the pins. "text" is for people, and so is "first", about a server that is seen for the first
- * time; each is lines or "". Nothing is appended when there is no such tool. @all: also what was
- * reported already.
+ * Appends a report about the last list: {"file", "first", "new": [NAME...], "changed": [{"tool",
+ * "state", "diff"}...], "text"}. "file" is the path of the pins. "text" is for people, and so is
+ * "first", about a server that is seen for the first time; each is lines or "". Nothing is appended
+ * when there is no such tool. @all: also tools that were reported already.
  */
 int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err);
 /*

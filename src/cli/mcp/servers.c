@@ -199,7 +199,7 @@ static int add(const struct servers_options *o, struct cg_mcp_config *c, struct 
         return r < 0 ? CG_E_INVAL : 0;
 }
 
-/* Whether a name says that its value is a secret. */
+/* True for names whose values are secrets, such as "--api-token". */
 static bool is_secret_name(const char *name)
 {
         static const char *const words[] = { "token", "secret", "password",  "passwd",
@@ -211,7 +211,7 @@ static bool is_secret_name(const char *name)
         return false;
 }
 
-/* What may be shown of a URL: no user, password, query or fragment. */
+/* Copies a URL without its user, password, query and fragment. */
 static json_t *shown_url(const char *url)
 {
         const char *host = strstr(url, "://"), *end, *at;
@@ -223,7 +223,7 @@ static json_t *shown_url(const char *url)
                             (int)(end - (at ? at + 1 : host)), at ? at + 1 : host, *end ? "?***" : "");
 }
 
-/* @v as it may be shown. @key: its name; NULL in an array. @hide: all texts in it are secrets. */
+/* Copies @v without secrets. @key: its name; NULL in an array. @hide: all its texts are secrets. */
 static json_t *redact(const char *key, const json_t *v, bool hide)
 {
         const char *text = json_string_value(v), *name;
