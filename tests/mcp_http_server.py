@@ -27,7 +27,7 @@ class Request:
         self.headers = headers
         self.body = body
         self.connection = connection
-        self.message: Any = json.loads(body) if body else None
+        self.message: Any = json.loads(body) if body and "json" in headers["content-type"] else None
 
     def rpc(self) -> str | None:
         return self.message.get("method") if isinstance(self.message, dict) else None

@@ -20,7 +20,6 @@ static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18"
 #define NEWEST versions[CG_ARRAY_LEN(versions) - 1]
 
 /* Errors of modern servers only. */
-#define HEADER_MISMATCH     (-32020)
 #define MISSING_CAPABILITY  (-32021)
 #define UNSUPPORTED_VERSION (-32022)
 
@@ -218,18 +217,6 @@ static bool has_version(struct cg_slice list, const char *version)
         return found && r == CG_JSON_END;
 }
 
-static int error_code(struct cg_slice error)
-{
-        struct cg_slice code = CG_SLICE_NONE;
-        char text[16];
-
-        if (!cg_json_find(error, "code", &code) || code.len >= sizeof(text))
-                return 0;
-        memcpy(text, code.p, code.len);
-        text[code.len] = '\0';
-        return (int)strtol(text, NULL, 10);
-}
-
 /* It cannot be legacy: the definition says so, or it has used an error of modern servers. */
 static void modern_failed(struct cg_mcp_client *c, const char *why)
 {
@@ -243,7 +230,7 @@ static void modern_failed(struct cg_mcp_client *c, const char *why)
 static void on_discover_error(struct cg_mcp_client *c, struct cg_slice error)
 {
         struct cg_slice data = CG_SLICE_NONE, supported = CG_SLICE_NONE;
-        int code = error_code(error);
+        int code = cg_mcp_error_code(error);
         struct cg_err err;
         char why[600];
 
@@ -266,7 +253,7 @@ static void on_discover_error(struct cg_mcp_client *c, struct cg_slice error)
                         }
                 }
         }
-        if (c->def->era == CG_MCP_MODERN || code == UNSUPPORTED_VERSION || code == HEADER_MISMATCH ||
+        if (c->def->era == CG_MCP_MODERN || code == UNSUPPORTED_VERSION || code == CG_MCP_HEADER_MISMATCH ||
             code == MISSING_CAPABILITY)
                 modern_failed(c, why);
         else
@@ -340,7 +327,7 @@ void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (read_initialize(c, m, &version, &err) < 0) {
                 forget_legacy(c);
                 /* A modern server after all, that was not probed, or did not answer in time. */
-                if (m->kind == CG_RPC_ERROR && error_code(m->error) == UNSUPPORTED_VERSION &&
+                if (m->kind == CG_RPC_ERROR && cg_mcp_error_code(m->error) == UNSUPPORTED_VERSION &&
                     c->def->era == CG_MCP_AUTO && !c->sse && !c->probed_again) {
                         c->probed_again = true;
                         if (send_discover(c, &err) == 0) {
@@ -367,7 +354,7 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
         char why[1200];
 
         if (id == c->probe_id) {
-                int code = is_error ? error_code(m.error) : 0;
+                int code = is_error ? cg_mcp_error_code(m.error) : 0;
 
                 if (f->status == 404 && code == CG_RPC_METHOD_NOT_FOUND) { /* modern, without this method */
                         c->has_tools = true;

@@ -142,6 +142,9 @@ __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q,
 void cg_mcp_client_rearm(struct cg_mcp_client *c);
 /* Counts it, ends the process and fails every request with @why. */
 void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
+/* The code of a JSON-RPC error; 0: none. */
+#define CG_MCP_HEADER_MISMATCH (-32020) /* of revision 2026-07-28 */
+int cg_mcp_error_code(struct cg_slice error);
 /* The text of a JSON-RPC error, for people: one line, made safe (CG_TEXT_LINE). */
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 

@@ -54,6 +54,26 @@ static bool is_complete(struct cg_mcp_req *q, struct cg_slice result)
         return false;
 }
 
+/*
+ * Of a call. Where its headers did not fit the arguments the tools have changed, and nothing ran:
+ * it is repeated after a list.
+ */
+static void finish_with_error(struct cg_mcp_req *q, struct cg_slice error)
+{
+        char why[600];
+
+        if (!q->c->modern || cg_mcp_error_code(error) != CG_MCP_HEADER_MISMATCH) {
+                cg_mcp_req_finish(q, CG_MCP_ERROR, error.p, error.len);
+                return;
+        }
+        cg_mcp_error_text(error, why, sizeof(why));
+        q->c->stale = true;
+        q->failure = CG_MCP_NOT_RUN;
+        cg_mcp_req_fail(q,
+                        "MCP server \"%s\" refused the headers of a call: %s; the call was not carried out",
+                        q->c->def->name, why);
+}
+
 static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
@@ -115,9 +135,10 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         } else if (payload.p[0] != '{') {
                 cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
                                 c->def->name, q->tool);
+        } else if (m->kind == CG_RPC_ERROR) {
+                finish_with_error(q, payload);
         } else {
-                cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, payload.p,
-                                  payload.len);
+                cg_mcp_req_finish(q, CG_MCP_OK, payload.p, payload.len);
         }
 }
 
@@ -339,7 +360,7 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                 if (q->kind == LIST)
                         cg_mcp_on_list_answer(q, &m);
                 else
-                        cg_mcp_req_finish(q, CG_MCP_ERROR, m.error.p, m.error.len);
+                        finish_with_error(q, m.error);
         } else {
                 cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, f->text);
         }

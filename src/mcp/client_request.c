@@ -356,3 +356,15 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
                 cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
         snprintf(buf, size, "%s", shown.data ? shown.data : "");
 }
+
+int cg_mcp_error_code(struct cg_slice error)
+{
+        struct cg_slice code = CG_SLICE_NONE;
+        char text[16];
+
+        if (!cg_json_find(error, "code", &code) || code.len >= sizeof(text))
+                return 0;
+        memcpy(text, code.p, code.len);
+        text[code.len] = '\0';
+        return (int)strtol(text, NULL, 10);
+}

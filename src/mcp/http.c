@@ -684,8 +684,14 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
         SET(CURLOPT_CUSTOMREQUEST, method);
         if (strcmp(method, "HEAD") == 0)
                 SET(CURLOPT_NOBODY, 1L);
-        if (q->ca_file)
-                SET(CURLOPT_CAINFO, q->ca_file);
+        /*
+         * Without the system's folder, which Debian's libcurl trusts beside any file, and of which
+         * GnuTLS reads every file for each connection: 20 ms, in which the loop serves nobody.
+         */
+        if (q->ca_file || c->bundle[0]) {
+                SET(CURLOPT_CAINFO, q->ca_file ?: c->bundle);
+                SET(CURLOPT_CAPATH, (char *)NULL);
+        }
         if (is_plain_loopback(c, q->url))
                 SET(CURLOPT_PROXY, "");
         else if (q->proxy)

@@ -1,7 +1,9 @@
 /* Loads libcurl. Linked into the tool server and the command line. */
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "mcp/http_curl.h"
 
 int cg_curl_load(struct cg_curl *c, struct cg_err *err)
@@ -36,6 +38,11 @@ int cg_curl_load(struct cg_curl *c, struct cg_err *err)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "libcurl %s looks names up without threads: install Debian's libcurl",
                                v->version);
+        if (v->cainfo || v->capath)
+                snprintf(c->bundle, sizeof(c->bundle), "%s%s", v->cainfo ?: v->capath,
+                         v->cainfo ? "" : "/ca-certificates.crt");
+        if (access(c->bundle, R_OK) < 0)
+                c->bundle[0] = '\0';
         c->gnutls = v->ssl_version && strstr(v->ssl_version, "GnuTLS");
         return 0;
 }

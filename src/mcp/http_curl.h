@@ -43,6 +43,7 @@ struct cg_curl {
         CG_CURL_FUNCTIONS(X)
 #undef X
         bool gnutls;
+        char bundle[256]; /* the file of all the system's certificates; "": there is none */
 };
 
 int cg_curl_load(struct cg_curl *c, struct cg_err *err);

@@ -585,12 +585,19 @@ static void on_listen_end(struct http_exchange *x, const struct cg_err *err)
                                        : "it sent no stream of events: check the \"url\"");
                 return;
         }
+        if (!err && !ok(status)) {
+                x->due_ms = cg_now_ms(); /* for may_launch() */
+                if (authorize(x))
+                        return;
+        }
         /* 405 and any other refusal: the server has no such stream. */
         if ((!err && !x->is_sse) || (!x->had_event && x->failures >= CG_MCP_MAX_RETRIES)) {
                 exchange_drop(x);
                 return;
         }
         x->failures = x->had_event ? 1 : x->failures + 1;
+        if (x->had_event) /* its token was accepted */
+                x->attempts = 0;
         x->had_event = false;
         x->req = NULL;
         wait_to_resume(x, CG_MCP_RETRY_MS << x->failures);
@@ -795,7 +802,8 @@ static void step(struct http_transport *t)
                 uv_close((uv_handle_t *)&t->timer, on_timer_closed);
                 return;
         }
-        if (t->ending) /* its timer is the limit of that */
+        /* The timer is the limit of an end. While a token is on its way on_authorized() follows. */
+        if (t->ending || (t->oauth && cg_oauth_work_is_busy(t->oauth)))
                 return;
         for (x = t->exchanges; x; x = x->next)
                 if (!x->req && x->due_ms && (!first || x->due_ms < first))

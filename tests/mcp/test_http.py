@@ -561,6 +561,29 @@ def test_arguments_in_headers(serve, call):
     assert status != "ok" and b"header" in raw
 
 
+class Mismatch(Server):
+    """It refuses the headers of the first calls, and nothing runs."""
+
+    def call(self, c, r, name, arguments):
+        if len(self.calls(name)) > self.habits["refusals"]:
+            super().call(c, r, name, arguments)
+            return
+        error = {"code": -32020, "message": "HeaderMismatch: Mcp-Param-A"}
+        body = {"jsonrpc": "2.0", "id": r.message["id"], "error": error}
+        self.reply(c, self.habits["http"], json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("http", [200, 400])
+def test_call_is_repeated_once_after_a_list_where_its_headers_were_refused(serve, call, http):
+    s = serve(Mismatch, modern=True, refusals=1, http=http)
+    assert text(call(s, "echo", {"a": 1})) == '{"a": 1}'
+    assert s.methods()[-3:] == ["tools/call", "tools/list", "tools/call"]
+    s.habits["refusals"] = 9
+    status, raw = call(s, "echo", {"a": 1})
+    assert status == "failed" and b"HeaderMismatch" in raw and b"not carried out" in raw
+    assert len(s.calls("echo")) == 4
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -731,6 +754,64 @@ def test_secrets_are_not_shown(serve, call, ts):
     _, raw = call(s, "http_error", {"status": 500, "body": body}, headers={"Authorization": "Bearer 0123456789abc"})
     assert b"your token *** is wrong" in raw
     assert "0123456789abc" not in ts.log()
+
+
+# ---- authorization of the stream of changes
+
+
+class Guarded(Server):
+    """It wants a token for GET, and is its own authorization server."""
+
+    tokens = 0
+
+    def serve(self, c, r):
+        metadata = {"issuer": self.base, "token_endpoint": self.base + "/token", "authorization_endpoint": self.base + "/a",
+                    "code_challenge_methods_supported": ["S256"]}  # fmt: skip
+        where = "/.well-known/oauth-protected-resource/mcp"
+        if r.path == where:
+            self.reply(c, 200, json.dumps({"resource": self.url, "authorization_servers": [self.base]}).encode())
+        elif r.path.startswith("/.well-known/"):
+            self.reply(c, 200, json.dumps(metadata).encode())
+        elif r.path == "/token":
+            self.tokens += 1
+            self.reply(c, 200, json.dumps({"access_token": f"T{self.tokens}", "token_type": "Bearer"}).encode())
+        elif r.method == "GET" and r.headers.get("authorization") != "Bearer " + self.habits["accepts"]:
+            self.reply(c, 401, WWW_Authenticate=f'Bearer resource_metadata="{self.base}{where}"')
+        else:
+            super().serve(c, r)
+
+
+def guarded(s):
+    oauth = {"grantType": "client_credentials", "clientId": "c", "clientSecret": "s", "issuer": s.base}
+    return {"url": s.url, "oauth": oauth}
+
+
+def test_stream_of_changes_is_opened_with_a_token(serve, ts, waiting):
+    """And again with the next token where the first has expired."""
+    s = serve(Guarded, get=True, accepts="T1")
+    k = ts.attach()
+    ts.add({"web": guarded(s)})
+    waiting(lambda: len(s.listening) == 1, 10, "the stream")
+    s.habits["accepts"] = "T2"
+    s.listening[0].put(s.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}))
+    s.listening[0].put(None)
+    waiting(lambda: len(s.listening) == 2, 20, "the stream")
+    assert s.tokens == 2
+    s.listening[1].put(s.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
+    waiting(lambda: "its tools have changed" in ts.log(), 10, "the change")
+    assert text(ts.run(k, 1, "web", "echo", b"{}")) == "{}"
+
+
+def test_stream_of_changes_that_no_token_opens(serve, ts, waiting):
+    """Few attempts; calls work."""
+    s = serve(Guarded, get=True, accepts="none")
+    k = ts.attach()
+    ts.add({"web": guarded(s)})
+    waiting(lambda: s.methods().count("GET") > 4, 10, "the refusals")
+    for i in range(3):
+        assert text(ts.run(k, i, "web", "echo", b"{}")) == "{}"
+        time.sleep(0.3)
+    assert s.tokens <= 3 and len([r for r in s.requests if r.method == "GET" and r.path == "/mcp"]) <= 4
 
 
 # ---- TLS

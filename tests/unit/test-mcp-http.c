@@ -152,6 +152,17 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
         return EAI_NONAME;
 }
 
+/* ---- certificates: libcurl with GnuTLS calls this one, and no other of a folder */
+
+static int trusted_folders;
+
+int gnutls_certificate_set_x509_trust_dir(void *credentials, const char *folder, int type);
+
+int gnutls_certificate_set_x509_trust_dir(void *credentials, const char *folder, int type)
+{
+        return ++trusted_folders;
+}
+
 /* ---- the client */
 
 struct seen {
@@ -661,6 +672,26 @@ static void test_proxy_is_not_shown(void **state)
         }
 }
 
+/* A file of certificates is trusted alone, without the folder that is libcurl's default. */
+static void test_no_folder_of_certificates(void **state)
+{
+        static const char system_file[] = "/etc/ssl/certs/ca-certificates.crt";
+        char url[128];
+        struct cg_http_request q = { .url = url, .ca_file = system_file, .total_ms = 300 };
+        struct seen s[2] = { { 0 }, { 0 } };
+
+        if (access(system_file, R_OK) < 0)
+                skip();
+        snprintf(url, sizeof(url), "https%s/ok", base + strlen("http"));
+        start(&s[0], &q);
+        run(&s[0], 5000);
+        q.ca_file = NULL;
+        start(&s[1], &q);
+        run(&s[1], 5000);
+        assert_true(s[0].failed && s[1].failed);
+        assert_int_equal(trusted_folders, 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -684,6 +715,7 @@ int main(void)
                 TEST(test_end_with_requests),
                 TEST(test_no_proxy_for_this_machine),
                 TEST(test_proxy_is_not_shown),
+                TEST(test_no_folder_of_certificates),
         };
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
         socklen_t len = sizeof(a);
