@@ -9,15 +9,6 @@
 /* A client's header, which is handed to the kernel with each cell. */
 #define MAX_HEADER 4096u
 
-static void wait_for_session(struct front *f, struct jreq *r)
-{
-        struct jreq **p = &f->early;
-
-        while (*p)
-                p = &(*p)->next;
-        *p = r;
-}
-
 static void handle(struct front *f, struct jreq *r)
 {
         struct cg_slice header = r->msg->m.header;
@@ -54,16 +45,14 @@ static bool too_early(const struct front *f, const struct jreq *r)
 
 void cg_control_early(struct front *f)
 {
-        struct jreq *list = f->early;
+        struct jreq_list list = TAILQ_HEAD_INITIALIZER(list);
+        struct jreq *r;
 
-        f->early = NULL;
-        while (list) {
-                struct jreq *r = list;
-
-                list = r->next;
-                r->next = NULL;
+        TAILQ_CONCAT(&list, &f->early, entry);
+        while ((r = TAILQ_FIRST(&list))) {
+                TAILQ_REMOVE(&list, r, entry);
                 if (f->state != ENDING && too_early(f, r))
-                        wait_for_session(f, r);
+                        TAILQ_INSERT_TAIL(&f->early, r, entry);
                 else if (f->state == ENDING) {
                         cg_jreq_fail(f, r, "KernelEnded", "the kernel has ended");
                         cg_jreq_finish(f, r);
@@ -89,7 +78,7 @@ void cg_control_readable(struct cg_zsock *z, int events)
         if (!r)
                 return;
         if (too_early(f, r))
-                wait_for_session(f, r);
+                TAILQ_INSERT_TAIL(&f->early, r, entry);
         else
                 handle(f, r);
 }

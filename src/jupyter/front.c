@@ -406,8 +406,10 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
                 return cg_fail(err, CG_E_NOMEM, "front");
         f->o = o;
         f->signal_fd = f->parent_fd = -1;
-        f->main.tail = &f->main.first;
-        f->control.tail = &f->control.first;
+        TAILQ_INIT(&f->main.waiting);
+        TAILQ_INIT(&f->control.waiting);
+        TAILQ_INIT(&f->in_flight);
+        TAILQ_INIT(&f->early);
         TAILQ_INIT(&f->questions);
         TAILQ_INIT(&f->asked);
         r = cg_jidentity_init(&f->me, err);

@@ -51,12 +51,13 @@ struct kind_spec {
 
 /* A request of a client, from its arrival to its idle. */
 struct jreq {
-        struct jreq *next;
+        TAILQ_ENTRY(jreq) entry; /* in one list at a time */
         const struct kind_spec *spec;
         enum cg_jchannel channel;
         struct cg_jmsg *msg;
         struct cg_origin *origin;
         struct shell_queue *queue; /* that it runs in; NULL: in none */
+        bool in_flight;            /* in the list of that name */
         bool begun;                /* busy was sent */
         bool aborted;              /* a cell before it failed */
         bool silent, allow_stdin, stop_on_error;
@@ -67,11 +68,13 @@ struct jreq {
         char started[64];
 };
 
+TAILQ_HEAD(jreq_list, jreq);
+
 /* Requests that run one after the other: of the main shell, or of a subshell. */
 struct shell_queue {
-        struct shell_queue *next;
-        char *id;                   /* NULL: the main one */
-        struct jreq *first, **tail; /* those that wait */
+        LIST_ENTRY(shell_queue) entry;
+        char *id;                 /* NULL: the main one */
+        struct jreq_list waiting; /* oldest first */
         struct jreq *running;
         /* the first queued comm message, while the kernel may give it to the running cell */
         struct jreq *offered;
@@ -130,7 +133,8 @@ struct front {
         struct cg_session *session;
         char *mcp_failed; /* text for the first cell, or NULL */
 
-        struct shell_queue main, *subshells;
+        struct shell_queue main;
+        LIST_HEAD(, shell_queue) subshells;
         /* subshells that clients of this front have made; "": unused */
         char known[MAX_SUBSHELLS][48];
         struct shell_queue control; /* requests of the control channel to the kernel */
@@ -139,8 +143,8 @@ struct front {
         uint64_t control_making;        /* the request that makes it; 0: none */
         struct jreq *control_held;      /* the cell that waits for it */
         struct cg_slice control_header; /* of the last request on the control channel; owned */
-        struct jreq *in_flight;         /* given to the kernel */
-        struct jreq *early;             /* control requests that came before the session was open */
+        struct jreq_list in_flight;     /* given to the kernel */
+        struct jreq_list early;         /* control requests that came before the session was open */
         size_t waiting, waiting_bytes;
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;

@@ -79,15 +79,17 @@ void cg_front_add_past(struct front *f, struct cg_origin *o)
 
 struct jreq *cg_in_flight_find(struct front *f, uint64_t number)
 {
-        struct jreq *r = f->in_flight;
+        const struct shell_queue *q;
+        struct jreq *r;
 
-        while (number && r && r->origin->number != number)
-                r = r->next;
-        if (!number || r)
-                return number ? r : NULL;
+        if (!number)
+                return NULL;
+        TAILQ_FOREACH(r, &f->in_flight, entry)
+        if (r->origin->number == number)
+                return r;
         if (f->main.offered && f->main.offered->origin->number == number)
                 return f->main.offered;
-        for (struct shell_queue *q = f->subshells; q; q = q->next)
+        LIST_FOREACH(q, &f->subshells, entry)
                 if (q->offered && q->offered->origin->number == number)
                         return q->offered;
         return NULL;
@@ -95,14 +97,9 @@ struct jreq *cg_in_flight_find(struct front *f, uint64_t number)
 
 void cg_queue_free_if_idle(struct front *f, struct shell_queue *q)
 {
-        if (!q->id || q->running || q->first)
+        if (!q->id || q->running || !TAILQ_EMPTY(&q->waiting))
                 return;
-        for (struct shell_queue **p = &f->subshells; *p; p = &(*p)->next) {
-                if (*p == q) {
-                        *p = q->next;
-                        break;
-                }
-        }
+        LIST_REMOVE(q, entry);
         free(q->id);
         free(q);
 }
@@ -111,12 +108,8 @@ void cg_jreq_finish(struct front *f, struct jreq *r)
 {
         struct shell_queue *q = r->queue;
 
-        for (struct jreq **p = &f->in_flight; *p; p = &(*p)->next) {
-                if (*p == r) {
-                        *p = r->next;
-                        break;
-                }
-        }
+        if (r->in_flight)
+                TAILQ_REMOVE(&f->in_flight, r, entry);
         if (r->begun)
                 cg_iopub_status(&f->iopub, r->origin, "idle");
         if (r->origin->number)

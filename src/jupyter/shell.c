@@ -22,8 +22,8 @@ static void mark_in_flight(struct front *f, struct jreq *r, struct shell_queue *
         r->queue = queue;
         if (queue)
                 queue->running = r;
-        r->next = f->in_flight;
-        f->in_flight = r;
+        TAILQ_INSERT_HEAD(&f->in_flight, r, entry);
+        r->in_flight = true;
 }
 
 static int add_extra(struct cg_buf *b, const char *name, struct cg_slice value, struct cg_err *err)
@@ -285,24 +285,17 @@ static bool can_run(struct front *f, const struct jreq *r)
 
 static void unqueue(struct front *f, struct shell_queue *q, struct jreq *r)
 {
-        struct jreq **p = &q->first;
-
-        while (*p != r)
-                p = &(*p)->next;
-        *p = r->next;
-        if (!r->next)
-                q->tail = p;
-        r->next = NULL;
+        TAILQ_REMOVE(&q->waiting, r, entry);
         f->waiting--;
         f->waiting_bytes -= r->msg->bytes;
 }
 
 static void queue_run(struct front *f, struct shell_queue *q)
 {
-        while (!q->running && q->first && q->first != q->offered && f->state != ENDING &&
-               can_run(f, q->first)) {
-                struct jreq *r = q->first;
+        struct jreq *r;
 
+        while (!q->running && (r = TAILQ_FIRST(&q->waiting)) && r != q->offered && f->state != ENDING &&
+               can_run(f, r)) {
                 unqueue(f, q, r);
                 run_one(f, q, r);
         }
@@ -314,14 +307,15 @@ static void queue_run(struct front *f, struct shell_queue *q)
  */
 static void queue_offer(struct front *f, struct shell_queue *q)
 {
-        struct jreq *r = q->first;
+        struct jreq *r;
         uint64_t number;
 
         if (f->state != READY || q->offered || !q->running || q->running->spec->kind != KIND_EXECUTE ||
             !q->running->origin->number)
                 return;
-        while (r && r->spec->kind != KIND_COMM)
-                r = r->next;
+        TAILQ_FOREACH(r, &q->waiting, entry)
+        if (r->spec->kind == KIND_COMM)
+                break;
         if (!r || r->stays)
                 return;
         if (send_request(f, r, q, true, &number, NULL) < 0) {
@@ -338,8 +332,9 @@ bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event
         struct cg_slice text, status;
 
         if (q->offered != r)
-                for (q = f->subshells; q && q->offered != r; q = q->next)
-                        ;
+                LIST_FOREACH(q, &f->subshells, entry)
+                        if (q->offered == r)
+                                break;
         if (!q)
                 return false;
         q->offered = NULL;
@@ -358,14 +353,14 @@ bool cg_shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event
 
 void cg_shell_run(struct front *f)
 {
-        struct shell_queue *next;
+        struct shell_queue *q, *next;
         bool full;
 
         queue_run(f, &f->main);
         queue_offer(f, &f->main);
         queue_run(f, &f->control);
-        for (struct shell_queue *q = f->subshells; q; q = next) {
-                next = q->next;
+        for (q = LIST_FIRST(&f->subshells); q; q = next) {
+                next = LIST_NEXT(q, entry);
                 queue_run(f, q);
                 queue_offer(f, q);
                 cg_queue_free_if_idle(f, q);
@@ -379,14 +374,16 @@ void cg_shell_run(struct front *f)
 /* The queue of a subshell; made when it is first used. The kernel checks if the subshell exists. */
 static struct shell_queue *queue_find(struct front *f, const char *id)
 {
-        struct shell_queue *q, **p = &f->subshells;
+        struct shell_queue *q;
         size_t n = 0;
 
         if (!id || !*id)
                 return &f->main;
-        for (; *p; p = &(*p)->next, n++)
-                if (strcmp((*p)->id, id) == 0)
-                        return *p;
+        LIST_FOREACH(q, &f->subshells, entry) {
+                if (strcmp(q->id, id) == 0)
+                        return q;
+                n++;
+        }
         q = n < MAX_SUBSHELLS ? calloc(1, sizeof(*q)) : NULL;
         if (!q)
                 return NULL;
@@ -395,14 +392,14 @@ static struct shell_queue *queue_find(struct front *f, const char *id)
                 free(q);
                 return NULL;
         }
-        q->tail = &q->first;
-        return *p = q;
+        TAILQ_INIT(&q->waiting);
+        LIST_INSERT_HEAD(&f->subshells, q, entry);
+        return q;
 }
 
 static void push(struct front *f, struct shell_queue *q, struct jreq *r)
 {
-        *q->tail = r;
-        q->tail = &r->next;
+        TAILQ_INSERT_TAIL(&q->waiting, r, entry);
         f->waiting++;
         f->waiting_bytes += r->msg->bytes;
 }
@@ -453,11 +450,13 @@ static int receive(struct front *f)
 
 void cg_shell_abort(struct front *f, struct shell_queue *q)
 {
+        struct jreq *r;
+
         while (!is_full(f) && receive(f) != CG_TIMEOUT)
                 ;
         cg_zsock_touch(&f->z[CG_JSHELL]);
-        for (struct jreq *r = q->first; r; r = r->next)
-                r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
+        TAILQ_FOREACH(r, &q->waiting, entry)
+        r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }
 
 void cg_shell_readable(struct cg_zsock *z, int events)
@@ -473,35 +472,33 @@ void cg_shell_readable(struct cg_zsock *z, int events)
 
 static void end_queue(struct front *f, struct shell_queue *q, const char *why)
 {
-        q->offered = NULL;
-        while (q->first) {
-                struct jreq *r = q->first;
+        struct jreq *r;
 
-                q->first = r->next;
-                r->next = NULL;
+        q->offered = NULL;
+        while ((r = TAILQ_FIRST(&q->waiting))) {
+                TAILQ_REMOVE(&q->waiting, r, entry);
                 r->queue = NULL;
                 cg_jreq_end_with_error(f, r, "KernelEnded", why);
         }
-        q->tail = &q->first;
 }
 
 void cg_shell_end(struct front *f, const char *why)
 {
-        while (f->in_flight) {
-                struct jreq *r = f->in_flight;
+        struct shell_queue *q;
+        struct jreq *r;
 
+        while ((r = TAILQ_FIRST(&f->in_flight))) {
                 r->queue = NULL;
                 cg_jreq_end_with_error(f, r, "KernelEnded", why);
         }
         if (f->control_held) {
-                struct jreq *r = CG_STEAL(f->control_held);
-
+                r = CG_STEAL(f->control_held);
                 cg_jreq_end_with_error(f, r, "KernelEnded", why);
         }
         f->main.running = f->control.running = NULL;
         end_queue(f, &f->main, why);
         end_queue(f, &f->control, why);
-        for (struct shell_queue *q = f->subshells; q; q = q->next) {
+        LIST_FOREACH(q, &f->subshells, entry) {
                 q->running = NULL;
                 end_queue(f, q, why);
         }
@@ -509,10 +506,10 @@ void cg_shell_end(struct front *f, const char *why)
 
 void cg_shell_free(struct front *f)
 {
-        while (f->subshells) {
-                struct shell_queue *q = f->subshells;
+        struct shell_queue *q;
 
-                f->subshells = q->next;
+        while ((q = LIST_FIRST(&f->subshells))) {
+                LIST_REMOVE(q, entry);
                 free(q->id);
                 free(q);
         }

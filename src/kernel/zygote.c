@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -26,7 +27,7 @@
 #define IDLE_MS 200
 
 struct child {
-        struct child *next;
+        LIST_ENTRY(child) entry;
         json_int_t id; /* of the request */
         pid_t pid;
         int pidfd;
@@ -39,7 +40,7 @@ struct cg_zygote {
         const struct cg_log *log;
         /* copied for every kernel, so that the system call filter is compiled once */
         struct cg_sandbox *base;
-        struct child *children;
+        LIST_HEAD(child_list, child) children;
         bool idle_work; /* there is something to prepare while there are no requests */
 };
 
@@ -100,8 +101,7 @@ static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox
         c->pid = child->init_pid;
         c->pidfd = pidfd;
         c->cgroup = child->cgroup;
-        c->next = z->children;
-        z->children = c;
+        LIST_INSERT_HEAD(&z->children, c, entry);
         return 0;
 }
 
@@ -114,11 +114,7 @@ static void reap(pid_t pid)
 /* Its init has ended, and so has everything inside. */
 static void remove_child(struct cg_zygote *z, struct child *c)
 {
-        for (struct child **p = &z->children; *p; p = &(*p)->next)
-                if (*p == c) {
-                        *p = c->next;
-                        break;
-                }
+        LIST_REMOVE(c, entry);
         /* close() alone does not remove it: the supervisor holds the same open file. */
         epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
@@ -142,10 +138,12 @@ struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
 {
         if (!z)
                 return NULL;
-        for (struct child *c = z->children; c; c = c->next)
+        struct child *c;
+
+        LIST_FOREACH(c, &z->children, entry)
                 cg_pidfd_kill(c->pidfd, SIGKILL);
-        while (z->children)
-                remove_child(z, z->children);
+        while ((c = LIST_FIRST(&z->children)))
+                remove_child(z, c);
         if (z->epoll >= 0)
                 close(z->epoll);
         cg_sandbox_free(z->base);

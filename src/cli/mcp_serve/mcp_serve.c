@@ -177,7 +177,7 @@ static void loop(struct io *io)
                 bool idle, ticking, output, unread;
 
                 pthread_mutex_lock(&io->sv->lock);
-                idle = !io->sv->jobs && !io->sv->out.len && io->written == io->writing.len;
+                idle = TAILQ_EMPTY(&io->sv->jobs) && !io->sv->out.len && io->written == io->writing.len;
                 ticking = cg_serve_progress(io->sv);
                 pthread_mutex_unlock(&io->sv->lock);
                 if (io->eof && (idle || cg_now_ms() >= io->end_ms))
@@ -415,7 +415,7 @@ int cg_cli_mcp_serve(int argc, char **argv)
         struct cg_err err;
         int r = cg_serve_parse(argc, argv, &sv.opts, &err);
 
-        sv.jobs_tail = &sv.jobs;
+        TAILQ_INIT(&sv.jobs);
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include "base/buf.h"
 #include "base/log.h"
 #include "cellgate.h"
@@ -45,7 +46,7 @@ enum cg_serve_tool { CG_SERVE_EXECUTE, CG_SERVE_REGISTER, CG_SERVE_INSTALL, CG_S
 
 /* A tools/call that has not been answered. The first of the queue runs. */
 struct cg_job {
-        struct cg_job *next;
+        TAILQ_ENTRY(cg_job) entry;
         enum cg_serve_tool tool;
         char *id, *token, *args; /* JSON text; token: NULL when no progress is wanted */
         int64_t since_ms, progress_ms;
@@ -82,9 +83,9 @@ struct cg_serve {
 
         /* guarded by lock */
         pthread_mutex_t lock;
-        pthread_cond_t room; /* the client has read something, or stop */
-        pthread_cond_t gone; /* worker_gone */
-        struct cg_job *jobs, **jobs_tail;
+        pthread_cond_t room;       /* the client has read something, or stop */
+        pthread_cond_t gone;       /* worker_gone */
+        TAILQ_HEAD(, cg_job) jobs; /* oldest first */
         size_t n_jobs;
         struct cg_buf out;
         struct cg_mcpd proto;

@@ -70,22 +70,19 @@ static struct cg_job *job_free(struct cg_job *j)
         return NULL;
 }
 
-static struct cg_job **find(struct cg_serve *sv, struct cg_slice id)
+static struct cg_job *find(struct cg_serve *sv, struct cg_slice id)
 {
-        struct cg_job **p = &sv->jobs;
+        struct cg_job *j;
 
-        while (*p && !cg_slice_is(id, (*p)->id))
-                p = &(*p)->next;
-        return p;
+        TAILQ_FOREACH(j, &sv->jobs, entry)
+        if (cg_slice_is(id, j->id))
+                break;
+        return j;
 }
 
-static void unlink_job(struct cg_serve *sv, struct cg_job **p)
+static void remove_job(struct cg_serve *sv, struct cg_job *j)
 {
-        struct cg_job *j = *p;
-
-        *p = j->next;
-        if (!*p)
-                sv->jobs_tail = p;
+        TAILQ_REMOVE(&sv->jobs, j, entry);
         sv->n_jobs--;
         job_free(j);
 }
@@ -94,7 +91,7 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
 {
         struct cg_job *j;
 
-        if (*find(sv, in->id))
+        if (find(sv, in->id))
                 return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST,
                                         "a request with this id is being worked on", err);
         if (sv->n_jobs >= CG_SERVE_MAX_JOBS)
@@ -113,8 +110,7 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
                 job_free(j);
                 return cg_fail(err, CG_E_NOMEM, "call");
         }
-        *sv->jobs_tail = j;
-        sv->jobs_tail = &j->next;
+        TAILQ_INSERT_TAIL(&sv->jobs, j, entry);
         sv->n_jobs++;
         cg_serve_wake(sv->work_fd);
         return 0;
@@ -122,15 +118,15 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
 
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
 {
-        struct cg_job **p = find(sv, id);
+        struct cg_job *j = find(sv, id);
 
-        if (!*p)
+        if (!j)
                 return; /* answered already: the two messages crossed */
-        if (!(*p)->running) {
-                unlink_job(sv, p);
+        if (!j->running) {
+                remove_job(sv, j);
                 return;
         }
-        (*p)->cancelled = true;
+        j->cancelled = true;
         if (sv->session && sv->cell)
                 cg_session_cancel(sv->session, sv->cell, NULL);
         cg_serve_wake(sv->work_fd);
@@ -152,7 +148,7 @@ void cg_serve_tool_progress(struct cg_serve *sv, const char *text)
         struct cg_job *j;
 
         pthread_mutex_lock(&sv->lock);
-        j = sv->jobs;
+        j = TAILQ_FIRST(&sv->jobs);
         if (j && j->running && j->token && !j->cancelled && begin_progress(j, &b) == 0 &&
             cg_json_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0) {
                 j->progress_ms = cg_now_ms();
@@ -166,11 +162,12 @@ bool cg_serve_progress(struct cg_serve *sv)
 {
         int64_t now = cg_now_ms();
         size_t before = 0, asks = 0;
+        struct cg_job *j;
         bool any = false;
 
         for (const struct cg_serve_ask *a = sv->asks; a; a = a->next)
                 asks += !a->answered;
-        for (struct cg_job *j = sv->jobs; j; j = j->next, before++) {
+        for (j = TAILQ_FIRST(&sv->jobs); j; j = TAILQ_NEXT(j, entry), before++) {
                 cg_auto_buf struct cg_buf b = { .max = 4096 };
                 double elapsed;
                 int r;
@@ -202,7 +199,7 @@ struct cg_job *cg_serve_next_job(struct cg_serve *sv)
         struct cg_job *j;
 
         pthread_mutex_lock(&sv->lock);
-        j = sv->stop ? NULL : sv->jobs;
+        j = sv->stop ? NULL : TAILQ_FIRST(&sv->jobs);
         if (j)
                 j->running = true;
         pthread_mutex_unlock(&sv->lock);
@@ -225,15 +222,15 @@ void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *re
                 if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
                         roll_back(sv, before);
         }
-        unlink_job(sv, find(sv, id));
+        remove_job(sv, job);
         pthread_mutex_unlock(&sv->lock);
         cg_serve_wake(sv->io_fd);
 }
 
 void cg_serve_drop_jobs(struct cg_serve *sv)
 {
-        while (sv->jobs)
-                unlink_job(sv, &sv->jobs);
+        while (!TAILQ_EMPTY(&sv->jobs))
+                remove_job(sv, TAILQ_FIRST(&sv->jobs));
 }
 
 bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job)

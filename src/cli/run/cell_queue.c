@@ -12,12 +12,12 @@
 void cg_cell_queue_init(struct cg_cell_queue *q)
 {
         *q = (struct cg_cell_queue){ .n = 0 };
-        q->last = &q->first;
+        TAILQ_INIT(&q->cells);
 }
 
 void cg_cell_queue_fini(struct cg_cell_queue *q)
 {
-        while (q->first)
+        while (!TAILQ_EMPTY(&q->cells))
                 cg_queued_cell_free(cg_cell_queue_take(q, NULL));
 }
 
@@ -92,8 +92,7 @@ int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, s
                 cg_queued_cell_free(c);
                 return -1;
         }
-        *q->last = c;
-        q->last = &c->next;
+        TAILQ_INSERT_TAIL(&q->cells, c, entry);
         q->n++;
         q->bytes += c->cell.len;
         return 0;
@@ -101,17 +100,13 @@ int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, s
 
 struct cg_queued_cell *cg_cell_queue_take(struct cg_cell_queue *q, const char *id)
 {
-        struct cg_queued_cell **p = &q->first, *c;
+        struct cg_queued_cell *c = TAILQ_FIRST(&q->cells);
 
-        while (*p && id && !((*p)->id && strcmp((*p)->id, id) == 0))
-                p = &(*p)->next;
-        c = *p;
+        while (c && id && !(c->id && strcmp(c->id, id) == 0))
+                c = TAILQ_NEXT(c, entry);
         if (!c)
                 return NULL;
-        *p = c->next;
-        if (!c->next)
-                q->last = p;
-        c->next = NULL;
+        TAILQ_REMOVE(&q->cells, c, entry);
         q->n--;
         q->bytes -= c->cell.len;
         return c;

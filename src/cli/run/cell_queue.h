@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include "base/err.h"
 #include "cli/run/cells.h"
 
@@ -19,7 +20,7 @@
 #define CG_CELL_ID_MAX 256u
 
 struct cg_queued_cell {
-        struct cg_queued_cell *next;
+        TAILQ_ENTRY(cg_queued_cell) entry;
         struct cg_cell cell;
         char *id;           /* JSON text of the host's id; NULL for none */
         uint64_t line;      /* number of the host's line */
@@ -27,7 +28,7 @@ struct cg_queued_cell {
 };
 
 struct cg_cell_queue {
-        struct cg_queued_cell *first, **last;
+        TAILQ_HEAD(, cg_queued_cell) cells;
         size_t n, bytes;
 };
 
