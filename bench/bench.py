@@ -7,6 +7,7 @@ samples, so the peers are measured in turns: A B C A B C, and what disturbs the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -38,6 +39,7 @@ ROWS = {
     "rtt 1": ("ms", "round trip of `1`"),
     "prints": ("ms", "10 MB of prints"),
     "tool": ("ms", "tool call, approved"),
+    "tool http": ("ms", "tool call over HTTP, approved"),
     "memory 1": ("MB", "memory with 1 idle kernel"),
     "memory 20": ("MB", "memory with 20 idle kernels"),
     "memory each": ("MB", "memory of each further kernel"),
@@ -150,12 +152,22 @@ def settled_memory_mb(driver: Driver) -> float:
 # ---------------------------------------------------------------- measuring
 
 
+@contextlib.contextmanager
+def web_server() -> Iterator[str]:
+    """The URL of echo_http, which runs meanwhile."""
+    with subprocess.Popen([BUILD / "echo_http"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        process.communicate()
+
+
 class Measurement:
     def __init__(self, peers: list[Peer], opt: argparse.Namespace) -> None:
         self.peers = peers
         self.opt = opt
         self.samples: dict[str, dict[str, list[float]]] = {row: {p.name: [] for p in peers} for row in ROWS}
         self.direct: list[float] = []
+        self.direct_http: list[float] = []
         self.notes: list[str] = []
 
     def add(self, row: str, peer: Peer, seconds: list[float]) -> None:
@@ -201,16 +213,27 @@ class Measurement:
                 except DriverError as e:  # a peer that loses output has no figure here
                     self.notes.append(str(e))
                     complete.remove(peer)
+        with web_server() as url:
+            self.tools({"tool": str(server), "tool http": url})
+
+    def tools(self, servers: dict[str, str]) -> None:
+        """Calls of the same tool, and the same calls without a kernel."""
         with_tools = [p for p in self.peers if p.tools]
         for peer in with_tools:
-            assert peer.driver
-            peer.driver.command(f"tool 5 {server}")
-        for _ in range(self.opt.rounds):
-            for peer in with_tools:
+            for server in servers.values():
                 assert peer.driver
-                self.add("tool", peer, peer.driver.command(f"tool {self.opt.round_trips} {server}"))
+                peer.driver.command(f"tool 5 {server}")
+        for _ in range(self.opt.rounds):
+            for row, server in servers.items():
+                for peer in with_tools:
+                    assert peer.driver
+                    self.add(row, peer, peer.driver.command(f"tool {self.opt.round_trips} {server}"))
             assert self.peers[0].driver
-            self.direct += [s * 1000 for s in self.peers[0].driver.command(f"direct {self.opt.round_trips} {server}")]
+            direct = self.peers[0].driver.command(f"direct {self.opt.round_trips} {servers['tool']}")
+            self.direct += [s * 1000 for s in direct]
+            argv = [BUILD / "direct_http", str(self.opt.round_trips), servers["tool http"]]
+            answer = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=True).stdout
+            self.direct_http += [s * 1000 for s in json.loads(answer)]
 
     def memory(self) -> None:
         for _ in range(2):
@@ -253,13 +276,18 @@ def targets(m: Measurement) -> report.Targets:
         ours, theirs = m.median(row, "cellgate"), m.median(row, other)
         return theirs / ours if ours and theirs else 0.0
 
-    tool, direct = m.median("tool", "cellgate"), statistics.median(m.direct) if m.direct else None
-    overhead = tool - direct if tool is not None and direct is not None else float("inf")
+    def overhead(row: str, direct: list[float]) -> float:
+        tool = m.median(row, "cellgate")
+        return tool - statistics.median(direct) if tool is not None and direct else float("inf")
+
     found = report.Targets()
     found.least("further kernel, ipykernel / cellgate", ratio("kernel"), 30)
     found.least("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), 4)
     found.least("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), 6)
-    found.most("approved tool call minus direct call, ms", overhead, 1)
+    found.least("approved tool call, ipybox / cellgate", ratio("tool", "ipybox"), 8)
+    found.least("approved tool call over HTTP, ipybox / cellgate", ratio("tool http", "ipybox"), 8)
+    found.most("approved tool call minus direct call, ms", overhead("tool", m.direct), 1)
+    found.most("the same over HTTP, minus libcurl's own call, ms", overhead("tool http", m.direct_http), 0.3)
     return found
 
 
@@ -275,6 +303,8 @@ def table(m: Measurement) -> str:
         lines.append(f"{what + ', ' + unit:50}{cells}{ratios}")
     if m.direct:
         lines.append(f"{'the same tool call made directly, ms':50}{statistics.median(m.direct):14.3f}")
+    if m.direct_http:
+        lines.append(f"{'the same over HTTP, by libcurl alone, ms':50}{statistics.median(m.direct_http):14.3f}")
     lines += [f"note: {note}" for note in m.notes]
     return "\n".join([*lines, "", *targets(m).lines(54)])
 
@@ -285,6 +315,7 @@ def figures(m: Measurement) -> dict[str, object]:
         "rows": report.rows(ROWS, m.samples),
         "notes": m.notes,
         "direct": {"unit": "ms", **report.numbers(m.direct)} if m.direct else None,
+        "direct http": {"unit": "ms", **report.numbers(m.direct_http)} if m.direct_http else None,
         "targets": targets(m).report(),
     }
 
@@ -299,7 +330,7 @@ def shell(*argv: str | Path, limit_s: float = 1200) -> None:
 
 
 def build() -> None:
-    """A release build of this tree in build/bench, and the benchmark's two C programs, linked to what it installs."""
+    """A release build of this tree in build/bench, and the benchmark's C programs, linked to what it installs."""
     if not (BUILD / "build.ninja").exists():
         shutil.rmtree(BUILD, ignore_errors=True)
         shell(
@@ -326,7 +357,12 @@ def build() -> None:
         library,
         f"-Wl,-rpath,{library.parent}",
     )
-    shell("gcc", *flags, BENCH / "echo_server.c", "-o", BUILD / "echo_server", "-ljansson")
+    for name, libraries in (
+        ("echo_server", ["-ljansson"]),
+        ("echo_http", ["-ljansson", "-lmicrohttpd"]),
+        ("direct_http", ["-lcurl"]),
+    ):
+        shell("gcc", *flags, BENCH / f"{name}.c", "-o", BUILD / name, *libraries)
 
 
 def parse_args() -> argparse.Namespace:

@@ -10,7 +10,7 @@
  *      rtt N CODE        run CODE N times
  *      prints N CODE     run CODE, which prints N bytes; seconds until the last of them is here
  *      tool N SERVER     N approved calls of SERVER's tool `echo`, each timed by the code in the
- *                        kernel
+ *                        kernel; SERVER is a program or the URL of a server over HTTP
  *      direct N SERVER   the same calls over a pipe, by this program itself
  *      keep N            have N idle sessions (0: none); for bench/run to look at the memory
  */
@@ -35,7 +35,7 @@ struct bench {
         struct cg_session *session; /* the one that rtt, prints and tool use */
         struct cg_session *kept[MAX_KEPT];
         size_t n_kept;
-        int has_server; /* the session has the MCP server */
+        int has_server, has_web; /* the session has the MCP server over stdio, over HTTP */
         double *samples;
         size_t n;
         char workspace[64];
@@ -230,11 +230,19 @@ static int read_samples(struct bench *b, const char *text, struct cg_err *err)
         return 0;
 }
 
+static int over_http(const char *server)
+{
+        return strncmp(server, "http://", 7) == 0;
+}
+
 static int add_server(struct cg_session *s, const char *server, struct cg_err *err)
 {
         char json[4200];
 
-        snprintf(json, sizeof(json), "{\"echo\": {\"command\": \"%s\"}}", server);
+        if (over_http(server))
+                snprintf(json, sizeof(json), "{\"web\": {\"url\": \"%s\"}}", server);
+        else
+                snprintf(json, sizeof(json), "{\"echo\": {\"command\": \"%s\"}}", server);
         return cg_session_add_mcp_servers(s, json, strlen(json), 0, NULL, err);
 }
 
@@ -260,21 +268,21 @@ static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
 {
         struct outcome o = { .keep_text = 1 };
         char code[512];
-        int r;
+        int r, *has = over_http(server) ? &b->has_web : &b->has_server;
 
-        if (!b->has_server && add_server(b->session, server, err) < 0)
+        if (!*has && add_server(b->session, server, err) < 0)
                 return -1;
-        b->has_server = 1;
+        *has = 1;
         snprintf(code, sizeof(code),
                  "import time\n"
-                 "from mcptools.echo import echo\n"
+                 "from mcptools.%s import echo\n"
                  "samples = []\n"
                  "for i in range(%ld):\n"
                  "    start = time.perf_counter()\n"
                  "    assert echo.run(text='hello') == 'hello'\n"
                  "    samples.append(time.perf_counter() - start)\n"
                  "print(samples)",
-                 n);
+                 over_http(server) ? "web" : "echo", n);
         r = run_cell(b->session, code, &o, err);
         if (r == 0)
                 r = read_samples(b, o.text, err);

@@ -21,7 +21,7 @@ class Bench:
         self.folder = folder
         self.executor: CodeExecutor | None = None
         self.kept: list[KernelClient] = []
-        self.has_server = False
+        self.servers: set[str] = set()
 
     async def run(self, code: str) -> str:
         """Runs a cell, approves all its tool calls. Returns its output."""
@@ -78,12 +78,14 @@ class Bench:
         return [seconds]
 
     async def tool(self, n: int, server: str) -> list[float]:
-        if not self.has_server:
-            await generate_mcp_sources("echo", {"command": server, "args": []}, self.folder / "mcptools")
-            self.has_server = True
+        web = server.startswith("http://")
+        name, params = ("web", {"url": server}) if web else ("echo", {"command": server, "args": []})
+        if name not in self.servers:
+            await generate_mcp_sources(name, params, self.folder / "mcptools")
+            self.servers.add(name)
         text = await self.run(
             "import time\n"
-            "from mcptools.echo import echo\n"
+            f"from mcptools.{name} import echo\n"
             "samples = []\n"
             f"for i in range({n}):\n"
             "    start = time.perf_counter()\n"
