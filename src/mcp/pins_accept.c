@@ -63,7 +63,7 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         if (r == 0 && hidden && !(a->yes && a->tool))
                 r = cg_buf_adds(
                         &b,
-                        "It is not accepted, since not all of it can be shown; --yes with the tool's name accepts it unseen.\n",
+                        "It is not accepted, since not all of it can be shown. `cellgate mcp accept` with the tool's name and --yes accepts it unseen.\n",
                         err);
         else if (r == 0 && lines > LONG)
                 r = cg_buf_addf(&b, err, "The change above has %zu lines.\n", lines - 1);

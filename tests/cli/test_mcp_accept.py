@@ -119,7 +119,7 @@ def test_accept_offers_nothing_that_it_cannot_show(changed, run_cellgate: Run, p
     assert "It is not accepted, since not all of it can be shown" in p.seen
     r = run_cellgate("mcp", "accept", "s", "--yes")
     assert (r.returncode, r.stdout) == (1, "0 of 1 accepted\n")
-    assert "--yes with the tool's name accepts it unseen" in r.stderr
+    assert "`cellgate mcp accept` with the tool's name and --yes accepts it unseen" in r.stderr
     r = run_cellgate("mcp", "accept", "s", "read", "--yes")
     assert (r.returncode, r.stdout) == (0, "1 of 1 accepted\n")
     assert "the new definition was not kept, since it is too long: it cannot be shown" in r.stderr
