@@ -11,6 +11,14 @@ Result = tuple[str, bytes, str]
 _ATTRIBUTE = "cellgate_calls"
 
 
+def _drop(result: Result) -> None:
+    """Free what the tool server keeps of a result that nobody gets."""
+    if result[2] == "kept":
+        from . import _kept
+
+        _kept.drop(result[1])
+
+
 class _LoopCalls:
     """The calls of one event loop. An attribute of the loop, so that both are collected together."""
 
@@ -32,6 +40,8 @@ class _LoopCalls:
             future = self.waiting.get(key)
             if future is not None and not future.done():
                 future.set_result(result)
+            elif future is None and key in self.cancelled or future is not None and future.cancelled():
+                _drop(result)
         self.ended.clear()
 
     async def call(self, arguments: tuple[str, str, bytes, int]) -> Result:
@@ -43,15 +53,17 @@ class _LoopCalls:
                 self.loop.add_reader(self.fd, self.on_results)
             self.calls.start(*arguments, key)
             return await future
-        except asyncio.CancelledError:
-            # A cancelled gather() cancels its calls one by one. They are collected and cancelled together, so that
-            # no waiting call starts in the place of one that is cancelled first.
-            if not self.cancelled:
-                self.loop.call_soon(self.cancel)
-            self.cancelled.append(key)
-            raise
-        except BaseException:  # an interrupt, or the coroutine was closed, perhaps without a loop that runs
-            self.calls.cancel([key])
+        except BaseException as error:
+            if future.done() and not future.cancelled():
+                _drop(future.result())
+            elif isinstance(error, asyncio.CancelledError):
+                # A cancelled gather() cancels its calls one by one. They are collected and cancelled together, so
+                # that no waiting call starts in the place of one that is cancelled first.
+                if not self.cancelled:
+                    self.loop.call_soon(self.cancel)
+                self.cancelled.append(key)
+            else:  # an interrupt, or the coroutine was closed, perhaps without a loop that runs
+                self.calls.cancel([key])
             raise
         finally:
             del self.waiting[key]

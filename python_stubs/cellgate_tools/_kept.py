@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ._result import Audio, Block, Image, Resource, ResourceLink, ToolResult
 
-__all__ = ["LargeText", "parse"]
+__all__ = ["Blocks", "LargeText", "drop", "parse"]
 
 _PART = 1 << 20  # CG_MAX_RESULT_PART
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
@@ -37,14 +37,38 @@ class _Kept:
             self.host.result_free(self.handle)
 
 
-class LargeText:
+class Blocks:
+    """The blocks of .result as attributes."""
+
+    result: ToolResult
+
+    @property
+    def content(self) -> list[Block]:
+        return self.result.content
+
+    @property
+    def images(self) -> list[Image]:
+        return self.result.images
+
+    @property
+    def audio(self) -> list[Audio]:
+        return self.result.audio
+
+    @property
+    def resources(self) -> list[Resource]:
+        return self.result.resources
+
+    @property
+    def links(self) -> list[ResourceLink]:
+        return self.result.links
+
+
+class LargeText(Blocks):
     """A large string of a result, which stays with the tool server.
 
     len() and slices read what they need, str() all of it; save() writes it to a file in parts. Where
     run() returns one, .result is the whole ToolResult, and its blocks are attributes as in Text.
     """
-
-    result: ToolResult
 
     def __init__(self, kept: _Kept, offset: int, length: int, width: int) -> None:
         self._kept = kept
@@ -104,26 +128,6 @@ class LargeText:
                 file.write(part.encode("utf-8", "surrogatepass"))
         return path
 
-    @property
-    def content(self) -> list[Block]:
-        return self.result.content
-
-    @property
-    def images(self) -> list[Image]:
-        return self.result.images
-
-    @property
-    def audio(self) -> list[Audio]:
-        return self.result.audio
-
-    @property
-    def resources(self) -> list[Resource]:
-        return self.result.resources
-
-    @property
-    def links(self) -> list[ResourceLink]:
-        return self.result.links
-
 
 def _put(value: Any, texts: dict[str, LargeText], whole: bool) -> Any:
     """value with the texts in their places; whole: as str."""
@@ -135,6 +139,11 @@ def _put(value: Any, texts: dict[str, LargeText], whole: bool) -> Any:
     if isinstance(value, dict):
         return {key: _put(item, texts, whole or key == "structuredContent") for key, item in value.items()}
     return value
+
+
+def drop(payload: bytes) -> None:
+    """Free a kept result that nobody gets."""
+    _Kept(json.loads(payload.partition(b"\n")[0])["handle"])
 
 
 def parse(payload: bytes) -> Any:

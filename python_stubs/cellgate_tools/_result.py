@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._kept import LargeText
+from ._kept import Blocks, LargeText
 from ._values import UNSET, short
 
 if TYPE_CHECKING:
@@ -244,13 +244,11 @@ def _display(result: ToolResult, text: str) -> None:
     display(*result.images)
 
 
-class Text(str):
+class Text(Blocks, str):
     """What run() of tools without an output schema returns: the text, and a line for each block that is no text.
 
     .result is all of it; .content, .images, .audio, .resources and .links are its blocks.
     """
-
-    result: ToolResult
 
     def __new__(cls, text: str, result: ToolResult) -> Text:
         self = super().__new__(cls, text)
@@ -259,26 +257,6 @@ class Text(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Text, (str(self), self.result)
-
-    @property
-    def content(self) -> list[Block]:
-        return self.result.content
-
-    @property
-    def images(self) -> list[Image]:
-        return self.result.images
-
-    @property
-    def audio(self) -> list[Audio]:
-        return self.result.audio
-
-    @property
-    def resources(self) -> list[Resource]:
-        return self.result.resources
-
-    @property
-    def links(self) -> list[ResourceLink]:
-        return self.result.links
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return _bundle(self.result, repr(self))

@@ -73,6 +73,11 @@ bool cg_zconn_wants_out(const struct cg_zconn *c)
         return c->first && (c->open || c->greeting);
 }
 
+bool cg_zconn_holds(const struct cg_zconn *c)
+{
+        return c->max_unsent && c->queued > c->max_unsent;
+}
+
 /* The pieces that can be written now, for one write. */
 static size_t gather(const struct cg_zconn *c, struct iovec *v)
 {
@@ -442,7 +447,7 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
         c->serving = true;
         c->again = true;
         c->drained = false;
-        while (used < budget && !c->paused && !c->ended) {
+        while (used < budget && !c->paused && !c->ended && !cg_zconn_holds(c)) {
                 int r = parse(c, &used, &err);
 
                 /* a short read has emptied the socket: poll reports further data */

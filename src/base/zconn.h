@@ -61,6 +61,7 @@ struct cg_zconn {
         bool deaf;     /* the peer reads no more */
         struct cg_zconn_out *first, **last;
         size_t queued, max;
+        size_t max_unsent; /* nothing is delivered while more bytes are queued; 0: no limit */
 };
 
 #define CG_ZCONN_NONE ((struct cg_zconn){ .fd = -1 })
@@ -95,6 +96,8 @@ int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_
 void cg_zconn_flush(struct cg_zconn *c);
 /* After reading, with the writing side's lock: sends queued messages once the handshake is done. */
 void cg_zconn_opened(struct cg_zconn *c);
+/* True while nothing is delivered because the peer has to read first. */
+bool cg_zconn_holds(const struct cg_zconn *c);
 /* True if there are bytes to write once the socket has room. */
 bool cg_zconn_wants_out(const struct cg_zconn *c);
 /* Drops what waits to be written. */

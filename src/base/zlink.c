@@ -20,8 +20,7 @@ static void on_idle(uv_idle_t *h);
 
 static void update(struct cg_zlink *z)
 {
-        bool full = z->max_unsent && z->conn.queued > z->max_unsent;
-        bool reading = !z->paused && !full && !z->conn.ended;
+        bool reading = !z->paused && !z->conn.ended && !cg_zconn_holds(&z->conn);
         int events = 0;
 
         if (z->closing)

@@ -24,8 +24,6 @@ struct cg_zlink {
         uv_idle_t idle; /* active while there is work that poll does not report */
         int events, handles;
         bool paused, broken, closing;
-        /* Nothing is read while more bytes than this wait to be written; 0: without a limit. */
-        size_t max_unsent;
 };
 
 /*

@@ -231,16 +231,20 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
 int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_t length, struct cg_err *err);
 /* Sends RESULT_FREE. */
 void cg_io_free_result(struct cg_io *io, uint64_t result);
-/* Cancels these calls, and sends no queued one meanwhile. Calls that have a result keep it. */
+/* Cancels these calls, and sends no queued one meanwhile. Their results are dropped. */
 void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n);
 /*
  * The calls that have a result (caller: cg_tool_call_free() for each). NULL: none, and the
  * descriptor is not readable any more.
  */
 struct cg_tool_call *cg_wait_results(struct cg_wait *w);
+/* Some of them, from @first on (takes): they are the next ones again. */
+void cg_wait_put_back(struct cg_wait *w, struct cg_tool_call *first);
 struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c);
 /* Its result (borrowed) and key. */
 const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call *c, uint64_t *key);
+/* Frees what the tool server keeps of its result, which nobody gets. */
+void cg_tool_call_drop_kept(struct cg_io *io, const struct cg_tool_call *c);
 struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c);
 
 #endif

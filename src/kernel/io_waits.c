@@ -97,6 +97,22 @@ struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c)
         return NULL;
 }
 
+static void free_result_locked(struct cg_io *io, uint64_t result)
+{
+        struct tool_out *t = tool_out_new(CG_TOOL_RESULT_FREE, result, (struct cg_bytes){ NULL, 0 },
+                                          (struct cg_bytes){ NULL, 0 });
+
+        if (t) /* else it stays until the kernel ends */
+                push_tool_locked(io, t);
+}
+
+/* Nobody gets the result of this call. */
+static void drop_result_locked(struct cg_io *io, uint64_t call, const char *kind)
+{
+        if (strcmp(kind, "kept") == 0)
+                free_result_locked(io, call);
+}
+
 /*
  * Cancels call @key of @w, or all when it is 0. The tool server ends a call when it reads
  * CALL_CANCEL, before it reads a later CALL, so its place is free at once.
@@ -116,6 +132,21 @@ static void cancel_locked(struct cg_wait *w, uint64_t key)
                 *p = c->next;
                 if (!*p)
                         io->queued_tail = p;
+                cg_tool_call_free(c);
+                if (key)
+                        return;
+        }
+        for (p = &w->finished; *p;) {
+                struct cg_tool_call *c = *p;
+
+                if (key && c->key != key) {
+                        p = &c->next;
+                        continue;
+                }
+                *p = c->next;
+                if (!*p)
+                        w->finished_tail = p;
+                drop_result_locked(io, c->id, c->result.kind);
                 cg_tool_call_free(c);
                 if (key)
                         return;
@@ -164,12 +195,6 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                 cg_io_end_waits_locked(w->io, WAIT_TURN);
         }
         pthread_mutex_unlock(&w->io->lock);
-        while (w->finished) {
-                struct cg_tool_call *c = w->finished;
-
-                w->finished = c->next;
-                cg_tool_call_free(c);
-        }
         cg_frame_unref(w->raw);
         close(w->fd);
         free(w);
@@ -366,13 +391,8 @@ int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_
 
 void cg_io_free_result(struct cg_io *io, uint64_t result)
 {
-        struct tool_out *t = tool_out_new(CG_TOOL_RESULT_FREE, result, (struct cg_bytes){ NULL, 0 },
-                                          (struct cg_bytes){ NULL, 0 });
-
-        if (!t) /* it ends with the kernel */
-                return;
         pthread_mutex_lock(&io->lock);
-        push_tool_locked(io, t);
+        free_result_locked(io, result);
         pthread_mutex_unlock(&io->lock);
 }
 
@@ -407,6 +427,8 @@ void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, co
         while (*p && (*p)->id != id)
                 p = &(*p)->next;
         c = *p;
+        if (!c || !c->wait)
+                drop_result_locked(io, id, kind);
         if (!c) {
                 cg_frame_unref(content);
                 return;
@@ -453,6 +475,22 @@ struct cg_tool_call *cg_wait_results(struct cg_wait *w)
         return c;
 }
 
+void cg_wait_put_back(struct cg_wait *w, struct cg_tool_call *first)
+{
+        struct cg_tool_call **end = &first->next;
+
+        while (*end)
+                end = &(*end)->next;
+        pthread_mutex_lock(&w->io->lock);
+        if (!w->finished)
+                w->finished_tail = end;
+        *end = w->finished;
+        w->finished = first;
+        w->done = true;
+        cg_io_event_set(w->fd);
+        pthread_mutex_unlock(&w->io->lock);
+}
+
 struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c)
 {
         return c->next;
@@ -462,4 +500,11 @@ const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call 
 {
         *key = c->key;
         return &c->result;
+}
+
+void cg_tool_call_drop_kept(struct cg_io *io, const struct cg_tool_call *c)
+{
+        pthread_mutex_lock(&io->lock);
+        drop_result_locked(io, c->id, c->result.kind);
+        pthread_mutex_unlock(&io->lock);
 }

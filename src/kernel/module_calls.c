@@ -129,6 +129,8 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
                 struct cg_tool_call *c = cg_wait_results(w);
 
                 ret = result_tuple(cg_tool_call_result(c, &key));
+                if (!ret)
+                        cg_tool_call_drop_kept(io, c);
                 cg_tool_call_free(c);
         }
         cg_wait_free(w); /* cancels a call that has no result yet */
@@ -271,8 +273,7 @@ static PyObject *calls_cancel(PyObject *self, PyObject *list)
 static PyObject *calls_results(PyObject *self, PyObject *list)
 {
         struct cg_wait *w = calls_wait(self);
-        struct cg_tool_call *next;
-        bool failed = false;
+        struct cg_tool_call *c, *next;
 
         if (!w)
                 return NULL;
@@ -280,20 +281,29 @@ static PyObject *calls_results(PyObject *self, PyObject *list)
                 PyErr_SetString(PyExc_TypeError, "results() needs a list");
                 return NULL;
         }
-        for (struct cg_tool_call *c = cg_wait_results(w); c; c = next) {
+        for (c = cg_wait_results(w); c; c = next) {
+                static const char text[] = "the kernel is out of memory: the result could not be taken";
                 uint64_t key;
                 const struct cg_tool_call_result *r = cg_tool_call_result(c, &key);
-                PyObject *item = NULL;
+                PyObject *result = result_tuple(r), *item;
 
+                if (!result) {
+                        PyErr_Clear();
+                        result = Py_BuildValue("(sy#s)", "failed", text, (Py_ssize_t)sizeof(text) - 1,
+                                               "too_large");
+                        if (result)
+                                cg_tool_call_drop_kept(((struct loop_calls *)self)->io, c);
+                }
+                item = result ? Py_BuildValue("(KN)", (unsigned long long)key, result) : NULL;
+                if (!item || PyList_Append(list, item) < 0) {
+                        Py_XDECREF(item);
+                        cg_wait_put_back(w, c);
+                        return NULL;
+                }
+                Py_DECREF(item);
                 next = cg_tool_call_next(c);
-                if (!failed)
-                        item = Py_BuildValue("(KN)", (unsigned long long)key, result_tuple(r));
-                failed = !item || PyList_Append(list, item) < 0; /* out of memory: the rest is lost */
-                Py_XDECREF(item);
                 cg_tool_call_free(c);
         }
-        if (failed)
-                return NULL;
         Py_RETURN_NONE;
 }
 

@@ -76,13 +76,24 @@
 /* Results of more bytes stay. Their strings of fewer bytes are sent to the kernel at once. */
 #define CG_MCP_KEPT_RESULT ((size_t)1 << 20)
 #define CG_MCP_KEPT_STRING ((size_t)64 << 10)
-/* Open files that one kernel keeps, and bytes in them. */
-#define CG_MCP_MAX_KEPT       64u
-#define CG_MCP_MAX_KEPT_BYTES ((size_t)1 << 30)
+/* Open files that one kernel keeps, that all keep, and bytes in them. */
+#define CG_MCP_MAX_KEPT           64u
+#define CG_MCP_MAX_KEPT_BYTES     ((size_t)1 << 30)
+#define CG_MCP_MAX_ALL_KEPT       1024u
+#define CG_MCP_MAX_ALL_KEPT_BYTES ((size_t)4 << 30)
+/*
+ * Larger ones are converted beside the event loop, in a copy each. Where the copies together would
+ * be larger, the loop waits.
+ */
+#define CG_MCP_CONVERT_AT_ONCE ((size_t)4 << 20)
+#define CG_MCP_MAX_CONVERTING  ((size_t)512 << 20)
 
 /* --- queues of the tool server --- */
 
-/* Results that a kernel has not read. What comes on top becomes a short failure. */
+/*
+ * Results that a kernel has not read. What comes on top becomes a short failure. Above half of it
+ * the kernel's messages wait: the rest is room for answers to them.
+ */
 #define CG_MCP_MAX_KERNEL_QUEUE ((size_t)128 << 20)
 /* Messages that the supervisor has not read. Above it calls fail without being asked about. */
 #define CG_MCP_MAX_BROKER_QUEUE ((size_t)256 << 20)

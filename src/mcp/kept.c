@@ -8,8 +8,6 @@
 #include "mcp/kept.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,8 +25,7 @@ struct cg_kept {
 
 /* What is written to the file of a result. */
 struct spool {
-        const char *folder;
-        int fd; /* -1: not made yet */
+        int fd;
         size_t size, max;
         size_t n; /* bytes in buf */
         char buf[65536];
@@ -105,12 +102,19 @@ static int measure(const char *s, size_t len, size_t *chars, uint32_t *largest, 
         return 0;
 }
 
+static int write_file(const struct spool *sp, const char *p, size_t len, struct cg_err *err)
+{
+        if (cg_write_all(sp->fd, p, len, err) < 0)
+                return cg_err_prefix(err, "its file cannot be written");
+        return 0;
+}
+
 static int flush(struct spool *sp, struct cg_err *err)
 {
-        int r = sp->n ? cg_write_all(sp->fd, sp->buf, sp->n, err) : 0;
+        size_t n = sp->n;
 
         sp->n = 0;
-        return r;
+        return write_file(sp, sp->buf, n, err);
 }
 
 /* Appends the string's characters, @width bytes each. measure() has accepted it. */
@@ -123,7 +127,7 @@ static int spool_string(struct spool *sp, const char *s, size_t len, unsigned wi
                 if (n > sizeof(sp->buf) - sp->n && flush(sp, err) < 0)
                         return -1;
                 if (n > sizeof(sp->buf)) {
-                        if (cg_write_all(sp->fd, s + i, n, err) < 0)
+                        if (write_file(sp, s + i, n, err) < 0)
                                 return -1;
                         continue;
                 }
@@ -168,13 +172,9 @@ static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, s
         width = largest < 0x100 ? 1 : largest < 0x10000 ? 2 : 4;
         if (chars * width > sp->max - sp->size)
                 return cg_fail(err, CG_E_LIMIT,
-                               "the results that this kernel keeps are over the limit of %zu bytes",
-                               CG_MCP_MAX_KEPT_BYTES);
-        if (sp->fd < 0) {
-                sp->fd = open(sp->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-                if (sp->fd < 0)
-                        return cg_fail_errno(err, "file for a large result in %s", sp->folder);
-        }
+                               "the large results would be over the limit of %zu bytes for a kernel, or %zu "
+                               "for all kernels; del those that are not needed any more",
+                               CG_MCP_MAX_KEPT_BYTES, CG_MCP_MAX_ALL_KEPT_BYTES);
         if (cg_buf_addf(parts, err, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars, width) <
                     0 ||
             spool_string(sp, s, len, width, err) < 0)
@@ -205,33 +205,31 @@ static int take_strings(struct spool *sp, const char *json, size_t len, struct c
         return cg_buf_add(skeleton, from, (size_t)(end - from), err);
 }
 
-int cg_kept_add(struct cg_kept **list, const char *folder, uint64_t id, const char *json, size_t len,
-                struct cg_buf *out, struct cg_err *err)
+size_t cg_kept_room(const struct cg_kept_list *list)
+{
+        size_t own = CG_MCP_MAX_KEPT_BYTES - list->bytes, all = CG_MCP_MAX_ALL_KEPT_BYTES - list->all->bytes;
+
+        if (list->n >= CG_MCP_MAX_KEPT || list->all->n >= CG_MCP_MAX_ALL_KEPT)
+                return 0;
+        return own < all ? own : all;
+}
+
+int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len, size_t *size,
+                  struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf parts = { .max = CG_MAX_BODY / 2 };
         cg_auto_buf struct cg_buf skeleton = { .max = CG_MCP_MAX_LINE };
-        struct spool *sp = malloc(sizeof(*sp));
-        struct cg_kept *kept = calloc(1, sizeof(*kept));
-        size_t n = 0;
-        int r = 0;
+        cg_auto_free struct spool *sp = malloc(sizeof(*sp));
+        int r;
 
-        if (!sp || !kept) {
-                free(sp);
-                free(kept);
+        if (!sp)
                 return cg_fail(err, CG_E_NOMEM, "large result");
-        }
-        sp->folder = folder;
-        sp->fd = -1;
+        sp->fd = fd;
+        sp->max = max;
         sp->n = sp->size = 0;
-        sp->max = CG_MCP_MAX_KEPT_BYTES;
-        for (const struct cg_kept *k = *list; k; k = k->next, n++)
-                sp->max -= k->size;
-        if (n >= CG_MCP_MAX_KEPT)
-                r = cg_fail(err, CG_E_LIMIT, "%u large results are kept already", CG_MCP_MAX_KEPT);
-        if (r == 0)
-                r = take_strings(sp, json, len, &parts, &skeleton, err);
-        if (r == 0 && sp->fd < 0)
-                r = 1;
+        r = take_strings(sp, json, len, &parts, &skeleton, err);
+        if (r == 0 && !sp->size)
+                return 1;
         if (r == 0 && skeleton.len > CG_MAX_TOOL_RESULT - CG_MAX_BODY)
                 r = cg_fail(err, CG_E_LIMIT, "without its long strings it is over the limit of %u bytes",
                             CG_MAX_TOOL_RESULT - CG_MAX_BODY);
@@ -243,34 +241,45 @@ int cg_kept_add(struct cg_kept **list, const char *folder, uint64_t id, const ch
                 r = cg_buf_adds(out, "]}\n", err);
         if (r == 0)
                 r = cg_buf_add(out, skeleton.data, skeleton.len, err);
-        if (r == 0) {
-                *kept = (struct cg_kept){ .next = *list, .id = id, .fd = sp->fd, .size = sp->size };
-                *list = kept;
-        } else {
-                if (sp->fd >= 0)
-                        close(sp->fd);
-                free(kept);
-        }
-        free(sp);
+        *size = sp->size;
         return r;
 }
 
-static const struct cg_kept *find(const struct cg_kept *list, uint64_t id)
+int cg_kept_add(struct cg_kept_list *list, uint64_t id, int fd, size_t size, struct cg_err *err)
 {
-        while (list && list->id != id)
-                list = list->next;
-        return list;
+        struct cg_kept *k = size <= cg_kept_room(list) ? malloc(sizeof(*k)) : NULL;
+
+        if (!k) {
+                close(fd);
+                return cg_fail(err, CG_E_LIMIT, "other large results have taken its place");
+        }
+        *k = (struct cg_kept){ .next = list->first, .id = id, .fd = fd, .size = size };
+        list->first = k;
+        list->n++;
+        list->bytes += size;
+        list->all->n++;
+        list->all->bytes += size;
+        return 0;
 }
 
-bool cg_kept_has(const struct cg_kept *list, uint64_t id)
+static struct cg_kept **find(struct cg_kept_list *list, uint64_t id)
 {
-        return find(list, id);
+        struct cg_kept **p = &list->first;
+
+        while (*p && (*p)->id != id)
+                p = &(*p)->next;
+        return p;
 }
 
-int cg_kept_read(const struct cg_kept *list, uint64_t id, uint64_t offset, size_t length, char *buf,
+bool cg_kept_has(struct cg_kept_list *list, uint64_t id)
+{
+        return *find(list, id);
+}
+
+int cg_kept_read(struct cg_kept_list *list, uint64_t id, uint64_t offset, size_t length, char *buf,
                  struct cg_err *err)
 {
-        const struct cg_kept *k = find(list, id);
+        const struct cg_kept *k = *find(list, id);
 
         if (!k)
                 return cg_fail(err, CG_E_NOTFOUND,
@@ -291,21 +300,23 @@ int cg_kept_read(const struct cg_kept *list, uint64_t id, uint64_t offset, size_
         return 0;
 }
 
-void cg_kept_free(struct cg_kept **list, uint64_t id)
+void cg_kept_free(struct cg_kept_list *list, uint64_t id)
 {
-        while (*list && (*list)->id != id)
-                list = &(*list)->next;
-        if (*list) {
-                struct cg_kept *k = *list;
+        struct cg_kept **p = find(list, id), *k = *p;
 
-                *list = k->next;
-                close(k->fd);
-                free(k);
-        }
+        if (!k)
+                return;
+        *p = k->next;
+        list->n--;
+        list->bytes -= k->size;
+        list->all->n--;
+        list->all->bytes -= k->size;
+        close(k->fd);
+        free(k);
 }
 
-void cg_kept_free_all(struct cg_kept **list)
+void cg_kept_free_all(struct cg_kept_list *list)
 {
-        while (*list)
-                cg_kept_free(list, (*list)->id);
+        while (list->first)
+                cg_kept_free(list, list->first->id);
 }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/zlink.h"
 #include "mcp/client.h"
+#include "mcp/kept.h"
 
 /* ---- the process */
 
@@ -25,6 +26,8 @@ struct ts {
         struct cg_mcp_eras eras;
         json_t *unrecorded; /* pins: cg_pins_new() */
         uint64_t last_ask;
+        struct cg_kept_sum kept; /* of all kernels */
+        size_t converting;       /* bytes of results that are converted beside the loop */
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;
         uv_timer_t end_timer;

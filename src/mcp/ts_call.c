@@ -10,11 +10,16 @@
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
  */
+#include <fcntl.h>
+#include <linux/limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
 #include "base/json.h"
+#include "base/state_dir.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/args.h"
@@ -33,10 +38,11 @@ struct ts_call {
         enum place place;
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
-        bool accepted;          /* by the host */
-        bool not_run;           /* once already: its server had lost the session */
-        unsigned lists;         /* since it was accepted, which were out of date when they came */
-        struct cg_mcp_req *req; /* LISTING and RUNNING */
+        bool accepted;                 /* by the host */
+        bool not_run;                  /* once already: its server had lost the session */
+        unsigned lists;                /* since it was accepted, which were out of date when they came */
+        struct cg_mcp_req *req;        /* LISTING and RUNNING */
+        struct conversion *conversion; /* RUNNING: its result has come, and is being written to a file */
         char *server, *tool;
         struct cg_frame *args;
         /* the last value that the server has reported; its message is in progress_text */
@@ -53,14 +59,28 @@ struct ts_kernel {
         struct ts_call *calls;
         unsigned n_calls;
         size_t args_waiting;
-        struct cg_kept *kept;
-        char *folder; /* for files of kept results; no sandbox shows it */
+        struct cg_kept_list kept;
+        char *folder; /* of its socket; no sandbox shows it */
 };
 
 static const struct cg_log *log_of(const struct ts_kernel *k)
 {
         return &k->session->ts->log;
 }
+
+/* A large result on its way to a file. */
+struct conversion {
+        uv_work_t work;
+        struct ts *ts;
+        struct ts_call *call; /* NULL: cancelled */
+        char *copy;           /* of json; NULL: the loop waits */
+        const char *json;
+        uint64_t id;
+        size_t len, room, size;
+        int fd, r;
+        struct cg_buf out;
+        struct cg_err err;
+};
 
 /* ---- answers */
 
@@ -76,6 +96,8 @@ static void call_free(struct ts_call *call)
                 }
         }
         k->args_waiting -= cg_frame_bytes(call->args).len;
+        if (call->conversion)
+                call->conversion->call = NULL;
         free(call->server);
         free(call->tool);
         cg_frame_unref(call->args);
@@ -267,29 +289,89 @@ static const char *const kinds[] = {
         [CG_MCP_NOT_RUN] = "unavailable",
 };
 
-/* False: the result has no long strings, and fits a message. */
-static bool end_with_kept(struct ts_call *call, const char *bytes, size_t len)
+/*
+ * A file without a name for a kept result: in the state folder, which is on a disk and which no
+ * sandbox shows, else beside the kernel's socket, which is often in memory.
+ */
+static int kept_file(const struct ts_kernel *k)
+{
+        const int flags = O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC;
+        char state[PATH_MAX];
+        int fd = cg_make_state_dir(state) ? open(state, flags, 0600) : -1;
+
+        return fd >= 0 ? fd : open(k->folder, flags, 0600);
+}
+
+static void convert(uv_work_t *work)
+{
+        struct conversion *v = work->data;
+
+        v->r = cg_kept_write(v->fd, v->id, v->room, v->json, v->len, &v->size, &v->out, &v->err);
+}
+
+static void on_converted(uv_work_t *work, int status)
+{
+        struct conversion *v = work->data;
+        struct ts_call *call = v->call;
+
+        if (v->copy)
+                v->ts->converting -= v->len;
+        if (call)
+                call->conversion = NULL;
+        if (call && v->r == 0)
+                v->r = cg_kept_add(&call->kernel->kept, v->id, cg_steal_fd(&v->fd), v->size, &v->err);
+        if (v->fd >= 0)
+                close(v->fd);
+        if (call) {
+                call->kind = v->r == 0 ? "kept" : v->len <= CG_MAX_TOOL_RESULT ? "" : "too_large";
+                if (v->r == 0)
+                        end_call(call, "ok", v->out.data, v->out.len);
+                else if (v->len <= CG_MAX_TOOL_RESULT)
+                        end_call(call, "ok", v->json, v->len);
+                else if (v->r > 0)
+                        fail_call(call, "MCP server \"%s\": the result has %zu bytes, over the limit of %u",
+                                  call->server, v->len, CG_MAX_TOOL_RESULT);
+                else
+                        fail_call(call, "MCP server \"%s\": the result of %zu bytes cannot be kept: %s",
+                                  call->server, v->len, v->err.msg);
+        }
+        cg_buf_fini(&v->out);
+        free(v->copy);
+        free(v);
+}
+
+/* Ends the call with a result of which long strings stay here, if there are some. */
+static void keep_result(struct ts_call *call, const char *bytes, size_t len)
 {
         struct ts_kernel *k = call->kernel;
-        cg_auto_buf struct cg_buf out = { .max = CG_MAX_TOOL_RESULT };
-        struct cg_err err;
-        int r = cg_kept_add(&k->kept, k->folder, call->id, bytes, len, &out, &err);
+        struct ts *ts = k->session->ts;
+        struct conversion *v = calloc(1, sizeof(*v));
 
-        if (r == 0) {
-                call->kind = "kept";
-                end_call(call, "ok", out.data, out.len);
-                return true;
+        if (!v) {
+                fail_call(call, "out of memory");
+                return;
         }
-        if (len <= CG_MAX_TOOL_RESULT)
-                return false;
-        call->kind = "too_large";
-        if (r > 0)
-                fail_call(call, "MCP server \"%s\": the result has %zu bytes, over the limit of %u",
-                          call->server, len, CG_MAX_TOOL_RESULT);
-        else
-                fail_call(call, "MCP server \"%s\": the result of %zu bytes cannot be kept: %s", call->server,
-                          len, err.msg);
-        return true;
+        *v = (struct conversion){ .ts = ts, .call = call, .json = bytes, .id = call->id, .len = len };
+        v->work.data = v;
+        v->room = cg_kept_room(&k->kept);
+        cg_buf_init(&v->out, CG_MAX_TOOL_RESULT);
+        v->fd = kept_file(k);
+        if (v->fd < 0) {
+                v->r = cg_fail_errno(&v->err, "no file can be made in %s", k->folder);
+                on_converted(&v->work, 0);
+                return;
+        }
+        if (len > CG_MCP_CONVERT_AT_ONCE && len <= CG_MCP_MAX_CONVERTING - ts->converting)
+                v->copy = malloc(len);
+        if (v->copy) {
+                v->json = memcpy(v->copy, bytes, len);
+                ts->converting += len;
+                call->conversion = v;
+                if (uv_queue_work(&ts->loop, &v->work, convert, on_converted) == 0)
+                        return;
+        }
+        convert(&v->work);
+        on_converted(&v->work, 0);
 }
 
 static void list_or_go_on(struct ts_call *call);
@@ -308,8 +390,10 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
                 list_or_go_on(call);
                 return;
         }
-        if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT && end_with_kept(call, bytes, len))
+        if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT) {
+                keep_result(call, bytes, len);
                 return;
+        }
         end_call(call,
                  outcome == CG_MCP_OK      ? "ok"
                  : outcome == CG_MCP_ERROR ? "protocol_error"
@@ -548,7 +632,7 @@ static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **s
         for (const struct ts_call *c = k->calls; c; c = c->next)
                 if (c->id == m->id)
                         return violation(err, "its id is in use");
-        if (cg_kept_has(k->kept, m->id))
+        if (cg_kept_has(&k->kept, m->id))
                 return violation(err, "its id is in use");
         return 0;
 }
@@ -622,7 +706,7 @@ static int on_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *e
         buf = malloc((size_t)length);
         if (!buf)
                 return cg_fail(err, CG_E_NOMEM, "part of a result");
-        if (cg_kept_read(k->kept, (uint64_t)result, (uint64_t)offset, (size_t)length, buf, &why) == 0) {
+        if (cg_kept_read(&k->kept, (uint64_t)result, (uint64_t)offset, (size_t)length, buf, &why) == 0) {
                 out.body = "{\"status\":\"ok\"}";
                 out.raw = buf;
                 out.raw_len = (size_t)length;
@@ -633,7 +717,7 @@ static int on_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *e
         }
         out.body_len = strlen(out.body);
         r = cg_zlink_send(&k->link, &out, err);
-        if (r == CG_TIMEOUT)
+        if (r == CG_TIMEOUT) /* not while its messages wait above half of the queue */
                 return cg_fail(err, CG_E_PROTO, "RESULT_READ: the kernel does not read the answers");
         return r == CG_E_CLOSED ? 0 : r;
 }
@@ -713,6 +797,7 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
                 return cg_fail(err, CG_E_NOMEM, "kernel");
         k->session = s;
         k->number = number;
+        k->kept.all = &ts->kept;
         k->folder = strndup(path, strrchr(path, '/') ? (size_t)(strrchr(path, '/') - path) : 0);
         if (!k->folder) {
                 free(k);
@@ -736,6 +821,7 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
                        (unsigned long long)s->number, mine.msg);
                 return 0;
         }
+        k->link.conn.max_unsent = CG_MCP_MAX_KERNEL_QUEUE / 2;
         s->kernel = k;
         return 0;
 }

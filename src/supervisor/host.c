@@ -230,7 +230,7 @@ static void on_host_connect(struct watch *w)
                 free(l);
                 return;
         }
-        l->link.max_unsent = UNSENT_MAX;
+        l->link.conn.max_unsent = UNSENT_MAX;
         LIST_INSERT_HEAD(&s->links, l, entry);
         s->n_unauthenticated++;
 }

@@ -1,11 +1,13 @@
 /*
- * A stream of server-sent events. Beside memory safety it checks that cutting the input differently
- * changes nothing, and that no event is over its limit.
+ * A stream of server-sent events, which breaks off and is taken up again at a byte 255. Beside
+ * memory safety it checks that cutting the input differently changes nothing, that no event is over
+ * its limit, and that nothing of a broken event is left in the next stream.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/util.h"
 #include "mcp/sse.h"
 
 #define MAX_DATA 64
@@ -26,9 +28,23 @@ static void read_all(const char *p, size_t len, size_t step, struct cg_buf *out)
 
         cg_sse_init(&s, MAX_DATA);
         for (size_t at = 0; at < len;) {
-                size_t n = len - at < step ? len - at : step, used = 0;
+                const char *cut = memchr(p + at, 0xff, len - at);
+                size_t whole = cut ? (size_t)(cut - (p + at)) : len - at;
+                size_t n = whole < step ? whole : step, used = 0;
                 struct cg_sse_event e;
-                int r = cg_sse_read(&s, p + at, n, &used, &e, NULL);
+                int r;
+
+                if (!n) {
+                        cg_auto_free char *id = strdup(cg_sse_last_id(&s) ?: "");
+                        int64_t retry_ms = s.retry_ms;
+
+                        cg_sse_restart(&s);
+                        must(!s.data.len && !strcmp(cg_sse_last_id(&s) ?: "", id) && s.retry_ms == retry_ms);
+                        cg_buf_adds(out, "~", NULL);
+                        at++;
+                        continue;
+                }
+                r = cg_sse_read(&s, p + at, n, &used, &e, NULL);
 
                 must(used <= n && (used > 0 || r) && (r || used == n));
                 at += used;

@@ -277,10 +277,13 @@ class Kernel:
         body = {"eof": text is None, "question": self.question if question is None else question}
         self.send(KERNEL.INPUT_REPLY, cell, body, (text or "").encode())
 
-    def finish_call(self, ident: int, status: str, content: bytes) -> None:
-        self.tools.send_multipart(
-            [pack(TOOL_WIRE, TOOL.CALL_RESULT, ident), json.dumps({"status": status}).encode(), content]
-        )
+    def finish_call(self, ident: int, status: str, content: bytes, kind: str = "") -> None:
+        body = {"status": status, **({"kind": kind} if kind else {})}
+        self.tools.send_multipart([pack(TOOL_WIRE, TOOL.CALL_RESULT, ident), json.dumps(body).encode(), content])
+
+    def keep(self, ident: int) -> None:
+        """Ends a call with a result that stays with the tool server."""
+        self.finish_call(ident, "ok", b'{"handle":%d,"parts":[[2,0,9,1]]}\n[""]' % ident, "kept")
 
     # ---------------------------------------------------------------- receiving
 

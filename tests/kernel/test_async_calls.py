@@ -129,6 +129,49 @@ def test_cancelled_at_once(tools: Kernel, code: str, error: str) -> None:
     assert tools.run("await call(3)").result == "('ok', 3)"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "t = asyncio.create_task(call())\nawait asyncio.sleep(0.3)\nt.cancel()\nawait t",
+        # cancelled when the result has come, but not read yet: by the loop, or by the task
+        "t = asyncio.create_task(call())\nawait asyncio.sleep(0)\ntime.sleep(1)\nt.cancel()\nawait t",
+        "t = asyncio.create_task(call())\nawait asyncio.sleep(0)\nf = t._fut_waiter\n"
+        "while not f.done(): await asyncio.sleep(0)\nt.cancel()\nawait t",
+        "async def main():\n  t = asyncio.create_task(call())\n  await asyncio.sleep(0)\n  time.sleep(1)\n"
+        "asyncio.run(main())\nraise asyncio.CancelledError",
+    ],
+    ids=["early", "in the loop", "in the task", "end of run"],
+)
+def test_kept_result_of_a_cancelled_call_is_freed(tools: Kernel, code: str) -> None:
+    cell = tools.execute(code)
+    serve_until(tools, lambda: len(tools.calls) == 1)
+    if "sleep(0.3)" in code:
+        serve_until(tools, lambda: len(tools.cancelled) == 1)
+    tools.keep(tools.calls[0].id)
+    assert tools.collect(cell).reply["ename"] == "CancelledError"
+    serve_until(tools, lambda: tools.freed == [tools.calls[0].id])
+
+
+@pytest.mark.no_sanitizer  # which reserves the address space
+def test_results_that_find_no_memory(tools: Kernel) -> None:
+    """Each call ends, with a failure where its result cannot be taken."""
+    tools.run(
+        "import resource\nfrom pathlib import Path\n"
+        "def limit(mb):\n"
+        "    used = int(Path('/proc/self/statm').read_text().split()[0]) * 4096\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (used + (mb << 20), resource.RLIM_INFINITY))\n"
+        "async def raw(): return await _call('files', 'read', b'0', 0)\n"
+    )
+    cell = tools.execute(
+        "limit(90)\nr = await asyncio.gather(*(raw() for _ in range(3)))\nlimit(1 << 20)\n"
+        "str(r).count('could not be taken'), str(r).count(\"'ok'\")"
+    )
+    serve_until(tools, lambda: len(tools.calls) == 3)
+    for c in tools.calls:
+        tools.finish_call(c.id, "ok", b"x" * 60_000_000 if c is tools.calls[1] else b"y")
+    assert tools.collect(cell).result == "(1, 2)"
+
+
 def test_interrupt_of_a_gather(tools: Kernel) -> None:
     """The calls that were not sent yet never are."""
     cell = tools.execute("await asyncio.gather(*map(call, range(400)))")

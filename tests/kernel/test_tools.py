@@ -243,11 +243,11 @@ def test_reading_a_kept_result(tools: Kernel) -> None:
     assert r.status == "ok"
     assert tools.run("d == bytes(range(256)) * 8192").result == "True"
     tools.run("_cellgate.result_free(7)")
-    wait_until_freed(tools)
+    wait_until_freed(tools, 7)
 
 
-def wait_until_freed(tools: Kernel) -> None:
-    while tools.freed != [7]:
+def wait_until_freed(tools: Kernel, *ids: int) -> None:
+    while tools.freed != [*ids]:
         assert tools.poller.poll(5000)
         tools._serve_tools()
 
@@ -296,6 +296,16 @@ def test_reading_while_all_places_are_taken(tools: Kernel) -> None:
     assert tools.run("for t in threads: t.join()", timeout=20).status == "ok" and len(tools.calls) == 300
 
 
+def test_kept_result_that_comes_after_the_interrupt(tools: Kernel) -> None:
+    """Nobody gets it: it is freed at once."""
+    cell = tools.execute("call()")
+    wait_for_calls(tools, 1)
+    tools.interrupt(cell)
+    assert tools.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    tools.keep(tools.calls[0].id)
+    wait_until_freed(tools, tools.calls[0].id)
+
+
 def test_large_result_of_a_generated_function(tools: Kernel) -> None:
     text = "0123456789" * 200_000
     tools.read_result = lambda result, offset, length: ("ok", text[offset : offset + length].encode())
@@ -305,4 +315,4 @@ def test_large_result_of_a_generated_function(tools: Kernel) -> None:
     assert tools.run(code).status == "ok"
     assert tools.run("len(r), r[5:8], r[-1], str(r) == '0123456789' * 200_000").result == "(2000000, '567', '9', True)"
     tools.run("del r\nimport gc; gc.collect();")
-    wait_until_freed(tools)
+    wait_until_freed(tools, 7)

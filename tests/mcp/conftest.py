@@ -151,11 +151,13 @@ class ToolServer:
 
     # -- as the supervisor
 
-    def attach(self, session: int = 1) -> Kernel:
+    def attach(self, session: int = 1, unread: int = 1000) -> Kernel:
+        """unread: messages that may wait in the kernel's socket."""
         self.kernels += 1
         path = f"{self.folder}/k{self.kernels}"
         sock = self.ctx.socket(zmq.DEALER)
         sock.linger = 0
+        sock.rcvhwm = unread
         sock.bind(f"ipc://{path}")
         self.broker.send(BROKER.ATTACH, self.kernels, {"path": path}, session=session)
         m = self.broker.expect(BROKER.ATTACHED)
@@ -211,6 +213,11 @@ class ToolServer:
         return k.result(id, 30)
 
     # -- its process
+
+    def memory(self) -> int:
+        """The most that it has had so far, bytes."""
+        status = Path(f"/proc/{self.inner}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")

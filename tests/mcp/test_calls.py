@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -481,14 +482,10 @@ def test_a_list_that_fails_leaves_nothing_for_known(ts, later):
 def test_a_flood_of_messages_fills_neither_memory_nor_the_log(ts, k, message):
     """The server reads none of the answers meanwhile."""
 
-    def memory() -> int:
-        status = Path(f"/proc/{ts.inner}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) * 1024
-
-    before = memory()
+    before = ts.memory()
     result = ts.run(k, 1, "fake", "flood", json.dumps({"times": 300, "message": message}).encode())
     assert result[0] == "ok" or message.get("result") == {}, result
-    assert memory() - before < 40_000_000 or "CG_SANITIZED" in os.environ  # which keeps what was freed
+    assert ts.memory() - before < 40_000_000 or "CG_SANITIZED" in os.environ  # which keeps what was freed
     assert ts.log_path.stat().st_size < 1_000_000
 
 
@@ -589,10 +586,11 @@ def test_kind_of_a_cancelled_call(ts, k):
 # ---- results that stay with the tool server
 
 
-def files(ts):
-    """Kept files of the process."""
+def files(ts, folder=None):
+    """Files of the process that have no name any more, in the state folder."""
+    folder = folder or Path(os.environ["XDG_STATE_HOME"], "cellgate")
     fds = Path(f"/proc/{ts.inner}/fd")
-    return sum(os.readlink(f).startswith(f"{ts.folder}/#") for f in fds.iterdir())
+    return sum(os.readlink(f).startswith(f"{folder}/#") for f in fds.iterdir())
 
 
 def test_large_result_stays(ts, k):
@@ -663,6 +661,58 @@ def test_no_more_bytes_are_kept_than_the_limit(ts, k):
     for i in range(5):
         k.send(TOOL.RESULT_FREE, i)
     assert ts.run(k, 10, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
+
+
+def test_without_a_state_folder_results_are_kept_beside_the_socket(start, fake, tmp_path):
+    (tmp_path / "file").touch()
+    ts = start({"XDG_STATE_HOME": str(tmp_path / "file")})
+    k = ts.attach()
+    ts.add({"fake": fake()})
+    ts.run(k, 1, "fake", "big", b'{"size":2000000}')
+    assert k.kind == "kept" and files(ts, ts.folder) == 1
+    assert k.read(1, 1_999_999, 1) == ("ok", b"b")
+
+
+def test_disk_that_is_full(ts, k):
+    """The largest file stands for it. What fits a message is sent in one."""
+    resource.prlimit(ts.inner, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    status, raw = ts.run(k, 1, "fake", "big", b'{"size":8000000}')
+    assert status == "ok" and k.kind == "" and len(raw) > 8_000_000
+    status, text = ts.run(k, 2, "fake", "big", b'{"size":100000000}')
+    assert status == "failed" and k.kind == "too_large"
+    assert b"cannot be kept: its file cannot be written: write: File too large" in text
+    assert files(ts) == 0
+
+
+@pytest.mark.parametrize("end", ["cancel", "detach"])
+def test_end_of_a_call_whose_result_is_being_written(ts, k, waiting, end):
+    """It is written beside the event loop; nothing is left of it."""
+    k.call(1, "fake", "big", b'{"size":200000000}')
+    ts.decide(ts.asked())
+    waiting(lambda: files(ts) == 1, 20, "the file")
+    if end == "detach":
+        ts.detach(keep=True)
+        k = ts.attach()
+    else:
+        k.send(TOOL.CALL_CANCEL, 1)
+        status, text = k.result(1, 20)
+        assert (status, text, k.kind) == ("failed", b"cancelled", "cancelled") or k.kind == "kept"
+        k.send(TOOL.RESULT_FREE, 1)
+    assert ts.run(k, 2, "fake", "echo")[0] == "ok"
+    waiting(lambda: files(ts) == 0, 20, "the end of the file")
+
+
+@pytest.mark.slow
+def test_large_results_at_once(ts, k):
+    """More than are converted beside the event loop."""
+    for i in range(4):
+        k.call(i, "fake", "big", b'{"size":150000000}')
+    for _ in range(4):
+        ts.decide(ts.asked())
+    results = [k.expect(TOOL.CALL_RESULT, 60) for _ in range(4)]
+    assert sorted(m.id for m in results) == list(range(4))
+    assert all(m.body == {"status": "ok", "kind": "kept"} for m in results) and files(ts) == 4
+    assert all(k.read(i, 149_999_999, 1) == ("ok", b"b") for i in range(4))
 
 
 def test_kept_results_belong_to_one_kernel(ts, k, fake):

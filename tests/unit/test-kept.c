@@ -1,0 +1,108 @@
+/* Results that stay with the tool server: limits, and a file that cannot be written. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "mcp/ceilings.h"
+#include "mcp/kept.h"
+
+#define LONG ((size_t)100000)
+
+/* A result with one string of LONG characters. */
+static char *result(size_t *len)
+{
+        static const char before[] = "{\"t\":\"", after[] = "\"}";
+        char *p = malloc(sizeof(before) + LONG + sizeof(after));
+
+        assert_non_null(p);
+        memcpy(p, before, sizeof(before) - 1);
+        memset(p + sizeof(before) - 1, 'x', LONG);
+        memcpy(p + sizeof(before) - 1 + LONG, after, sizeof(after));
+        *len = sizeof(before) - 1 + LONG + sizeof(after) - 1;
+        return p;
+}
+
+static int write_to(int fd, size_t max, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_free char *json = NULL;
+        size_t len, size = 0;
+        int r;
+
+        json = result(&len);
+        r = cg_kept_write(fd, 7, max, json, len, &size, out, err);
+        assert_int_equal(size, r == 0 ? LONG : size);
+        return r;
+}
+
+static void test_disk_full(void **state)
+{
+        cg_auto_buf struct cg_buf out = { .max = 4096 };
+        struct cg_err err;
+        int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+
+        assert_true(write_to(fd, LONG, &out, &err) < 0);
+        assert_string_equal(err.msg, "its file cannot be written: write: No space left on device");
+        close(fd);
+}
+
+static void test_limit_of_bytes(void **state)
+{
+        cg_auto_buf struct cg_buf out = { .max = 4096 };
+        struct cg_err err;
+        int fd = memfd_create("kept", MFD_CLOEXEC);
+
+        assert_true(write_to(fd, LONG - 1, &out, &err) < 0);
+        assert_int_equal(err.code, CG_E_LIMIT);
+        assert_int_equal(write_to(fd, LONG, &out, &err), 0);
+        assert_string_equal(out.data, "{\"handle\":7,\"parts\":[[6,0,100000,1]]}\n{\"t\":\"\"}");
+        close(fd);
+}
+
+/* The room of a kernel, and of all of them: files and bytes. */
+static void test_room(void **state)
+{
+        struct cg_kept_sum all = { 0 };
+        struct cg_kept_list a = { .all = &all }, b = { .all = &all };
+        struct cg_err err;
+
+        assert_int_equal(cg_kept_room(&a), CG_MCP_MAX_KEPT_BYTES);
+        assert_int_equal(cg_kept_add(&a, 1, dup(0), CG_MCP_MAX_KEPT_BYTES - 10, &err), 0);
+        assert_int_equal(cg_kept_room(&a), 10);
+        assert_int_equal(cg_kept_add(&a, 2, dup(0), 11, &err), CG_E_LIMIT);
+        assert_false(cg_kept_has(&a, 2));
+        assert_int_equal(cg_kept_room(&b), CG_MCP_MAX_KEPT_BYTES);
+        all.bytes += CG_MCP_MAX_ALL_KEPT_BYTES - CG_MCP_MAX_KEPT_BYTES;
+        assert_int_equal(cg_kept_room(&b), 10);
+        cg_kept_free(&a, 1);
+        assert_int_equal(cg_kept_room(&b), CG_MCP_MAX_KEPT_BYTES);
+        all.bytes = 0;
+        for (unsigned i = 0; i < CG_MCP_MAX_KEPT; i++)
+                assert_int_equal(cg_kept_add(&a, i, dup(0), 1, &err), 0);
+        assert_int_equal(cg_kept_room(&a), 0);
+        assert_int_equal(cg_kept_room(&b), CG_MCP_MAX_KEPT_BYTES);
+        all.n = CG_MCP_MAX_ALL_KEPT;
+        assert_int_equal(cg_kept_room(&b), 0);
+        all.n = CG_MCP_MAX_KEPT;
+        cg_kept_free_all(&a);
+        assert_int_equal(all.n, 0);
+        assert_int_equal(all.bytes, 0);
+        assert_int_equal(cg_kept_room(&a), CG_MCP_MAX_KEPT_BYTES);
+}
+
+int main(void)
+{
+        static const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_disk_full),
+                cmocka_unit_test(test_limit_of_bytes),
+                cmocka_unit_test(test_room),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
