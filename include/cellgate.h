@@ -18,10 +18,10 @@
  *            `ret` argument belongs to the caller, who frees it with the function named there.
  *            `ret` is written on success only.
  * Threads.   A client may be used by several threads at once. A session may be used by one thread
- *            at a time, except for cg_session_cancel(), cg_approval_accept(), cg_approval_reject()
- *            and cg_session_input(), which any thread may call while another waits in
- *            cg_session_next_event(). The library has one thread of its own for each client; it
- *            never calls back into the host.
+ *            at a time, except for cg_session_cancel(), cg_approval_accept(), cg_approval_reject(),
+ *            cg_server_request_answer(), cg_server_request_decline() and cg_session_input(), which
+ *            any thread may call while another waits in cg_session_next_event(). The library has
+ *            one thread of its own for each client; it never calls back into the host.
  * Time.      Milliseconds; -1 waits for ever where a function says so.
  * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through
  *            cg_render().
@@ -264,6 +264,18 @@ struct cg_session_options {
          * instead of members of this struct
          */
         int cli_hints;
+        /*
+         * Of what MCP servers may ask their client for, what the host answers: bits of enum
+         * cg_server_requests. Only these are offered to servers, and everything else is declined
+         */
+        unsigned server_requests;
+};
+
+enum cg_server_requests {
+        /* a form for a person to fill in, or a web page to open: "elicitation/create" */
+        CG_SERVER_REQUEST_ELICITATION = 1,
+        /* a message of the host's language model: "sampling/createMessage" */
+        CG_SERVER_REQUEST_SAMPLING = 2,
 };
 
 /**
@@ -547,6 +559,16 @@ enum cg_event_type {
          * come, nor those that a host does not read in time
          */
         CG_EVENT_PROGRESS,
+        /*
+         * an MCP server asks the host for something, of a kind in `server_requests`:
+         * cg_event_json() is {"server", "method", "call", "params"}, with the params exactly as the
+         * server sent them (untrusted), and the number of the approval of the call that it belongs
+         * to, where that is known. Waits for cg_server_request_answer() or _decline() about
+         * cg_event_approval(); CG_EVENT_APPROVAL_CLOSED ends it early: the call or the server has
+         * ended, the server takes it back, or nobody has answered within approval_timeout_ms, the
+         * `timeout` of the server's definition, or else an hour. The cell's clock stands still
+         */
+        CG_EVENT_SERVER_REQUEST,
 };
 
 enum cg_status {
@@ -659,8 +681,8 @@ CG_API int cg_event_refused(const struct cg_event *e);
 /* ------------------------------------------------------------------ approvals */
 
 /*
- * cg_event_approval() - the number of the call or connection of an APPROVAL_REQUEST,
- * EGRESS_REQUEST or APPROVAL_CLOSED event; 0 for other events.
+ * cg_event_approval() - the number of the call, connection or question of an APPROVAL_REQUEST,
+ * EGRESS_REQUEST, SERVER_REQUEST or APPROVAL_CLOSED event; 0 for other events.
  */
 CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
@@ -710,6 +732,29 @@ enum cg_egress_decision {
  */
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
                             const char *reason, struct cg_err *err);
+
+/**
+ * cg_server_request_answer() - answer a SERVER_REQUEST, once
+ * @number: from cg_event_approval()
+ * @result: one JSON object text (borrows), at most 1 MiB. Elicitation: {"action": "accept" |
+ *          "decline" | "cancel", "content": {...}}, with `content` where a form was accepted: its
+ *          fields by the `requestedSchema` of the params; what is missing gets the form's defaults.
+ *          Sampling: {"role", "content", "model", "stopReason"}
+ * Return: 0; negative: CG_E_NOTFOUND when no such question waits (any more); CG_E_PARSE, CG_E_INVAL
+ *         or CG_E_LIMIT with what is wrong: it then still waits.
+ *
+ * Ask a person before data of theirs goes to a server, and name the server. Show the whole of a URL
+ * before it is opened, and never open it without being told to. A kernel cannot see or answer these
+ * requests.
+ */
+CG_API int cg_server_request_answer(struct cg_session *s, uint64_t number, const char *result,
+                                    struct cg_err *err);
+
+/*
+ * cg_server_request_decline() - the server learns that nothing was given. Returns as
+ * cg_server_request_answer().
+ */
+CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, struct cg_err *err);
 
 /**
  * cg_session_input() - answer the last INPUT_REQUEST that cg_session_next_event() has returned

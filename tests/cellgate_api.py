@@ -54,6 +54,8 @@ class SessionOptions(C.Structure):
         ("wall_seconds", C.c_uint64),
         ("output_bytes", C.c_uint64),
         ("tier", C.c_char_p),
+        ("cli_hints", C.c_int),
+        ("server_requests", C.c_uint),
     ]
 
 
@@ -117,6 +119,8 @@ def load() -> C.CDLL:
         ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
         ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
         ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
+        ("cg_server_request_answer", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
+        ("cg_server_request_decline", C.c_int, [p, C.c_uint64, p]),
         ("cg_egress_decide", C.c_int, [p, C.c_uint64, C.c_int, C.c_char_p, p]),
         ("cg_event_free", p, [p]),
         ("cg_event_type", C.c_int, [p]),
@@ -288,6 +292,13 @@ class Session:
     def reject(self, approval: int, reason: str | None = None) -> None:
         self._call("cg_approval_reject", approval, reason.encode() if reason else None)
 
+    def answer_server(self, number: int, result: dict | str) -> None:
+        text = result if isinstance(result, str) else json.dumps(result)
+        self._call("cg_server_request_answer", number, text.encode())
+
+    def decline_server(self, number: int) -> None:
+        self._call("cg_server_request_decline", number)
+
     def decide_egress(self, request: int, decision: int, reason: str | None = None) -> None:
         self._call("cg_egress_decide", request, decision, reason.encode() if reason else None)
 
@@ -325,8 +336,12 @@ class Session:
             got.setdefault(e.type, e)
         return [got[t] for t in types]
 
-    def run(self, code: str, decide: object = None, **opts: object) -> Outcome:
-        """Runs a cell to its result; `decide(event)` returns True, False or a reason for each approval (default: fail)."""
+    def run(self, code: str, decide: object = None, answer: object = None, **opts: object) -> Outcome:
+        """Runs a cell to its result.
+
+        `decide(event)` returns True, False or a reason for each approval (default: fail), and `answer(event)` the answer
+        to a question of an MCP server.
+        """
         self.execute(code, **opts)
         out = Outcome()
         while True:
@@ -335,8 +350,11 @@ class Session:
             out.events.append(e)
             if e.type == "approval_request":
                 assert decide is not None, f"unexpected approval request {e.server}.{e.tool}"
-                answer = decide(e)
-                self.accept(e.approval) if answer is True else self.reject(e.approval, answer or None)
+                decision = decide(e)
+                self.accept(e.approval) if decision is True else self.reject(e.approval, decision or None)
+            if e.type == "server_request":
+                assert answer is not None, f"unexpected question {e.json}"
+                self.answer_server(e.approval, answer(e))
             if e.type == "result":
                 return out
 

@@ -44,6 +44,7 @@ class Server:
         self.listening: list[queue.Queue[bytes | None]] = []  # streams opened by GET
         self.closed = threading.Event()  # a client closed the stream of a call
         self.answers: queue.Queue[Any] = queue.Queue()  # responses and answers that the client sent
+        self.asking: object = None  # the call that waits for an answer of the client
         self.kept: dict[str, bytes] = {}  # answers that a GET with Last-Event-ID brings
         self.sock = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.sock.getsockname()[1]
@@ -338,12 +339,19 @@ class Server:
             self.reply(c, 405)
             return
         m = r.message
+        if "method" not in m:  # the answer to our question
+            m = {"id": self.asking, "method": "", "params": {"arguments": m}}
         if m["method"] == "initialize":
             result: object = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}}
         elif m["method"] == "tools/list":
             result = {"tools": [{"name": t, "inputSchema": {"type": "object"}} for t in TOOLS]}
         elif m["method"] == "tools/call" and m["params"]["name"] == "cut":
             self.listening[0].put(None)
+            result = None
+        elif m["method"] == "tools/call" and m["params"]["name"] == "ask":
+            self.asking = m["id"]
+            sample = {"jsonrpc": "2.0", "id": "q1", "method": "sampling/createMessage", "params": {}}
+            self.listening[0].put(self.event(sample))
             result = None
         else:
             result = {"content": [{"type": "text", "text": json.dumps(m.get("params", {}).get("arguments"))}]}

@@ -63,6 +63,7 @@ struct cg_wire {
         X(CREDIT, 24, H, 0, 0, 0) \
         X(REQUEST, 25, H, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
         X(EGRESS_DECISION, 26, H, 65536, 0, 0) \
+        X(SERVER_ANSWER, 27, H, 4096, CG_MAX_BODY, 1) \
         X(SESSIONS, 30, S, CG_MAX_REPORT, 0, 0) \
         X(STREAM, 40, S, 0, CG_MAX_STREAM, 1) \
         X(DISPLAY_DATA, 41, S, 0, CG_MAX_DISPLAY, 1) \
@@ -84,7 +85,8 @@ struct cg_wire {
         X(EGRESS_REQUEST, 57, S, 65536, 0, 0) \
         X(DENIED, 58, S, 65536, 0, 0) \
         X(INPUT_CLOSED, 59, S, 4096, 0, 0) \
-        X(PROGRESS, 60, S, 65536, 0, 0)
+        X(PROGRESS, 60, S, 65536, 0, 0) \
+        X(SERVER_REQUEST, 61, S, 4096, CG_MAX_BODY, 1)
 
 /*
  * ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content
@@ -138,7 +140,9 @@ struct cg_wire {
         X(KERNEL_VIOLATION, 11, T, 4096, 0, 0) \
         X(PROGRESS, 12, T, 65536, 0, 0) \
         X(NOTICE, 13, T, 65536, 0, 0) \
-        X(CALL_PROGRESS, 14, T, 65536, 0, 0)
+        X(CALL_PROGRESS, 14, T, 65536, 0, 0) \
+        X(SERVER_REQUEST, 15, T, 4096, CG_MAX_BODY, 1) \
+        X(SERVER_ANSWER, 16, S, 4096, CG_MAX_BODY, 1)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

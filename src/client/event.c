@@ -33,6 +33,7 @@ static const struct {
         { CG_HOST_DENIED, CG_EVENT_DENIED, "denied" },
         { CG_HOST_INPUT_CLOSED, CG_EVENT_INPUT_CLOSED, "input_closed" },
         { CG_HOST_PROGRESS, CG_EVENT_PROGRESS, "progress" },
+        { CG_HOST_SERVER_REQUEST, CG_EVENT_SERVER_REQUEST, "server_request" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
@@ -186,6 +187,40 @@ static bool take_call_progress(struct cg_event *e, const json_t *o)
         return e->json && e->text;
 }
 
+/* SERVER_REQUEST: the content is the body, and the server's params byte for byte. */
+static bool take_server_request(struct cg_event *e, const struct cg_msg *m, const json_t *o)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY + 65536 };
+        json_int_t call = json_integer_value(json_object_get(o, "call"));
+        const char *params, *method = str(o, "method");
+        size_t len;
+        int r;
+
+        params = cg_msg_raw(m, 0, &len);
+        e->approval = m->id;
+        e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
+        e->server = strdup(str(o, "server"));
+        if (!e->server || cg_json_check_encodable(params, len, CG_JSON_DEPTH, NULL) < 0)
+                return false;
+        r = cg_buf_adds(&b, "{\"server\":", NULL);
+        if (r == 0)
+                r = cg_json_quote(&b, e->server, strlen(e->server), NULL);
+        if (r == 0)
+                r = cg_buf_adds(&b, ",\"method\":", NULL);
+        if (r == 0)
+                r = cg_json_quote(&b, method, strlen(method), NULL);
+        if (r == 0 && call)
+                r = cg_buf_addf(&b, NULL, ",\"call\":%lld", (long long)call);
+        if (r == 0)
+                r = cg_buf_adds(&b, ",\"params\":", NULL);
+        if (r == 0)
+                r = cg_buf_add(&b, params, len, NULL);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}", NULL);
+        e->json = r == 0 ? cg_buf_steal(&b, &e->json_len) : NULL;
+        return e->json != NULL;
+}
+
 /* Messages whose body is the supervisor's own. */
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
@@ -222,6 +257,8 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->json = cg_json_text(o, &e->json_len);
                 e->text_len = e->text ? strlen(e->text) : 0;
                 return e->json && e->text;
+        case CG_EVENT_SERVER_REQUEST:
+                return take_server_request(e, m, o);
         case CG_EVENT_PROGRESS:
                 if (json_object_get(o, "call"))
                         return take_call_progress(e, o);

@@ -56,7 +56,8 @@ struct request {
 struct approval {
         struct approval *next;
         uint64_t id;
-        bool egress; /* of a connection, not of a tool call */
+        enum cg_event_type type; /* of the event that announced it */
+        json_t *request;         /* SERVER_REQUEST: its content; NULL: jansson cannot hold it */
 };
 
 struct cg_session {
@@ -120,10 +121,19 @@ int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json
 struct cg_event *cg_event_from_message(struct cg_msg *m);
 struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
 
+/* elicit.c */
+/*
+ * Checks the answer to @request, {"method", "params"} (NULL: unreadable), and adds what its form
+ * has as defaults.
+ */
+int cg_server_answer_check(const json_t *request, json_t *answer, struct cg_err *err);
+
 /* queue.c; lock held */
 /* Takes @e. */
 void cg_session_push(struct cg_session *s, struct cg_event *e);
 void cg_session_close_all(struct cg_client *c, const char *why);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);
+/* Returns NULL. */
+struct approval *cg_approval_free(struct approval *a);
 
 #endif

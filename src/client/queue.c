@@ -3,6 +3,13 @@
 
 #include <errno.h>
 
+struct approval *cg_approval_free(struct approval *a)
+{
+        json_decref(a->request);
+        free(a);
+        return NULL;
+}
+
 void cg_session_forget_approval(struct cg_session *s, uint64_t id)
 {
         for (struct approval **p = &s->approvals; *p; p = &(*p)->next) {
@@ -10,7 +17,7 @@ void cg_session_forget_approval(struct cg_session *s, uint64_t id)
                         struct approval *a = *p;
 
                         *p = a->next;
-                        free(a);
+                        cg_approval_free(a);
                         return;
                 }
         }
@@ -24,11 +31,14 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
         case CG_EVENT_EGRESS_REQUEST:
+        case CG_EVENT_SERVER_REQUEST:
                 a = calloc(1, sizeof(*a));
                 if (!a)
                         return false;
                 a->id = e->approval;
-                a->egress = e->type == CG_EVENT_EGRESS_REQUEST;
+                a->type = e->type;
+                if (e->type == CG_EVENT_SERVER_REQUEST)
+                        a->request = json_loadb(e->json, e->json_len, JSON_ALLOW_NUL, NULL);
                 a->next = s->approvals;
                 s->approvals = a;
                 break;

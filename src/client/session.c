@@ -140,6 +140,7 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         r |= json_object_set_new(req, "sandbox", json_boolean(o->sandbox != CG_SANDBOX_OFF));
         r |= json_object_set_new(req, "color", json_boolean(o->color));
         r |= json_object_set_new(req, "cli_hints", json_boolean(o->cli_hints));
+        r |= json_object_set_new(req, "server_requests", json_integer((json_int_t)o->server_requests));
         r |= json_object_set_new(req, "timeout_ms", json_integer(o->timeout_ms));
         r |= json_object_set_new(req, "approval_timeout_ms", json_integer(o->approval_timeout_ms));
 #define X(id, field, scale, name, setting, unit, words) \
@@ -166,7 +167,7 @@ static void session_release(struct cg_session *s)
                 struct approval *a = s->approvals;
 
                 s->approvals = a->next;
-                free(a);
+                cg_approval_free(a);
         }
         if (s->event_fd >= 0)
                 close(s->event_fd);
@@ -528,28 +529,42 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
         return r;
 }
 
+/* NULL: it does not wait (any more); *err says so. */
+static struct approval *find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
+                                      struct cg_err *err)
+{
+        struct approval *a = s->approvals;
+
+        while (a && (a->id != id || a->type != type))
+                a = a->next;
+        if (!a)
+                cg_fail(err, CG_E_NOTFOUND, "no %s waits for %s %llu (any more)",
+                        type == CG_EVENT_EGRESS_REQUEST   ? "connection"
+                        : type == CG_EVENT_SERVER_REQUEST ? "MCP server"
+                                                          : "call",
+                        type == CG_EVENT_SERVER_REQUEST ? "answer" : "decision", (unsigned long long)id);
+        return a;
+}
+
 /* Sends the decision @type about a call or a connection. Takes @body. */
 static int send_decision(struct cg_session *s, uint16_t type, uint64_t id, json_t *body, struct cg_err *err)
 {
         struct cg_out out = { .type = type, .id = id };
-        bool egress = type == CG_HOST_EGRESS_DECISION;
-        struct approval *a;
+        enum cg_event_type of = type == CG_HOST_EGRESS_DECISION ? CG_EVENT_EGRESS_REQUEST
+                                                                : CG_EVENT_APPROVAL_REQUEST;
         int r = enter(s, err);
 
         if (r < 0) {
                 json_decref(body);
                 return r;
         }
-        for (a = s->approvals; a && (a->id != id || a->egress != egress); a = a->next)
-                ;
-        if (a) {
+        if (find_approval(s, of, id, err)) {
                 cg_session_forget_approval(s, id);
                 out.session = s->number;
                 r = cg_client_send(s->client, &out, body, err);
         } else {
                 json_decref(body);
-                r = cg_fail(err, CG_E_NOTFOUND, "no %s waits for decision %llu (any more)",
-                            egress ? "connection" : "call", (unsigned long long)id);
+                r = CG_E_NOTFOUND;
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
@@ -584,6 +599,57 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:s}", "answer", answers[decision]);
         return send_decision(s, CG_HOST_EGRESS_DECISION, request, body, err);
+}
+
+/* @result NULL: declined. */
+static int send_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .has_raw = true };
+        cg_auto_free char *text = NULL;
+        const struct approval *a;
+        int r = enter(s, err);
+
+        if (r < 0)
+                return r;
+        a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
+        r = a ? 0 : CG_E_NOTFOUND;
+        if (r == 0 && result)
+                r = cg_server_answer_check(a->request, result, err);
+        if (r == 0 && result) {
+                text = cg_json_text(result, &out.raw_len);
+                if (!text)
+                        r = cg_fail(err, CG_E_NOMEM, "answer");
+                else if (out.raw_len > CG_MAX_BODY)
+                        r = cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u",
+                                    out.raw_len, CG_MAX_BODY);
+        }
+        if (r == 0) {
+                out.raw = text ? text : "";
+                out.session = s->number;
+                cg_session_forget_approval(s, number);
+                r = cg_client_send(s->client, &out, json_pack("{s:b}", "decline", !result), err);
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_server_request_answer(struct cg_session *s, uint64_t number, const char *result,
+                                    struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        size_t len = strlen(result);
+        int r;
+
+        if (len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u", len,
+                               CG_MAX_BODY);
+        r = cg_json_object(result, len, "the answer", &o, err);
+        return r < 0 ? r : send_server_answer(s, number, o, err);
+}
+
+CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, struct cg_err *err)
+{
+        return send_server_answer(s, number, NULL, err);
 }
 
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)

@@ -145,6 +145,10 @@
 /* Memory for their names and those of the properties around them: of one tool, and of a list. */
 #define CG_MCP_MAX_PARAM_NAMES      ((size_t)32 << 10)
 #define CG_MCP_MAX_LIST_PARAM_NAMES ((size_t)4 << 20)
+/* Things that the answer to a call may ask for at once. */
+#define CG_MCP_MAX_INPUTS 64u
+/* Questions of one server that wait for the host. */
+#define CG_MCP_MAX_QUESTIONS 8u
 /* Rounds of questions (revision 2026-07-28) before a call is given up. */
 #define CG_MCP_MAX_ROUNDS 10
 
@@ -181,6 +185,8 @@
 
 #define CG_MCP_MAX_START_S 3600     /* "startTimeout" */
 #define CG_MCP_MAX_CALL_MS 86400000 /* "timeout" */
+/* A question of a server to the host, where its definition has no "timeout". */
+#define CG_MCP_QUESTION_MS 3600000
 /* A server that has not answered for so long is reported, and again at these intervals. */
 #define CG_MCP_PROGRESS_MS       2000
 #define CG_MCP_PROGRESS_EVERY_MS 5000

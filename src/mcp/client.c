@@ -49,6 +49,7 @@ static void maybe_free(struct cg_mcp_client *c)
         cg_mcp_free_names(c->names, c->n_names);
         cg_param_headers_free(c->params);
         cg_pins_free(c->pins);
+        free(c->roots);
         free(c);
 }
 
@@ -214,12 +215,16 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
         return begin(q, ret, err);
 }
 
+static const struct cg_mcp_question_ops question_ops = { cg_mcp_questions_of_call, cg_mcp_questions_of_server,
+                                                         cg_mcp_questions_expire, cg_mcp_send_round };
+
 int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,
                       struct cg_mcp_client **ret, struct cg_err *err)
 {
         struct cg_mcp_client *c = calloc(1, sizeof(*c));
 
-        if (!c) {
+        if (!c || (def->roots && cg_mcp_make_roots(o->workspace, &c->roots, err) < 0)) {
+                free(c);
                 cg_mcp_def_free(def);
                 cg_pins_free(o->pins);
                 return cg_fail(err, CG_E_NOMEM, "MCP client");
@@ -243,6 +248,10 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->pins = o->pins;
         c->progress = o->progress;
+        c->handles = o->handles;
+        c->ask = o->ask;
+        c->ask_closed = o->ask_closed;
+        c->question_ops = &question_ops;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;
         *ret = c;

@@ -53,6 +53,10 @@ struct cg_mcp_progress {
         struct cg_slice message; /* a JSON string of the server; CG_SLICE_NONE: none */
 };
 
+/* Kinds of what a server asks the host for. */
+#define CG_MCP_ELICITATION 1u
+#define CG_MCP_SAMPLING    2u
+
 struct cg_mcp_client_options {
         uv_loop_t *loop;
         const struct cg_log *log; /* NULL: none */
@@ -64,6 +68,18 @@ struct cg_mcp_client_options {
         struct cg_pins *pins;
         /* @call: data of cg_mcp_client_call(). Each value of a call is larger than the last. */
         void (*progress)(void *call, const struct cg_mcp_progress *p);
+        /* the one root that a server gets whose definition has "roots" (copies); NULL: none */
+        const char *workspace;
+        /* Of what servers ask for: what ask() handles. The rest is not offered, and declined. */
+        unsigned handles;
+        /*
+         * Asks the host. @call: data of the call that it belongs to; NULL: unknown. *number: for
+         * cg_mcp_client_answer(), which is called later. Negative: it cannot be asked.
+         */
+        int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
+                   uint64_t *number, struct cg_err *err);
+        /* An answer is not wanted any more. */
+        void (*ask_closed)(void *data, uint64_t number, const char *why);
 };
 
 /* Takes @def and @o->pins (even when it fails). Starts nothing yet. */
@@ -115,6 +131,13 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
  * the last lines that fit.
  */
 int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len);
+
+/*
+ * The host's answer to a question: a JSON object, or NULL: @action ("decline", "cancel") because of
+ * @why. False: there is no such question.
+ */
+bool cg_mcp_client_answer(struct cg_mcp_client *c, uint64_t number, const char *result, size_t len,
+                          const char *action, const char *why);
 
 /* Whether the tools are known: listed, and not announced as changed since. */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);

@@ -59,19 +59,21 @@ static void set_version(struct cg_mcp_client *c, const char *version, bool moder
 static int send_initialize(struct cg_mcp_client *c, struct cg_err *err)
 {
         struct cg_mcp_msg m = { .method = "initialize", .repeatable = true };
-        cg_auto_buf struct cg_buf b;
-        char params[256];
+        cg_auto_buf struct cg_buf b = { .max = 1024 }, params = { .max = 512 };
         int r;
 
-        cg_buf_init(&b, 1024);
         set_version(c, NULL, false);
-        snprintf(
-                params, sizeof(params),
-                "{\"protocolVersion\":\"%s\",\"capabilities\":{},\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"%s\"}}",
-                NEWEST, CG_VERSION);
+        r = cg_buf_addf(&params, err, "{\"protocolVersion\":\"%s\",\"capabilities\":", NEWEST);
+        if (r == 0)
+                r = cg_mcp_add_capabilities(c, &params, err);
+        if (r == 0)
+                r = cg_buf_adds(&params,
+                                ",\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION "\"}}",
+                                err);
         m.id = c->init_id = ++c->last_id;
         c->probe_deadline_ms = 0;
-        r = cg_rpc_add_request(&b, c->init_id, "initialize", params, err);
+        if (r == 0)
+                r = cg_rpc_add_request(&b, c->init_id, "initialize", params.data, err);
         return r < 0 ? r : cg_mcp_send(c, &m, &b, err);
 }
 
@@ -101,7 +103,7 @@ static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
         struct cg_mcp_msg m = { .method = "server/discover", .repeatable = true };
         cg_auto_buf struct cg_buf b;
         cg_auto_buf struct cg_buf meta = { .max = 1024 };
-        int r = cg_mcp_add_meta(&meta, true, 0, err);
+        int r = cg_mcp_add_meta(c, &meta, true, 0, err);
 
         cg_buf_init(&b, 2048);
         set_version(c, CG_MCP_MODERN_VERSION, true);
@@ -165,7 +167,7 @@ void cg_mcp_listen(struct cg_mcp_client *c)
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
                         "\"params\":{\"notifications\":{\"toolsListChanged\":true}",
                         (unsigned long long)m.id) < 0 ||
-            cg_mcp_add_meta(&b, true, 0, NULL) < 0 || cg_buf_adds(&b, "}}\n", NULL) < 0 ||
+            cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 || cg_buf_adds(&b, "}}\n", NULL) < 0 ||
             cg_mcp_send(c, &m, &b, &err) < 0)
                 c->listen_id = 0;
 }
@@ -190,7 +192,7 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
         while (c->state == READY) {
                 bool lists = cg_mcp_lists(c);
 
-                for (q = c->reqs; q && (q->id || (q->kind == LIST && lists)); q = q->next)
+                for (q = c->reqs; q && (q->id || q->n_open || (q->kind == LIST && lists)); q = q->next)
                         ;
                 if (!q)
                         break;

@@ -7,6 +7,7 @@
  *      client_handshake.c  the protocol's two eras: server/discover and initialize
  *      client_list.c       the answers to tools/list: all pages
  *      client_receive.c    parses messages of the server and finds their requests
+ *      client_questions.c  what the server asks of its client: roots, and questions to the host
  *      client_rounds.c     calls that the server answers with questions
  *      client_send.c       writes messages to the server
  */
@@ -56,6 +57,9 @@ struct cg_mcp_req {
         struct cg_buf line;
         struct cg_buf more; /* CALL: answers to the server's questions, and its state */
         unsigned rounds;
+        bool has_inputs;          /* CALL: the server has asked for something in this round */
+        unsigned n_open;          /* CALL: its questions that wait for the host */
+        int64_t left_ms;          /* CALL: of its time, while it has such questions; 0: no limit */
         bool sent_again;          /* LIST: in a new session */
         size_t args_at, args_len; /* CALL: its arguments in line */
         bool has_progress;
@@ -67,6 +71,27 @@ struct cg_mcp_req {
         size_t n_names, n_tools, cap_names;
         uint64_t *cursors; /* hashes of the cursors seen */
         size_t n_pages;
+};
+
+/* Something that the server asks for, until it has its answer. */
+struct cg_mcp_question {
+        struct cg_mcp_question *next;
+        struct cg_mcp_client *c;
+        struct cg_mcp_req *q; /* the call that it belongs to; NULL: unknown */
+        unsigned kind;        /* CG_MCP_ELICITATION, CG_MCP_SAMPLING; 0: another */
+        bool round;           /* it is part of an answer to the call; else a request of the server */
+        char *id;             /* JSON text: of the request; of a round: its key without quotes */
+        uint64_t number;      /* of ask(); 0: the host is not asked, or has answered */
+        int64_t deadline_ms;  /* with a number */
+        char *answer;         /* of a round, once it is known */
+};
+
+/* Calls of client_request.c and client_questions.c to files above them. */
+struct cg_mcp_question_ops {
+        void (*call_ended)(struct cg_mcp_client *c, const struct cg_mcp_req *q);
+        void (*server_gone)(struct cg_mcp_client *c);
+        void (*expire)(struct cg_mcp_client *c, int64_t now_ms);
+        void (*send_round)(struct cg_mcp_req *q);
 };
 
 struct cg_mcp_client {
@@ -101,6 +126,13 @@ struct cg_mcp_client {
         int64_t init_deadline_ms, init_timeout_ms;
         bool has_tools; /* from its answer to initialize */
         struct cg_mcp_req *reqs;
+        struct cg_mcp_question *questions;
+        const struct cg_mcp_question_ops *question_ops;
+        char *roots; /* the result of roots/list; NULL: not offered */
+        unsigned handles;
+        int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
+                   uint64_t *number, struct cg_err *err);
+        void (*ask_closed)(void *data, uint64_t number, const char *why);
         char **names;
         size_t n_names;
         struct cg_param_headers *params; /* arguments that are repeated in headers */
@@ -151,11 +183,14 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 /* client_send.c */
 /* Takes the content of @b and sends it, as @m says. */
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err);
+/* The object of what this client offers to the server. */
+int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err);
 /*
  * The member "_meta" with a comma in front: what every request of revision 2026-07-28 says
  * (@modern), and @token, by which the server reports progress (0: none).
  */
-int cg_mcp_add_meta(struct cg_buf *b, bool modern, uint64_t token, struct cg_err *err);
+int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token,
+                    struct cg_err *err);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
 /*
  * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled
@@ -186,12 +221,31 @@ void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m);
 /* Forgets the pages that have come: the list begins anew. */
 void cg_mcp_list_again(struct cg_mcp_req *q);
 
+/* client_questions.c */
+int cg_mcp_make_roots(const char *workspace, char **ret, struct cg_err *err);
+/* A request of the server, until 2025-11-25. False: it is not offered; the caller answers. */
+bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m);
+/* The server does not want an answer to its request @id any more. */
+void cg_mcp_on_server_cancelled(struct cg_mcp_client *c, struct cg_slice id);
+/* One question of a round: answers it, or asks the host. */
+int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice request, struct cg_err *err);
+/* Appends all answers of the round, and forgets them. */
+int cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b, struct cg_err *err);
+/* Ends the questions whose time is over. */
+void cg_mcp_questions_expire(struct cg_mcp_client *c, int64_t now_ms);
+/* The call has ended: its questions end, and those of no known call once none is in flight. */
+void cg_mcp_questions_of_call(struct cg_mcp_client *c, const struct cg_mcp_req *q);
+/* The server is gone, and its requests with it. */
+void cg_mcp_questions_of_server(struct cg_mcp_client *c);
+
 /* client_rounds.c */
 /*
- * The server needs input before it can answer the call (revision 2026-07-28): declines what is
- * asked for, and sends the call again with the server's state. Frees @q where that fails.
+ * The server needs input before it can answer the call (revision 2026-07-28). Once all of it is
+ * there, the call is sent again with the server's state. Frees @q where that fails.
  */
 void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result);
+/* All questions of the round have their answers. */
+void cg_mcp_send_round(struct cg_mcp_req *q);
 
 /* client_receive.c */
 /* Callbacks of struct cg_transport_cbs; @data: the client. */

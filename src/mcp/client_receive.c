@@ -165,6 +165,8 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                                    (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
                 return;
         }
+        if (cg_mcp_on_server_request(c, m))
+                return;
         if (strcmp(m->method, "ping") == 0) {
                 r = cg_rpc_add_result(&b, m->id, NULL, 0, &err);
         } else {
@@ -245,6 +247,11 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                                "MCP server %s: its tools have changed; the wrappers stay as they are",
                                c->def->name);
                 c->stale = true;
+        } else if (strcmp(m->method, "notifications/cancelled") == 0) {
+                struct cg_slice id = CG_SLICE_NONE;
+
+                if (cg_json_find(m->params, "requestId", &id))
+                        cg_mcp_on_server_cancelled(c, id);
         } else if (strcmp(m->method, "notifications/progress") == 0) {
                 on_progress(c, m);
         } else {

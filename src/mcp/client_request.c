@@ -78,6 +78,9 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
                 if (q->deadline_ms && (!first || q->deadline_ms < first))
                         first = q->deadline_ms;
+        for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
+                if (n->number && (!first || n->deadline_ms < first))
+                        first = n->deadline_ms;
         if (first)
                 uv_timer_start(&c->timer, on_timer, first > now ? (uint64_t)(first - now) : 0, 0);
         else
@@ -98,9 +101,11 @@ static void unlink_req(struct cg_mcp_req *q)
         for (struct cg_mcp_req **p = &q->c->reqs; *p; p = &(*p)->next) {
                 if (*p == q) {
                         *p = q->next;
-                        return;
+                        break;
                 }
         }
+        if (q->kind == CALL)
+                q->c->question_ops->call_ended(q->c, q);
 }
 
 bool cg_mcp_lists(const struct cg_mcp_client *c)
@@ -190,6 +195,7 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         c->ping_id = 0;
         c->probe_deadline_ms = c->ping_deadline_ms = 0;
         c->timeouts = 0;
+        c->question_ops->server_gone(c);
         if (t)
                 t->ops->end(t);
         cg_mcp_client_rearm(c);
@@ -318,6 +324,7 @@ static void on_timer(uv_timer_t *t)
         }
         if (c->state == READY && c->ping_deadline_ms && c->ping_deadline_ms <= now && !c->ending)
                 on_hung(c);
+        c->question_ops->expire(c, now);
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
                 c->probe_expired(c);
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {

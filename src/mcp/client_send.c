@@ -53,7 +53,26 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
                 c->t->ops->cancel(c->t, q->id);
 }
 
-int cg_mcp_add_meta(struct cg_buf *b, bool modern, uint64_t token, struct cg_err *err)
+int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err)
+{
+        const char *offers[] = { c->roots ? "\"roots\":{}" : NULL,
+                                 c->handles & CG_MCP_ELICITATION ? "\"elicitation\":{\"form\":{},\"url\":{}}"
+                                                                 : NULL,
+                                 c->handles & CG_MCP_SAMPLING ? "\"sampling\":{}" : NULL };
+        const char *before = "{";
+        int r = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(offers) && r == 0; i++) {
+                if (!offers[i])
+                        continue;
+                r = cg_buf_addf(b, err, "%s%s", before, offers[i]);
+                before = ",";
+        }
+        return r < 0 ? r : cg_buf_adds(b, *before == '{' ? "{}" : "}", err);
+}
+
+int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token,
+                    struct cg_err *err)
 {
         int r = 0;
 
@@ -67,10 +86,11 @@ int cg_mcp_add_meta(struct cg_buf *b, bool modern, uint64_t token, struct cg_err
                 r = cg_buf_adds(
                         b,
                         "\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
-                        "\",\"io.modelcontextprotocol/clientCapabilities\":{},"
-                        "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
-                        "\"}",
+                        "\",\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
+                        "\"},\"io.modelcontextprotocol/clientCapabilities\":",
                         err);
+        if (r == 0 && modern)
+                r = cg_mcp_add_capabilities(c, b, err);
         return r < 0 ? r : cg_buf_adds(b, "}", err);
 }
 
@@ -91,7 +111,7 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
         if (r == 0 && q->c->modern) {
                 size_t at = b.len;
 
-                r = cg_mcp_add_meta(&b, true, 0, err);
+                r = cg_mcp_add_meta(q->c, &b, true, 0, err);
                 if (r == 0 && !cursor.p) /* no member before it */
                         b.data[at] = ' ';
         }
@@ -121,7 +141,7 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         if (r == 0 && q->more.len)
                 r = cg_buf_add(&b, q->more.data, q->more.len, err);
         if (r == 0)
-                r = cg_mcp_add_meta(&b, c->modern, q->id, err);
+                r = cg_mcp_add_meta(c, &b, c->modern, q->id, err);
         if (r == 0)
                 r = cg_buf_adds(&b, "}}\n", err);
         if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {

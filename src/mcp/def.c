@@ -430,7 +430,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
         const json_t *type_value = json_object_get(j, "type") ?: json_object_get(j, "transport"),
                      *cwd = json_object_get(j, "cwd"), *start_value = json_object_get(j, "start"),
-                     *url_value = NULL;
+                     *roots = json_object_get(j, "roots"), *url_value = NULL;
         json_t *env = json_object_get(j, "env");
         const char *type = plain_string(type_value), *start = plain_string(start_value),
                    *era = plain_string(json_object_get(j, "era")),
@@ -457,6 +457,9 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
             (!start || (strcmp(start, "lazy") != 0 && strcmp(start, "eager") != 0)))
                 return bad_member(d->name, "\"start\"", "\"lazy\" or \"eager\"", err);
         d->eager = start && strcmp(start, "eager") == 0;
+        if (roots && !json_is_boolean(roots))
+                return bad_member(d->name, "\"roots\"", "true or false", err);
+        d->roots = json_is_true(roots);
         if (env && !json_is_object(env) && !json_is_null(env))
                 return bad_member(d->name, "\"env\"", "an object of strings", err);
         for (size_t i = 0; i < CG_ARRAY_LEN(ignored) && !d->note; i++) {

@@ -35,6 +35,7 @@ struct cg_mcp_def {
         uint64_t digest;         /* of the definition: the same for the same one */
         int64_t call_timeout_ms; /* "timeout"; 0: not given */
         bool eager;              /* "start": "eager": it is started when it is added */
+        bool roots;              /* "roots": it learns the session's workspace */
         char *note;              /* for the log: what of the definition has no effect; NULL: nothing */
 
         /* ---- HTTP */
@@ -67,7 +68,7 @@ struct cg_mcp_def {
 /*
  * Reads {"command", "args", "env", "cwd", "sandbox"} of a stdio server, or {"url", "headers",
  * "caFile", "env"} of one over HTTP, and for both {"type", "era", "start",
- * "startTimeout", "timeout"}.
+ * "startTimeout", "timeout", "roots"}.
  * "sandbox" is an absolute path of a settings file (docs/settings.md) or such an object itself.
  * Other members are ignored: clients have many. Each error names the server and the member.
  * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above

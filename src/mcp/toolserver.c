@@ -140,6 +140,8 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                         cg_ts_call_decide(s, m->id, (uint64_t)approval, (uint64_t)cell, accept, timed_out,
                                           reason);
                 return r;
+        case CG_BROKER_SERVER_ANSWER:
+                return s ? cg_ts_question_answered(s, m, body, err) : 0;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
         }

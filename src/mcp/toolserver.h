@@ -5,6 +5,7 @@
  *      ts_broker.c    sending to the supervisor, orderly end, look-ups
  *      ts_session.c   sessions: their MCP servers, and adding servers
  *      ts_call.c      a kernel's connection and its tool calls: check, ask, run, answer
+ *      ts_question.c  what MCP servers ask the host for
  */
 #ifndef CG_MCP_TOOLSERVER_H
 #define CG_MCP_TOOLSERVER_H
@@ -104,6 +105,20 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server);
  */
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
                        bool timed_out, const char *reason);
+/* Of the call @data: numbers of its kernel, and of the host (0: it has not decided). */
+void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell);
+uint64_t cg_ts_kernel_number(const struct ts_kernel *k);
+
+/* ---- questions of servers */
+
+/* ask() and ask_closed() of a client; @data: its session. */
+int cg_ts_question(void *data, void *call, const char *server, const char *method, struct cg_slice params,
+                   uint64_t *number, struct cg_err *err);
+void cg_ts_question_closed(void *data, uint64_t number, const char *why);
+/* Handles SERVER_ANSWER. */
+int cg_ts_question_answered(struct ts_session *s, const struct cg_msg *m, const json_t *body,
+                            struct cg_err *err);
+
 /* A server has reported progress of the call @data. */
 void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p);
 

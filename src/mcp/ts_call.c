@@ -184,6 +184,20 @@ static void withdraw(struct ts_call *call, const char *why)
                 cg_mcp_req_cancel(CG_STEAL(call->req), why);
 }
 
+void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell)
+{
+        const struct ts_call *call = data;
+
+        *kernel = call->kernel->number;
+        *approval = call->approval;
+        *cell = call->cell;
+}
+
+uint64_t cg_ts_kernel_number(const struct ts_kernel *k)
+{
+        return k->number;
+}
+
 /* ---- progress */
 
 /* As short as the value allows. */

@@ -38,7 +38,8 @@ struct ts_adding {
         struct ts_session *session;
         struct ts_adding *next;
         uint64_t id;
-        char *out_dir;
+        char *out_dir, *workspace;
+        unsigned handles; /* CG_MCP_ELICITATION, CG_MCP_SAMPLING: what the host answers */
         int64_t timeout_ms, since_ms;
         size_t n, n_waiting;
         uv_work_t work; /* the wrappers' */
@@ -121,6 +122,7 @@ static void adding_free(struct ts_adding *a)
                 free(a->items[i].pins);
         }
         free(a->out_dir);
+        free(a->workspace);
         free(a);
 }
 
@@ -415,7 +417,11 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                                            .eras = &s->ts->eras,
                                            .gone = on_client_gone,
                                            .data = s,
-                                           .progress = cg_ts_call_progress };
+                                           .progress = cg_ts_call_progress,
+                                           .workspace = a->workspace,
+                                           .handles = a->handles,
+                                           .ask = cg_ts_question,
+                                           .ask_closed = cg_ts_question_closed };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         cg_auto_buf struct cg_buf known = { .max = CG_PINS_MAX_LIST };
         struct cg_mcp_def *def;
@@ -484,15 +490,17 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
 {
         json_t *servers = json_object_get(body, "servers"); /* borrowed */
         struct ts_adding *a;
-        const char *out;
-        int64_t timeout_ms;
+        const char *out, *workspace;
+        int64_t timeout_ms, handles;
 
         if (!json_is_object(servers))
                 return cg_fail(err, CG_E_INVAL, "\"servers\" must be an object");
         if (json_object_size(servers) > CG_MAX_SERVERS)
                 return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
         if (cg_json_str(body, "out", NULL, &out, err) < 0 ||
-            cg_json_int(body, "timeout_ms", 0, &timeout_ms, err) < 0)
+            cg_json_int(body, "timeout_ms", 0, &timeout_ms, err) < 0 ||
+            cg_json_str(body, "workspace", NULL, &workspace, err) < 0 ||
+            cg_json_int(body, "server_requests", 0, &handles, err) < 0)
                 return CG_E_INVAL;
         if (!out || out[0] != '/' || timeout_ms < 0)
                 return cg_fail(err, CG_E_INVAL,
@@ -500,7 +508,10 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
         a = calloc(1, sizeof(*a) + json_object_size(servers) * sizeof(a->items[0]));
         if (!a)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (asprintf(&a->out_dir, "%s/mcptools", out) < 0) {
+        a->workspace = workspace ? strdup(workspace) : NULL;
+        a->handles = (unsigned)handles & (CG_MCP_ELICITATION | CG_MCP_SAMPLING);
+        if ((workspace && !a->workspace) || asprintf(&a->out_dir, "%s/mcptools", out) < 0) {
+                free(a->workspace);
                 free(a);
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
         }

@@ -27,6 +27,8 @@
 #define MAX_QUICK 3
 /* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
 #define MAX_ASK_BYTES (64u << 20)
+/* Questions of MCP servers that wait in one session. */
+#define MAX_QUESTIONS 32u
 /*
  * Limit of the bytes that the host has not read. Questions do not wait for the window, so that they
  * reach a host that decides at once; a kernel that asks and cancels in a loop must not fill the
@@ -42,6 +44,7 @@ struct ask {
         uint64_t approval; /* the number the host knows */
         uint64_t ask;      /* the number the tool server knows */
         uint64_t cell;     /* the host's number of it; 0: none, or another host's */
+        bool question;     /* of an MCP server; else a call wants to run */
         size_t bytes;
         uv_timer_t timer;
         bool timer_open;
@@ -118,6 +121,16 @@ static void refuse(struct sup *s, uint64_t session, uint64_t ask, const char *re
         broker_send(s, &out, json_pack("{s:b, s:s}", "accept", false, "reason", reason));
 }
 
+/* The answer to a question of an MCP server that the host does not give. */
+static void decline(struct sup *s, uint64_t session, uint64_t ask, const char *action, const char *why)
+{
+        struct cg_out out = {
+                .type = CG_BROKER_SERVER_ANSWER, .session = session, .id = ask, .raw = "", .has_raw = true
+        };
+
+        broker_send(s, &out, json_pack("{s:s, s:s}", "action", action, "why", why));
+}
+
 static void answer_timeout(const struct ask *a)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = a->session->number, .id = a->ask };
@@ -130,19 +143,51 @@ static void answer_timeout(const struct ask *a)
 static void on_ask_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
+        struct session *ss = a->session;
 
-        answer_timeout(a);
-        cg_sup_approval_closed(a->session, a->approval, "nobody decided in time: the call was refused");
+        if (a->question)
+                decline(ss->sup, ss->number, a->ask, "cancel", "nobody answered in time");
+        else
+                answer_timeout(a);
+        cg_sup_approval_closed(ss, a->approval,
+                               a->question ? "nobody answered in time"
+                                           : "nobody decided in time: the call was refused");
+        ask_remove(a);
+}
+
+static struct ask *find_ask(struct session *ss, uint64_t approval, bool question)
+{
+        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
+
+        while (a && (a->session != ss || a->approval != approval || a->question != question))
+                a = LIST_NEXT(a, entry);
+        return a;
+}
+
+void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .has_raw = true };
+        struct ask *a = find_ask(ss, m->id, true);
+        cg_auto_json json_t *body = NULL;
+        bool declined = true;
+
+        if (!a)
+                return;
+        out.id = a->ask;
+        out.raw = cg_msg_raw(m, 0, &out.raw_len);
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "decline", true, &declined, NULL) < 0 ||
+            declined)
+                decline(ss->sup, ss->number, a->ask, "decline", "the host declined");
+        else
+                broker_send(ss->sup, &out, json_object());
         ask_remove(a);
 }
 
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
-        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
+        struct ask *a = find_ask(ss, approval, false);
 
-        while (a && (a->session != ss || a->approval != approval))
-                a = LIST_NEXT(a, entry);
         if (!a)
                 return;
         out.id = a->ask;
@@ -162,6 +207,26 @@ void cg_sup_broker_drop_asks(struct session *ss, const char *why)
                         cg_sup_approval_closed(ss, a->approval, why);
                         ask_remove(a);
                 }
+        }
+}
+
+/* Gives it a number, and its time. */
+static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t bytes)
+{
+        struct sup *s = ss->sup;
+
+        a->session = ss;
+        a->ask = ask;
+        a->approval = ++s->next_approval;
+        a->bytes = bytes;
+        LIST_INSERT_HEAD(&s->broker->asks, a, entry);
+        ss->asks++;
+        ss->ask_bytes += bytes;
+        if (ss->approval_timeout_ms > 0) {
+                uv_timer_init(&s->loop, &a->timer);
+                a->timer.data = a;
+                a->timer_open = true;
+                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
         }
 }
 
@@ -196,22 +261,50 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 refuse(s, ss->number, m->id, "out of memory");
                 return;
         }
-        a->session = ss;
-        a->ask = m->id;
-        a->approval = ++s->next_approval;
-        a->bytes = len;
+        ask_add(a, ss, m->id, len);
         a->cell = CELL_SLOT(running) == 0 ? running : 0;
-        LIST_INSERT_HEAD(&s->broker->asks, a, entry);
-        ss->asks++;
-        ss->ask_bytes += len;
-        if (ss->approval_timeout_ms > 0) {
-                uv_timer_init(&s->loop, &a->timer);
-                a->timer.data = a;
-                a->timer_open = true;
-                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
-        }
         json_object_del(body, "kernel");
         json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
+        text = cg_json_text(body, &out.body_len);
+        out.id = a->approval;
+        out.body = text;
+        cg_sup_host_forward(ss->host, &out, m);
+        cg_sup_count_unread(ss, out.body_len + len);
+        cg_sup_asks_changed(ss);
+}
+
+/* A question of an MCP server. It stops the clocks of cells as an approval does. */
+static void handle_server_request(struct sup *s, struct session *ss, struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_SERVER_REQUEST, .session = ss->number };
+        cg_auto_json json_t *body = NULL;
+        cg_auto_free char *text = NULL;
+        const char *refused = NULL;
+        struct ask *a = NULL;
+        unsigned n = 0;
+        int64_t kernel;
+        size_t len;
+
+        cg_msg_raw(m, 0, &len);
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "kernel", 0, &kernel, NULL) < 0)
+                kernel = 0;
+        if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
+                return; /* the kernel was replaced, and the tool server has closed the question */
+        LIST_FOREACH(a, &s->broker->asks, entry)
+                n += a->session == ss && a->question;
+        if (n >= MAX_QUESTIONS || ss->ask_bytes + len > MAX_ASK_BYTES)
+                refused = "too many questions wait for the host";
+        else if (ss->unread > MAX_UNREAD)
+                refused = "the host does not read the session's events";
+        else if (!(a = calloc(1, sizeof(*a))))
+                refused = "out of memory";
+        if (refused) {
+                decline(s, ss->number, m->id, "cancel", refused);
+                return;
+        }
+        a->question = true;
+        ask_add(a, ss, m->id, len);
+        json_object_del(body, "kernel");
         text = cg_json_text(body, &out.body_len);
         out.id = a->approval;
         out.body = text;
@@ -315,8 +408,9 @@ static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms
 
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         broker_send(ss->sup, &out,
-                    json_pack("{s:o, s:s, s:I}", "servers", servers, "out", lib, "timeout_ms",
-                              (json_int_t)timeout_ms));
+                    json_pack("{s:o, s:s, s:I, s:s, s:O*}", "servers", servers, "out", lib, "timeout_ms",
+                              (json_int_t)timeout_ms, "workspace", ss->workspace, "server_requests",
+                              json_object_get(ss->options, "server_requests")));
 }
 
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
@@ -371,6 +465,9 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                     text)
                         cg_sup_event_to_host(ss, &progress,
                                              json_pack("{s:o}", "text", cg_sup_text_json(text)));
+                break;
+        case CG_BROKER_SERVER_REQUEST:
+                handle_server_request(s, ss, m);
                 break;
         case CG_BROKER_CALL_PROGRESS:
                 handle_call_progress(ss, m);

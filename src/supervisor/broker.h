@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/wire.h"
 
 struct kernel;
 struct session;
@@ -27,7 +28,11 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers);
  */
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request);
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason);
-/* Closes all of a session's open approvals; DETACH reports that to the tool server. */
+/* SERVER_ANSWER of the host. */
+void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
+/*
+ * Closes all of a session's open approvals and questions; DETACH reports that to the tool server.
+ */
 void cg_sup_broker_drop_asks(struct session *ss, const char *why);
 
 #endif

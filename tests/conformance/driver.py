@@ -19,9 +19,10 @@ from typing import Any
 from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from cellgate_api import CellgateError, Client, Session
+from cellgate_api import CellgateError, Client, Event, Session
 
 SERVER = "srv"
+ELICITATION = 1  # forms are accepted with their defaults
 CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 LOGINS = 3  # for one request: what a person would put up with
 # Arguments of tools whose scenarios want some; others get none.
@@ -44,6 +45,14 @@ def read_issuer(url: str) -> str:
         except urllib.error.HTTPError:
             continue
     return urljoin(url, "/").rstrip("/")
+
+
+def fill(question: Event) -> dict[str, Any]:
+    """Accepts a form with its defaults; what is required and has none gets some value."""
+    values = {"string": "x", "boolean": True, "number": 1, "integer": 1}
+    schema = question.json["params"].get("requestedSchema", {})
+    fields = {n: schema["properties"][n] for n in schema.get("required", [])}
+    return {"action": "accept", "content": {n: values[f["type"]] for n, f in fields.items() if "default" not in f}}
 
 
 def definition(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
@@ -93,14 +102,14 @@ class Driver:
     def call(self, s: Session, tool: str, arguments: dict[str, Any]) -> str:
         while True:
             code = CALL.format(server=SERVER, tool=tool, arguments=json.dumps(arguments).encode())
-            out = s.run(code, decide=lambda _: True)
+            out = s.run(code, decide=lambda _: True, answer=fill)
             print(f"{tool}: {out.stdout or out}", file=sys.stderr)
             if "run: cellgate mcp login" not in out.stdout:
                 return out.stdout
             self.login()
 
     def run(self) -> None:
-        with Client(no_spare=1) as c, c.session(workspace=self.work) as s:
+        with Client(no_spare=1) as c, c.session(workspace=self.work, server_requests=ELICITATION) as s:
             report = self.add(s)
             print(json.dumps(report), file=sys.stderr)
             tools = [t["tool"] for t in report[SERVER]["tools"]]
