@@ -329,6 +329,56 @@ def unit_valgrind() -> list[str]:
     return [f"{name}: {run_tests.shorten(why)}" for name, why in run_tests.valgrind_unit_tests().failed]
 
 
+CALLS = """
+import os, time
+from mcptools.web import echo as web
+from mcptools.std import echo as std
+def mark(n):
+    print("mark", flush=True)
+    while not os.path.exists(f"go{{n}}"): time.sleep(0.02)
+def loop(tool, n):
+    assert all(tool.run(text="hello") == "hello" for _ in range(n))
+loop(web, 1000); loop(std, 1000); mark(1)
+loop(web, {number}); loop(std, {number} // 10); mark(2)
+"""
+
+
+def calls(number: int) -> list[str]:
+    """So many calls over HTTP, a tenth over stdio: none is lost, and the tool server does not grow."""
+    cellgate = build_main() / "root/bin/cellgate"
+
+    def state(root: int) -> tuple[int, int]:
+        """File descriptors of the tool server and its guard; their memory, and that of the MCP server."""
+        guard, inner = (p for p in descendants(root) if "cellgate-toolserver" in os.readlink(f"/proc/{p}/exe"))
+        fds = sum(len(os.listdir(f"/proc/{p}/fd")) for p in (guard, inner))
+        return fds, private_memory(guard, Path()).total()
+
+    with tempfile.TemporaryDirectory(prefix="cg-soak-") as name:
+        folder, marks = Path(name), []
+        (folder / "ws").mkdir()
+        for server in ("echo_server", "http_echo_server"):
+            source = [REPO / f"bench/{server}.c", "-o", folder / server, "-ljansson", "-lpthread"]
+            must("soak-compile", ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", *source], 120)
+        with subprocess.Popen([folder / "http_echo_server"], stdout=subprocess.PIPE, text=True) as http:
+            assert http.stdout
+            servers = {"web": {"url": http.stdout.readline().strip()}, "std": {"command": str(folder / "echo_server")}}
+            (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+            options = ["--workspace", folder / "ws", "--mcp", folder / "mcp.json", "--approve", "all"]
+            argv = [cellgate, "run", *options, "-c", CALLS.format(number=number)]
+            with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
+                assert run.stdout
+                for line in run.stdout:
+                    if line == "mark\n":
+                        marks.append(state(run.pid))
+                        (folder / f"ws/go{len(marks)}").touch()
+            http.kill()
+    if run.returncode != 0 or len(marks) != 2:
+        return [f"calls: exit status {run.returncode}"]
+    (fds, memory), (fds_after, memory_after) = marks
+    print(f"calls: {fds} to {fds_after} fds, {memory >> 10} to {memory_after >> 10} KiB", flush=True)
+    return ["the tool server has grown"] if fds_after > fds or memory_after - memory > 2 << 20 else []
+
+
 def fuzz(minutes: float) -> list[str]:
     """Each target for so long. New inputs and crashes stay in build/fuzz/found/NAME."""
     wrong = []
@@ -386,7 +436,7 @@ def main() -> int:
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
         description="The long tests. Without options: 1,000 sessions plain, 300 with AddressSanitizer, 50 under "
-        "valgrind, every fuzz target for 5 minutes, and a notebook in each of Jupyter's programs.",
+        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, and a notebook in each of Jupyter's programs.",
         epilog="Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them "
         "(AddressSanitizer: after 100 more before them), and at the end, processes, file descriptors, files and memory "
         "of all of cellgate's processes are counted; growth fails. Memory: plain, what the system has given to these "
@@ -404,6 +454,9 @@ def main() -> int:
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
     ap.add_argument(
+        "--calls", type=int, default=100_000, metavar="N", help="calls over HTTP, a tenth over stdio (default 100000)"
+    )
+    ap.add_argument(
         "--fuzz-minutes", type=float, default=5, metavar="M", help="for each fuzz target (default 5; 0: none)"
     )
     opt = ap.parse_args()
@@ -414,6 +467,7 @@ def main() -> int:
         ("sessions with AddressSanitizer", opt.asan_sessions, lambda: sessions_asan(opt.asan_sessions)),
         ("sessions under valgrind", opt.valgrind_sessions, lambda: sessions_valgrind(opt.valgrind_sessions, True)),
         ("unit tests under valgrind", opt.valgrind_sessions, unit_valgrind),
+        ("calls", opt.calls, lambda: calls(opt.calls)),
         ("fuzzing", opt.fuzz_minutes, lambda: fuzz(opt.fuzz_minutes)),
         ("notebooks", not opt.no_clients, clients),
     )

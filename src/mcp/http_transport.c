@@ -467,7 +467,11 @@ static void refused(struct http_exchange *x)
         int status = cg_http_status(x->req);
         cg_auto_buf struct cg_buf shown = { .max = 4096 };
         const char *challenge = cg_http_header(x->req, "WWW-Authenticate", 0);
+        const char *wait = cg_http_header(x->req, "Retry-After", 0);
+        size_t digits = wait ? strspn(wait, "0123456789") : 0;
 
+        if (!digits || digits > 6 || wait[digits]) /* a date, or nonsense */
+                wait = NULL;
         if (status >= 300 && status < 400 && status != 304) {
                 redirect(x);
                 return;
@@ -496,7 +500,8 @@ static void refused(struct http_exchange *x)
                      challenge && strncasecmp(challenge, "Bearer", 6) == 0 ? "a bearer token"
                                                                            : "credentials");
         else
-                fail(x, false, "HTTP %d%s%.300s", status, shown.len ? ": " : "", shown.len ? shown.data : "");
+                fail(x, false, "HTTP %d%s%s%s%s%.300s", status, wait ? " (it can be called again in " : "",
+                     wait ?: "", wait ? " s)" : "", shown.len ? ": " : "", shown.len ? shown.data : "");
 }
 
 /*

@@ -386,6 +386,74 @@ def test_cut_connection(serve, call, tool, habits):
     assert text(call(s, "echo")) == "{}"
 
 
+class Cutting(Server):
+    """It sends so much of its answer to a call, and closes the connection."""
+
+    def call(self, c, r, name, arguments):
+        if "bytes" not in arguments:
+            super().call(c, r, name, arguments)
+            return
+        answer = json.dumps({"jsonrpc": "2.0", "id": r.message["id"], "result": {"content": []}}).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: "
+        if self.habits["as"] == "json":
+            data = head + b"application/json\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer
+        else:
+            event = b"data: " + answer + b"\n\n"
+            data = head + b"text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(event) + event
+        c.sendall(data[: min(arguments["bytes"], len(data) - 1)])
+        c.shutdown(2)
+        raise OSError
+
+
+@pytest.mark.parametrize("kind", ["json", "events"])
+def test_connection_that_ends_at_any_place(serve, call, kind):
+    """The call fails, is not repeated, and the next one works."""
+    s = serve(Cutting, **{"as": kind})
+    for n in (0, 1, 8, 12, 17, 30, 60, 70, 90, 100, 120, 130):
+        status, raw = call(s, "echo", {"bytes": n})
+        assert status == "failed" and raw, n
+    assert len(s.calls("echo")) == 12
+    assert text(call(s, "echo", {"a": 1})) == '{"a": 1}'
+
+
+def test_many_calls_at_once(serve, call, ts):
+    """As long as one, whether of one server or of several."""
+    k = ts.attach()
+    servers = [serve() for _ in range(10)]
+    ts.add({f"s{i}": {"url": s.url} for i, s in enumerate(servers)})
+    for seconds, n_servers in ((0.5, 1), (0.3, 10)):
+        args = json.dumps({"seconds": seconds}).encode()
+        times = []
+        while len(times) < 4:  # the first one makes the connections; others may find the machine busy
+            for i in range(100):
+                k.call(i, f"s{i % n_servers}", "slow", args)
+            asks = [ts.asked() for _ in range(100)]
+            begun = time.monotonic()
+            for ask in asks:
+                ts.decide(ask)
+            results = [k.expect(TOOL.CALL_RESULT) for _ in range(100)]
+            times.append(time.monotonic() - begun)
+            assert sorted(m.id for m in results) == list(range(100)) and {m.body["status"] for m in results} == {"ok"}
+        assert min(times) < seconds + 0.2 * ts.slowness
+
+
+def test_many_calls_in_turn(serve, call, ts):
+    """None is lost; one connection, no descriptor more, and memory stays."""
+
+    def state():
+        status = Path(f"/proc/{ts.inner}/status").read_text()
+        return len(list(Path(f"/proc/{ts.inner}/fd").iterdir())), int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+    s = serve()
+    for i in range(200):
+        assert text(call(s, "echo", {"i": i})) == f'{{"i": {i}}}'
+    files, memory = state()
+    for i in range(1000):
+        assert text(call(s, "echo", {"i": i})) == f'{{"i": {i}}}'
+    assert state()[0] <= files and s.connections <= 3
+    assert state()[1] - memory < 4_000_000 or "CG_SANITIZED" in os.environ
+
+
 def test_questions_of_the_server(serve, call):
     s = serve()
     sampling, ping = sorted(json.loads(text(call(s, "ask"))), key=lambda a: str(a["id"]))
@@ -733,6 +801,8 @@ def test_not_reachable(ts, url, says):
     (401, {"WWW_Authenticate": 'Bearer realm="x"'}, "bearer token"),
     (403, {}, "HTTP 403"),
     (503, {}, "HTTP 503"),
+    (429, {"Retry_After": "30"}, "HTTP 429 (it can be called again in 30 s)"),
+    (503, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "HTTP 503"),
 ])  # fmt: skip
 def test_refusing_server(serve, ts, status, headers, says):
     s = serve(status=status, headers=headers)
@@ -854,6 +924,27 @@ def test_certificate_is_not_accepted(serve, ts, certificates, which, trusted, sa
     ts.attach()
     message = ts.refuse({"web": {"url": s.url, **({"caFile": ca} if trusted else {})}})
     assert "certificate is not accepted" in message and says in message
+    assert s.requests == []
+
+
+def test_redirect_to_an_unencrypted_address(serve, ts, certificates):
+    contexts, ca = certificates
+    other = serve()
+    s = serve(tls=contexts["good"], redirect={"/mcp": (307, other.url)})
+    ts.attach()
+    message = ts.refuse({"web": {"url": s.url, "caFile": ca, "headers": {"Authorization": "Bearer 0123456789abc"}}})
+    assert "redirects to another server" in message and other.base in message
+    assert other.connections == 0
+
+
+def test_file_of_certificates_is_another_ones(serve, ts, certificates):
+    contexts, _ = certificates
+    s = serve(tls=contexts["good"])
+    ts.attach()
+    system = "/etc/ssl/certs/ca-certificates.crt"
+    if not os.path.exists(system):
+        pytest.skip("no certificates of the system")
+    assert "certificate is not accepted" in ts.refuse({"web": {"url": s.url, "caFile": system}})
     assert s.requests == []
 
 
