@@ -180,7 +180,7 @@ class Server:
         assert r.headers.get("mcp-name") == name
         if m["method"] == "server/discover":
             self.answer(c, r, {"resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
-                               "cacheScope": "private", "capabilities": {"tools": {"listChanged": True}}})  # fmt: skip
+                               "cacheScope": "private", "capabilities": {"tools": {"listChanged": not self.habits.get("silent")}}})  # fmt: skip
         elif m["method"] == "subscriptions/listen":
             q: queue.Queue[bytes | None] = queue.Queue()
             self.listening.append(q)

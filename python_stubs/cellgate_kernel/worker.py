@@ -86,6 +86,7 @@ class Worker:
             header, control = (field(extra, key, dict, {}) for key in ("header", "control"))
             self._kernel.front.set_request(request, header, metadata, control)
             self._before_cell(request)
+            self._kernel.watcher.report()
             if interrupted:
                 raise KeyboardInterrupt
             compiler: Any = self._shell.compile

@@ -31,6 +31,7 @@ class Watcher:
         self._folders = [p for path in paths for p in (path, os.path.join(path, PACKAGE))]
         self._stamps = self._look()
         self._packages: dict[str, tuple[str, Stamp]] = {}
+        self._news: list[str] = []
         self.changed: Callable[[], None] = lambda: None  # called when there is a request
 
     def _look(self) -> list[Stamp]:
@@ -60,8 +61,11 @@ class Watcher:
             return
         for name, (folder, stamp) in list(self._packages.items()):
             if _stamp(folder) != stamp:
+                tools = getattr(sys.modules.get(name), "TOOLS", None)
                 self._drop(name)
                 del self._packages[name]
+                if tools is not None:
+                    self._compare(name, set(tools))
 
     def after_cell(self) -> None:
         """Record the state of the packages that the cell has imported."""
@@ -70,6 +74,26 @@ class Watcher:
         for name, folder in self._loaded().items():
             if name not in self._packages:
                 self._packages[name] = (folder, _stamp(folder))
+
+    def _compare(self, name: str, before: set[str]) -> None:
+        """Record which tools have come and gone, for the next cell."""
+        try:
+            now = set(importlib.import_module(name).TOOLS)
+        except Exception:  # the import in the cell raises it again
+            return
+        parts = [
+            f"{what} {', '.join(sorted(names)[:10])}{f' and {len(names) - 10} more' if len(names) > 10 else ''}"
+            for what, names in (("added", now - before), ("removed", before - now))
+            if names
+        ]
+        said = f"; {'; '.join(parts)}" if parts else ""
+        self._news.append(f"cellgate: the tools of {name} have changed{said}: import them again")
+
+    def report(self) -> None:
+        """Show the cell that runs now which packages were replaced."""
+        for line in self._news:
+            print(line, file=sys.stderr)
+        self._news.clear()
 
     def _drop(self, name: str) -> None:
         importlib.invalidate_caches()

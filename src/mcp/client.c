@@ -103,8 +103,9 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
 {
-        static const struct cg_transport_cbs cbs = { cg_mcp_on_line,   cg_mcp_on_too_long, cg_mcp_waits,
-                                                     cg_mcp_on_failed, on_ended,           on_gone };
+        static const struct cg_transport_cbs cbs = { cg_mcp_on_line,   cg_mcp_on_too_long,    cg_mcp_waits,
+                                                     cg_mcp_on_failed, cg_mcp_on_unannounced, on_ended,
+                                                     on_gone };
         const struct cg_transport_options o = {
                 .loop = c->loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
         };
@@ -180,6 +181,23 @@ int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done 
         return begin(q, ret, err);
 }
 
+static void on_relisted(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        /* on_listed() was called. After a failure the next call lists again, and reports it. */
+}
+
+static void relist(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+
+        c->relist_ms = 0;
+        cg_mcp_listen(c);
+        if (cg_mcp_lists(c)) /* it may have begun before the change */
+                c->relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
+        else
+                cg_mcp_client_list(c, 0, on_relisted, c, &q, NULL);
+}
+
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err)
@@ -233,9 +251,11 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->log = o->log;
         c->gone = o->gone;
         c->data = o->data;
+        c->on_listed = o->listed;
         c->def = def;
         c->eras = o->eras;
         c->restart = restart;
+        c->relist = relist;
         c->sse = def->kind == CG_MCP_SSE;
         c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
         if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
@@ -272,7 +292,8 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
-        return c->listed && !c->stale && !cg_mcp_lists(c);
+        return c->listed && !c->stale && !cg_mcp_lists(c) &&
+               (c->def->kind == CG_MCP_STDIO || c->listen_id || cg_now_ms() - c->listed_ms < c->valid_ms);
 }
 
 void cg_mcp_client_listen(struct cg_mcp_client *c)

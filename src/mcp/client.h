@@ -66,6 +66,8 @@ struct cg_mcp_client_options {
         void *data;
         /* compared with each list, before its request ends; NULL: any tool is called */
         struct cg_pins *pins;
+        /* Each list of its tools, after the pins. NULL: it is not listed without a request. */
+        void (*listed)(void *data, struct cg_mcp_client *c, const char *tools, size_t len);
         /* @call: data of cg_mcp_client_call(). Each value of a call is larger than the last. */
         void (*progress)(void *call, const struct cg_mcp_progress *p);
         /* the one root that a server gets whose definition has "roots" (copies); NULL: none */
@@ -111,6 +113,9 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);
 int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
                        struct cg_mcp_req **ret, struct cg_err *err);
 
+/* Lists the tools without a request, for listed(): some seconds after the last list. */
+void cg_mcp_client_list_later(struct cg_mcp_client *c);
+
 /*
  * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and
  * LF (copies).
@@ -139,7 +144,10 @@ int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len);
 bool cg_mcp_client_answer(struct cg_mcp_client *c, uint64_t number, const char *result, size_t len,
                           const char *action, const char *why);
 
-/* Whether the tools are known: listed, and not announced as changed since. */
+/*
+ * Whether the tools are known: listed, and not announced as changed since. Of a server over HTTP
+ * that announces nothing, for as long as its list is valid.
+ */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
 /*
  * Subscribes again to changes of the tools where the subscription has ended. The tools count as

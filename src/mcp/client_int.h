@@ -104,6 +104,7 @@ struct cg_mcp_client {
         void (*progress)(void *call, const struct cg_mcp_progress *p);
         struct cg_transport *t;
         struct cg_server_log server_log;
+        void (*on_listed)(void *data, struct cg_mcp_client *c, const char *tools, size_t len);
         unsigned n_transports; /* with those that are being ended */
         enum state state;
         struct cg_mcp_eras *eras;
@@ -120,6 +121,7 @@ struct cg_mcp_client {
         void (*probe_expired)(struct cg_mcp_client *c);
         /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
         void (*restart)(struct cg_mcp_client *c);
+        void (*relist)(struct cg_mcp_client *c); /* lists the tools without a request */
         bool ending, timer_closed;
         uv_timer_t timer;
         uint64_t last_id, last_seq, init_id;
@@ -138,8 +140,10 @@ struct cg_mcp_client {
         struct cg_param_headers *params; /* arguments that are repeated in headers */
         /* stale: announced as changed since the last list was asked for, or that failed */
         bool listed, stale;
-        bool sharing;      /* a list is being given to all requests that wait for one */
-        unsigned failures; /* of its start, or ends without being asked, in a row */
+        int64_t listed_ms, valid_ms; /* of the last list, and how long it is valid */
+        int64_t relist_ms;           /* when it is listed anew without a request; 0: not */
+        bool sharing;                /* a list is being given to all requests that wait for one */
+        unsigned failures;           /* of its start, or ends without being asked, in a row */
         int64_t failed_at_ms, ready_at_ms;
         char last_failure[400];
 };
@@ -157,6 +161,8 @@ void cg_mcp_req_add(struct cg_mcp_req *q);
 void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text);
 /* Ends the process, if there is one; the next request starts another. */
 void cg_mcp_drop_server(struct cg_mcp_client *c);
+/* The tools may have changed: lists them anew, not more often than every CG_MCP_RELIST_MS. */
+void cg_mcp_tools_changed(struct cg_mcp_client *c);
 void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why);
 /* The server has ended without being asked, or is of no use any more: fails all requests. */
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);
@@ -252,6 +258,7 @@ void cg_mcp_send_round(struct cg_mcp_req *q);
 void cg_mcp_on_line(void *data, struct cg_slice line);
 void cg_mcp_on_too_long(void *data, uint64_t id, const char *why);
 bool cg_mcp_waits(void *data, uint64_t id);
+void cg_mcp_on_unannounced(void *data);
 void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f);
 
 #endif

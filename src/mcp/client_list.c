@@ -136,6 +136,11 @@ static void list_done(struct cg_mcp_req *q)
         cg_buf_init(&q->tools, 0);
         if (c->pins)
                 cg_pins_listed(c->pins, tools.data, tools.len);
+        c->listed_ms = cg_now_ms();
+        if (!c->stale)
+                c->relist_ms = 0;
+        if (c->on_listed)
+                c->on_listed(c->data, c, tools.data, tools.len);
         c->sharing = true;
         cg_mcp_req_finish(q, CG_MCP_OK, tools.data, tools.len);
         /*
@@ -157,6 +162,19 @@ void cg_mcp_list_again(struct cg_mcp_req *q)
         q->params_size = 0;
 }
 
+/* "ttlMs", within bounds: its absence, 0 and a day must not make a list before each call, or none. */
+static int64_t read_validity(struct cg_slice result)
+{
+        struct cg_slice value = CG_SLICE_NONE;
+        long long ms = CG_MCP_MAX_VALID_MS;
+
+        if (cg_json_find(result, "ttlMs", &value) && cg_json_kind(value) >= '0' && cg_json_kind(value) <= '9')
+                ms = strtoll(value.p, NULL, 10);
+        return ms < CG_MCP_MIN_VALID_MS   ? CG_MCP_MIN_VALID_MS
+               : ms > CG_MCP_MAX_VALID_MS ? CG_MCP_MAX_VALID_MS
+                                          : ms;
+}
+
 /* CG_JSON_END: that was the last page. */
 static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
 {
@@ -167,6 +185,8 @@ static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err
                 r = cg_json_member(m->result, "nextCursor", &cursor, err);
         if (r == 0 && !tools.p)
                 r = cg_fail(err, CG_E_PROTO, "the result has no \"tools\"");
+        if (r == 0 && !q->n_pages)
+                q->c->valid_ms = read_validity(m->result);
         if (r == 0)
                 r = add_page(q, tools, err);
         if (r < 0)

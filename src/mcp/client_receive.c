@@ -110,7 +110,7 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         }
         if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
                 c->listen_id = 0;
-                c->stale = true; /* no change is announced any more; the server may have restarted */
+                cg_mcp_tools_changed(c); /* none is announced any more; the server may have restarted */
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
@@ -242,11 +242,9 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (strcmp(m->method, "notifications/message") == 0) {
                 cg_server_log_line(&c->server_log, CG_LOG_INFO, "message", m->params);
         } else if (strcmp(m->method, "notifications/tools/list_changed") == 0 && is_subscribed(c, m)) {
-                if (!c->stale)
-                        cg_log(c->log, CG_LOG_INFO,
-                               "MCP server %s: its tools have changed; the wrappers stay as they are",
-                               c->def->name);
-                c->stale = true;
+                if (!c->stale || (c->on_listed && !c->relist_ms))
+                        cg_log(c->log, CG_LOG_INFO, "MCP server %s: its tools have changed", c->def->name);
+                cg_mcp_tools_changed(c);
         } else if (strcmp(m->method, "notifications/cancelled") == 0) {
                 struct cg_slice id = CG_SLICE_NONE;
 
@@ -329,6 +327,13 @@ bool cg_mcp_waits(void *data, uint64_t id)
         return id && (id == c->init_id || id == c->probe_id || id == c->listen_id || req_by_id(c, id));
 }
 
+void cg_mcp_on_unannounced(void *data)
+{
+        struct cg_mcp_client *c = data;
+
+        c->stale = true; /* not more: streams may end every minute, in sessions that nobody uses */
+}
+
 void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f)
 {
         struct cg_mcp_client *c = data;
@@ -340,7 +345,7 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                 cg_mcp_on_handshake_failed(c, id, f);
         } else if (id == c->listen_id) {
                 c->listen_id = 0;
-                c->stale = true;
+                cg_mcp_tools_changed(c);
                 cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes of its tools any more: %s",
                        c->def->name, f->text);
         } else if (!q) {

@@ -73,6 +73,8 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                 return;
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms < first)
                 first = c->probe_deadline_ms;
+        if (c->relist_ms && (!first || c->relist_ms < first))
+                first = c->relist_ms;
         if (c->ping_deadline_ms && (!first || c->ping_deadline_ms < first))
                 first = c->ping_deadline_ms;
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
@@ -193,7 +195,7 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         c->state = IDLE;
         c->init_id = c->probe_id = c->listen_id = 0;
         c->ping_id = 0;
-        c->probe_deadline_ms = c->ping_deadline_ms = 0;
+        c->probe_deadline_ms = c->ping_deadline_ms = c->relist_ms = 0;
         c->timeouts = 0;
         c->question_ops->server_gone(c);
         if (t)
@@ -234,6 +236,22 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
         cg_mcp_fail_all(c, CG_MCP_FAILED, text);
+}
+
+void cg_mcp_tools_changed(struct cg_mcp_client *c)
+{
+        c->stale = true;
+        cg_mcp_client_list_later(c);
+}
+
+void cg_mcp_client_list_later(struct cg_mcp_client *c)
+{
+        int64_t due = c->listed_ms + CG_MCP_RELIST_MS, now = cg_now_ms();
+
+        if (!c->on_listed || c->state != READY || c->relist_ms)
+                return;
+        c->relist_ms = due > now ? due : now;
+        cg_mcp_client_rearm(c);
 }
 
 int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len)
@@ -325,6 +343,8 @@ static void on_timer(uv_timer_t *t)
         if (c->state == READY && c->ping_deadline_ms && c->ping_deadline_ms <= now && !c->ending)
                 on_hung(c);
         c->question_ops->expire(c, now);
+        if (c->state == READY && c->relist_ms && c->relist_ms <= now && !c->ending)
+                c->relist(c);
         if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
                 c->probe_expired(c);
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {

@@ -595,6 +595,8 @@ static void on_listen_end(struct http_exchange *x, const struct cg_err *err)
                 if (authorize(x))
                         return;
         }
+        if (x->is_sse)
+                t->cbs.unannounced(t->data);
         /* 405 and any other refusal: the server has no such stream. */
         if ((!err && !x->is_sse) || (!x->had_event && x->failures >= CG_MCP_MAX_RETRIES)) {
                 exchange_drop(x);

@@ -25,6 +25,7 @@ struct ts {
         struct cg_zlink broker;
         struct ts_session *sessions;
         struct cg_mcp_eras eras;
+        uint64_t last_serial; /* of servers */
         json_t *unrecorded; /* pins: cg_pins_new() */
         uint64_t last_ask;
         struct cg_kept_sum kept; /* of all kernels */
@@ -59,6 +60,11 @@ void cg_ts_maybe_stop(struct ts *ts);
 struct ts_server {
         struct ts_server *next;
         struct cg_mcp_client *client; /* its name is the server's */
+        uint64_t serial;              /* of the definition that it has */
+        char *out_dir;                /* of its modules' package */
+        json_t *shown;                /* tools with modules: {NAME: digest} */
+        bool refreshing;              /* its modules are being made anew */
+        int64_t refreshed_ms;
 };
 
 struct ts_session {

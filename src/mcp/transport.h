@@ -41,6 +41,8 @@ struct cg_transport_cbs {
         /* Whether this request's answer is still awaited. */
         bool (*waits)(void *data, uint64_t id);
         void (*failed)(void *data, uint64_t id, const struct cg_transport_failure *f);
+        /* The stream for the server's own messages has ended: what changed is not announced. */
+        void (*unannounced)(void *data);
         /*
          * The server ended, or stopped listening or talking, without being asked to. @how says what
          * happened, with its last words on standard error. No line follows; what is left of it is

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
 #include "codegen/codegen.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver.h"
@@ -38,6 +40,7 @@ struct ts_adding {
         struct ts_session *session;
         struct ts_adding *next;
         uint64_t id;
+        uint64_t refresh; /* not 0: only the modules of the server with this serial are made anew */
         char *out_dir, *workspace;
         unsigned handles; /* CG_MCP_ELICITATION, CG_MCP_SAMPLING: what the host answers */
         int64_t timeout_ms, since_ms;
@@ -135,13 +138,52 @@ static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *w
         cg_ts_broker_send_error(s->ts, &out, why);
 }
 
+static void server_free(struct ts_server *v)
+{
+        if (!v)
+                return;
+        json_decref(v->shown);
+        free(v->out_dir);
+        free(v);
+}
+
+static struct ts_server *find_server(struct ts_session *s, const char *name)
+{
+        struct ts_server *v = s->servers;
+
+        while (v && strcmp(cg_mcp_client_name(v->client), name) != 0)
+                v = v->next;
+        return v;
+}
+
+/* The server as which the refresh was begun; NULL: it has another definition now. */
+static struct ts_server *refreshed(struct ts_session *s, const struct ts_adding *a)
+{
+        struct ts_server *v = find_server(s, a->items[0].name);
+
+        return v && v->serial == a->refresh ? v : NULL;
+}
+
+static void refresh_failed(struct ts_session *s, const struct ts_adding *a, const struct cg_err *why)
+{
+        struct ts_server *v = refreshed(s, a);
+
+        if (v)
+                v->refreshing = false;
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the modules of MCP server %s stay as they were: %s",
+               (unsigned long long)s->number, a->items[0].name, why->msg);
+}
+
 /* None of them is added. */
 static void adding_fail(struct ts_adding *a, const struct cg_err *why)
 {
         struct ts_session *s = a->session;
 
         unlink_adding(a);
-        send_error(s, a->id, why);
+        if (a->refresh)
+                refresh_failed(s, a, why);
+        else
+                send_error(s, a->id, why);
         adding_free(a);
 }
 
@@ -196,23 +238,56 @@ static const struct cg_err *all_failed(struct ts_adding *a)
 
 /* ---- taking their places */
 
-static void register_one(struct ts_session *s, struct ts_server *place, struct cg_mcp_client *client)
+/* {NAME: digest} of a list of tools. NULL: out of memory. */
+static json_t *tools_shown(const char *tools, size_t len)
 {
-        for (struct ts_server *v = s->servers; v; v = v->next) {
-                if (strcmp(cg_mcp_client_name(v->client), cg_mcp_client_name(client)) != 0)
-                        continue;
-                struct cg_mcp_client *old = v->client;
+        json_t *shown = json_object();
+        struct cg_json_walk w;
+        struct cg_slice tool, name;
 
-                v->client = client;
-                cg_mcp_client_end(old, "its MCP server was replaced by another definition");
-                free(place);
-                cg_ts_calls_replaced(s, cg_mcp_client_name(client));
-                return;
+        if (cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', NULL) < 0)
+                return shown;
+        while (cg_json_walk_next(&w, NULL, &tool, NULL) == 0) {
+                cg_auto_buf struct cg_buf canonical = { .max = 8 * CG_MCP_MAX_LIST };
+                cg_auto_free char *text = NULL;
+                char digest[CG_PINS_DIGEST];
+
+                tool = cg_json_trim(tool);
+                name = CG_SLICE_NONE;
+                if (cg_pin_canonical(tool, &canonical, NULL) < 0)
+                        continue; /* it cannot be called */
+                cg_pin_digest(canonical.data, canonical.len, digest);
+                if (cg_json_member(tool, "name", &name, NULL) == 0 && cg_json_strdup(name, &text, NULL) == 0)
+                        json_object_set_new_nocheck(shown, text, json_string(digest));
         }
-        place->client = client;
-        place->next = s->servers;
-        s->servers = place;
-        s->n_servers++;
+        return shown;
+}
+
+static void register_one(struct ts_session *s, struct ts_server *place, const struct ts_new *item,
+                         struct cg_mcp_client *client)
+{
+        struct ts_server *v = find_server(s, cg_mcp_client_name(client));
+        struct cg_mcp_client *old = v ? v->client : NULL;
+        char *out_dir = CG_STEAL(place->out_dir);
+
+        if (!v) {
+                v = place;
+                v->next = s->servers;
+                s->servers = v;
+                s->n_servers++;
+        }
+        v->client = client;
+        v->serial = ++s->ts->last_serial;
+        v->refreshing = false;
+        free(v->out_dir);
+        v->out_dir = out_dir;
+        json_decref(v->shown);
+        v->shown = tools_shown(item->tools, item->tools_len);
+        if (!old)
+                return;
+        cg_mcp_client_end(old, "its MCP server was replaced by another definition");
+        server_free(place);
+        cg_ts_calls_replaced(s, cg_mcp_client_name(client));
 }
 
 static size_t count_after(const struct ts_adding *a)
@@ -265,7 +340,7 @@ static int complete(struct ts_adding *a, struct cg_err *err)
 
         for (size_t i = 0; places && i < a->n && r == 0; i++) {
                 places[i] = calloc(1, sizeof(**places));
-                r = places[i] ? 0 : CG_E_NOMEM;
+                r = places[i] && (places[i]->out_dir = strdup(a->out_dir)) ? 0 : CG_E_NOMEM;
         }
         if (!places || r < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
@@ -284,9 +359,9 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         }
         for (size_t i = 0; places && i < a->n; i++) {
                 if (r == 0 && !a->items[i].failed)
-                        register_one(a->session, places[i], CG_STEAL(a->items[i].client));
+                        register_one(a->session, places[i], &a->items[i], CG_STEAL(a->items[i].client));
                 else
-                        free(places[i]);
+                        server_free(places[i]);
         }
         free(places);
         if (r < 0)
@@ -298,7 +373,120 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         return 0;
 }
 
+/* ---- modules of a server whose tools have changed */
+
+static void add_names(struct cg_buf *b, const char *what, json_t *names)
+{
+        cg_auto_buf struct cg_buf shown = { .max = 8 * CG_MAX_NAME };
+        const char *name;
+        json_t *value;
+        size_t n = 0;
+
+        json_object_foreach(names, name, value)
+        {
+                if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
+                        break;
+                shown.len = 0;
+                if (cg_text_render_as(&shown, name, strlen(name), 0, CG_TEXT_LINE, NULL) == 0)
+                        cg_buf_addf(b, NULL, "%s%s", n > 1 ? ", " : what, shown.data);
+        }
+        if (json_object_size(names) > CG_MCP_MAX_NAMES_SHOWN)
+                cg_buf_addf(b, NULL, " and %zu more", json_object_size(names) - CG_MCP_MAX_NAMES_SHOWN);
+}
+
+/* Says which modules are other ones than before. */
+static void report_change(struct ts_session *s, const char *server, json_t *old, json_t *now)
+{
+        struct cg_out out = { .type = CG_BROKER_NOTICE, .session = s->number };
+        cg_auto_json json_t *added = json_object(), *removed = json_object(), *changed = json_object();
+        cg_auto_buf struct cg_buf b = { .max = 60000 };
+        const char *name;
+        json_t *hash;
+
+        json_object_foreach(now, name, hash)
+        {
+                const json_t *then = json_object_get(old, name);
+
+                if (!then || !json_equal(then, hash))
+                        json_object_set_nocheck(then ? changed : added, name, hash);
+        }
+        json_object_foreach(old, name, hash) if (!json_object_get(now, name))
+                json_object_set_nocheck(removed, name, hash);
+        cg_buf_addf(&b, NULL, "MCP server %s: its modules were made anew", server);
+        add_names(&b, "; added: ", added);
+        add_names(&b, "; removed: ", removed);
+        add_names(&b, "; changed: ", changed);
+        cg_buf_adds(&b, "\n", NULL);
+        cg_log(&s->ts->log, CG_LOG_INFO, "session %llx: %s", (unsigned long long)s->number, b.data ?: "");
+        cg_ts_broker_send_text(s->ts, &out, "text", b.data ?: "");
+}
+
+static void refresh_done(struct ts_adding *a)
+{
+        struct ts_session *s = a->session;
+        struct ts_new *item = &a->items[0];
+        struct ts_server *v = refreshed(s, a);
+        json_t *now;
+
+        if (item->failed) {
+                adding_fail(a, &item->why);
+                return;
+        }
+        if (v) {
+                now = tools_shown(item->tools, item->tools_len);
+                report_change(s, item->name, v->shown, now);
+                json_decref(v->shown);
+                v->shown = now;
+                v->refreshing = false;
+        }
+        unlink_adding(a);
+        adding_free(a);
+}
+
 static void generate_next(struct ts_session *s);
+
+/* A list of a registered server: its modules are made anew where they show other tools. */
+static void on_list(void *data, struct cg_mcp_client *client, const char *tools, size_t len)
+{
+        struct ts_session *s = data;
+        struct ts_server *v = find_server(s, cg_mcp_client_name(client));
+        cg_auto_buf struct cg_buf list = { .max = 8 * CG_MCP_MAX_LIST };
+        cg_auto_json json_t *now = NULL;
+        struct ts_adding *a;
+
+        if (s->ending || !v || v->client != client)
+                return;
+        cg_ts_session_report_pins(s, client);
+        if (cg_pins_list(cg_mcp_client_pins(client), tools, len, &list, NULL) < 0)
+                return;
+        now = tools_shown(list.data, list.len);
+        if (!now || json_equal(now, v->shown))
+                return;
+        if (v->refreshing || cg_now_ms() - v->refreshed_ms < CG_MCP_RELIST_MS) {
+                cg_mcp_client_list_later(client);
+                return;
+        }
+        a = calloc(1, sizeof(*a) + sizeof(a->items[0]));
+        if (!a || !(a->out_dir = strdup(v->out_dir)) ||
+            !(a->items[0].name = strdup(cg_mcp_client_name(client)))) {
+                free(a ? a->out_dir : NULL);
+                free(a);
+                return;
+        }
+        a->session = s;
+        a->refresh = v->serial;
+        a->n = 1;
+        a->items[0].adding = a;
+        a->items[0].keeps = true;
+        a->items[0].tools = cg_buf_steal(&list, &a->items[0].tools_len);
+        a->next = s->adding;
+        s->adding = a;
+        v->refreshing = true;
+        v->refreshed_ms = cg_now_ms();
+        generate_next(s);
+}
+
+/* ---- writing modules */
 
 static void on_work_done(uv_work_t *work, int status)
 {
@@ -308,6 +496,8 @@ static void on_work_done(uv_work_t *work, int status)
         a->working = false;
         if (a->dropped) {
                 adding_free(a);
+        } else if (a->refresh) {
+                refresh_done(a);
         } else if (all_failed(a) || complete(a, &a->why) < 0) {
                 adding_fail(a, &a->why);
         } else {
@@ -336,6 +526,8 @@ static void generate_next(struct ts_session *s)
                         return;
                 if (count_after(a) > CG_MAX_SERVERS)
                         r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+                if (a->refresh && !refreshed(s, a))
+                        r = cg_fail(&err, CG_E_STATE, "it has another definition now");
                 for (size_t i = 0; i < a->n; i++)
                         a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
                 a->work.data = a;
@@ -416,6 +608,7 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                                            .log = &s->ts->log,
                                            .eras = &s->ts->eras,
                                            .gone = on_client_gone,
+                                           .listed = on_list,
                                            .data = s,
                                            .progress = cg_ts_call_progress,
                                            .workspace = a->workspace,
@@ -600,7 +793,7 @@ void cg_ts_session_end(struct ts_session *s, bool report)
 
                 s->servers = v->next;
                 cg_mcp_client_end(v->client, "the session has ended");
-                free(v);
+                server_free(v);
         }
         on_client_gone(s);
 }

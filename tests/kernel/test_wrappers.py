@@ -59,6 +59,26 @@ def test_replaced_often(wrapped: Kernel, lib: Path) -> None:
         assert wrapped.run("import mcptools.one; mcptools.one.value").result == repr(str(i))
 
 
+def test_cell_is_told_which_tools_have_changed(spawn: Callable[..., Kernel], lib: Path, build_dir: Path) -> None:
+    def write(server: str, *names: str) -> None:
+        tools = [{"name": n, "inputSchema": {"type": "object"}} for n in names]
+        generate(build_dir, server, lib / "mcptools", tools, root=True)
+
+    write("one", "read", "close")
+    write("two", "read")
+    kernel = spawn(python_path=["/run/cellgate/lib"], bind_ro=[[str(lib), "/run/cellgate/lib"]])
+    kernel.run("from mcptools.one import read, close")
+    assert kernel.run("1").text() == ""
+    write("one", "read", "write")
+    write("two", "other")  # no cell has imported it
+    said = "cellgate: the tools of mcptools.one have changed; added write; removed close: import them again\n"
+    assert kernel.run("from mcptools.one import write; print(write.__name__)").text() == (
+        said + "mcptools.one.write\n"
+    )
+    assert "no tool 'close'" in kernel.run("from mcptools.one import close").reply["evalue"]
+    assert kernel.run("1").text() == ""
+
+
 def test_workspace_does_not_shadow(wrapped: Kernel, lib: Path, workspace: Path) -> None:
     write_package(lib, "one", "right")
     (workspace / "mcptools").mkdir()
