@@ -46,6 +46,9 @@ PACKAGES = (
     "testpath",
     "trio",
     "xmltodict",
+    "azure-datalake-store",
+    "azure-identity",
+    "azure-storage-blob",
     "hatchling",
     "setuptools",
     "wheel",
@@ -201,6 +204,8 @@ def check(work: Path, suite: Suite, exceptions: dict[tuple[str, str], str]) -> l
         elif name not in passed:
             theirs_is = theirs.get(name, "not there")
             wrong.append(f"{name}: {EXCEPTIONS.name} excepts it, and with ipykernel it is {theirs_is}")
+    if not passed:
+        wrong.append(f"no test passes with ipykernel: {work / suite.package}-ipykernel.log says why")
     good = sum(ours.get(name) == "passed" for name in passed)
     print(
         f"{suite.folder}: {len(theirs)} tests, {len(passed)} pass with ipykernel, {good} of them with cellgate, "
