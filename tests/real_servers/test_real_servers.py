@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 from cellgate_api import Client, Session
-from codegen.support import check_package, generate, import_all
+from codegen.support import STUBS, check_package, generate, import_all
+from codegen.test_real_tools import check_verdicts
 from mcp.client.client import Client as Reference
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -138,6 +139,12 @@ def make(npm_dir: Path, tmp_path: Path) -> Iterator[Callable[[Server, str], Inst
         yield make
 
 
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cellgate_tools can be imported."""
+    monkeypatch.syspath_prepend(str(STUBS))
+
+
 @pytest.fixture(scope="module")
 def client(prefix: Path) -> Iterator[Client]:
     os.environ.setdefault("CG_PREFIX", str(prefix))
@@ -220,3 +227,4 @@ def check_wrappers(build_dir: Path, out: Path, server: str, tools: list[dict[str
     report = generate(build_dir, server, out, tools)
     check_package(out / report["package"], report, server)
     assert import_all(out, report["package"]) == len(tools)
+    check_verdicts(tools)
