@@ -33,7 +33,7 @@
  */
 struct asked {
         uint64_t id;
-        bool connection;
+        enum cg_event_type type; /* of the event that asked */
 };
 
 struct json {
@@ -164,7 +164,12 @@ static void forget_asked(struct json *j, uint64_t approval)
 /* The host's input has ended, or the run was interrupted. */
 static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
 {
-        if (a.connection)
+        if (a.type == CG_EVENT_SERVER_REQUEST) {
+                int r = cg_server_request_decline(run->session, a.id, err);
+
+                return r == CG_E_NOTFOUND ? 0 : r;
+        }
+        if (a.type == CG_EVENT_EGRESS_REQUEST)
                 return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
         return cg_run_answer(run, a.id, false, why, err);
 }
@@ -259,6 +264,10 @@ static void add_members(struct json_line *l, const struct cg_event *e, int64_t q
                 if (json_len > 2) /* of a call */
                         line_object(l, "content", json, json_len);
                 break;
+        case CG_EVENT_SERVER_REQUEST:
+                line_int(l, "approval", (int64_t)cg_event_approval(e));
+                line_object(l, "content", json, json_len);
+                break;
         case CG_EVENT_DENIED:
                 line_string(l, "text", text, len);
                 line_object(l, "content", json, json_len);
@@ -336,12 +345,12 @@ static int json_decided(struct cg_run *run, const struct cg_event *e, bool accep
 static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct json *j = json_of(run);
-        struct asked a = { cg_event_approval(e), cg_event_type(e) == CG_EVENT_EGRESS_REQUEST }, *grown;
+        struct asked a = { cg_event_approval(e), cg_event_type(e) }, *grown;
         int r;
 
         if (j->eof) {
                 r = refuse(run, a, input_ended, err);
-                if (r == 0 && !a.connection) /* DENIED reports connections */
+                if (r == 0 && a.type == CG_EVENT_APPROVAL_REQUEST) /* DENIED reports connections */
                         r = json_decided(run, e, false, input_ended, err);
         } else {
                 grown = realloc(j->asked, (j->n_asked + 1) * sizeof(*grown));
@@ -426,6 +435,32 @@ static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err
         n = (uint64_t)json_integer_value(id);
         r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason),
                              &why);
+        if (r == 0)
+                forget_asked(json_of(run), n);
+        return outcome(run, r, &why, err);
+}
+
+/* The answer to what an MCP server asks for; one that is not accepted may be given again. */
+static int answer_server(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *id = json_object_get(o, "approval"), *result = json_object_get(o, "result");
+        cg_auto_free char *text = result ? json_dumps(result, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        struct cg_err why;
+        uint64_t n;
+        int r;
+
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || json_object_size(o) != 2 ||
+            (result ? !json_is_object(result) : !json_is_true(json_object_get(o, "decline"))))
+                return input_error(
+                        run,
+                        "an answer to server_request is {\"approval\": NUMBER, \"result\": {...}} or"
+                        " {\"approval\": NUMBER, \"decline\": true}",
+                        err);
+        if (result && !text)
+                return cg_fail(err, CG_E_NOMEM, "answer");
+        n = (uint64_t)json_integer_value(id);
+        r = text ? cg_server_request_answer(run->session, n, text, &why)
+                 : cg_server_request_decline(run->session, n, &why);
         if (r == 0)
                 forget_asked(json_of(run), n);
         return outcome(run, r, &why, err);
@@ -661,6 +696,8 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return input_error(run, why.msg, err);
         if (json_object_get(o, "approval") && json_object_get(o, "egress"))
                 return decide_egress(run, o, err);
+        if (json_object_get(o, "approval") && (json_object_get(o, "result") || json_object_get(o, "decline")))
+                return answer_server(run, o, err);
         if (json_object_get(o, "approval"))
                 return decide(run, o, err);
         if (json_object_get(o, "input"))
@@ -680,7 +717,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         return input_error(
                 run,
                 "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}",
+                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"cancel\"} and {\"input\"}",
                 err);
 }
 

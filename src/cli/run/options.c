@@ -48,6 +48,32 @@ void cg_run_options_fini(struct cg_run_options *o)
         cg_kernel_options_fini(&o->kernel);
 }
 
+static int read_kinds(const char *value, unsigned *kinds, struct cg_err *err)
+{
+        static const struct {
+                const char *name;
+                unsigned bit;
+        } known[] = { { "elicitation", CG_SERVER_REQUEST_ELICITATION },
+                      { "sampling", CG_SERVER_REQUEST_SAMPLING } };
+
+        *kinds = 0;
+        for (const char *p = value;; p++) {
+                size_t len = strcspn(p, ","), i = 0;
+
+                while (i < CG_ARRAY_LEN(known) && (strncmp(p, known[i].name, len) != 0 || known[i].name[len]))
+                        i++;
+                if (i == CG_ARRAY_LEN(known))
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "--server-requests %s: kinds are elicitation and sampling, with a comma between",
+                                value);
+                *kinds |= known[i].bit;
+                p += len;
+                if (!*p)
+                        return 0;
+        }
+}
+
 static int apply(struct cg_run_options *o, int id, const char *value, struct cg_err *err)
 {
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
@@ -65,6 +91,8 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
         case CG_KOPT_STAY:
                 o->stay = true;
                 return 0;
+        case CG_KOPT_SERVER_REQUESTS:
+                return read_kinds(value, &o->server_requests, err);
         default:
                 if (o->file)
                         return cg_fail(err, CG_E_INVAL, "one FILE can be run at a time: %s and %s were given",
@@ -97,6 +125,9 @@ int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err 
                 return -1;
         if (o->stay && !o->json)
                 return cg_fail(err, CG_E_INVAL, "--stay waits for cells on standard input: it needs --json");
+        if (o->server_requests && !o->json)
+                return cg_fail(err, CG_E_INVAL,
+                               "--server-requests: answers come on standard input, so it needs --json");
         o->stay = o->stay || (o->json && !o->file && !o->cells.n);
         if (!o->file && !o->cells.n && !o->json)
                 return cg_fail(err, CG_E_INVAL, "nothing to run: give -c CODE or FILE; --help says more");

@@ -21,7 +21,8 @@ struct cg_run_options {
         const char *file;
         int64_t timeout_ms;
         bool json;
-        bool stay; /* with json: the host says when the run ends */
+        bool stay;                /* with json: the host says when the run ends */
+        unsigned server_requests; /* with json: bits of enum cg_server_requests */
 };
 
 struct cg_run;

@@ -27,7 +27,8 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         enum cg_approve_answer answer;
         int r = 0;
 
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) /* the settings have not decided */
+        /* The settings have not decided; and no rule is about what servers ask for. */
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST || cg_event_type(e) == CG_EVENT_SERVER_REQUEST)
                 return run->output->ask(run, e, err);
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->output->event(run, e, err);
