@@ -406,3 +406,40 @@ def test_server_that_hangs_is_ended_and_started_again(ts, fake, tmp_path):
     assert '"method":"ping"' in (tmp_path / "slow").read_text()
     k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1)[0] == "failed"
+
+
+def test_one_bad_server_costs_only_its_own_tools(ts, fake, slowness):
+    """Beside servers that list garbage, die, flood or never answer, the calls of a good one are answered first."""
+    k = ts.attach()
+    report = ts.servers(
+        {
+            "garbage": fake(list="raw", raw='{"tools":[{"name":]}'),
+            "never": fake(initialize="hang"),
+            "dies": fake(),
+            "floods": fake(stderr="forever"),
+            "hangs": fake(),
+            "good": fake(),
+        },
+        timeout_ms=int(3000 * slowness),
+    )["report"]
+    assert {name for name, r in report.items() if "error" in r} == {"garbage", "never"}
+    message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 100}}
+    flood = json.dumps({"message": message, "times": 200}).encode()
+    bad = [(1, "hangs", "hang", b"{}"), (2, "floods", "flood", flood), (3, "dies", "exit", b"{}")]
+    for id, server, tool, args in bad:
+        k.call(id, server, tool, args)
+        ts.decide(ts.asked())
+    got = {}
+    for id in range(10, 30):
+        k.call(id, "good", "echo")
+        ts.decide(ts.asked())
+        while id not in got:
+            m = k.expect(TOOL.CALL_RESULT, 30)
+            got[m.id] = m.body["status"]
+    assert all(got[id] == "ok" for id in range(10, 30)) and 1 not in got
+    while not {2, 3} <= set(got):
+        m = k.expect(TOOL.CALL_RESULT, 30)
+        got[m.id] = m.body["status"]
+    assert got[2] == "ok" and got[3] == "failed"
+    k.call(40, "garbage", "x")
+    assert k.result(40)[0] == "failed"
