@@ -198,7 +198,8 @@ int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
 /* The path of a server's last list, beside that of its pins. */
 static void list_path(const char *path, char list[PATH_MAX])
 {
-        snprintf(list, PATH_MAX, "%.*s.list", (int)(strlen(path) - strlen(".json")), path);
+        snprintf(list, PATH_MAX, "%s", path);
+        memcpy(list + strlen(list) - strlen(".json"), ".list", strlen(".list"));
 }
 
 int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *err)
