@@ -88,12 +88,13 @@ static const char *last_words(struct cg_transport *t)
 {
         struct cg_stdio *s = (struct cg_stdio *)t;
         const char *name = strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server";
-        const char *first = s->err_kept.data + s->err_kept.len, *end = first, *line;
+        const char *first, *end, *line;
         size_t shown = 0;
 
         s->words.len = 0;
         if (!s->err_kept.len)
                 return "";
+        first = end = s->err_kept.data + s->err_kept.len;
         for (unsigned n = 0; n < CG_MCP_STDERR_LINES && first > s->err_kept.data; n++) {
                 size_t len;
 
@@ -112,7 +113,8 @@ static const char *last_words(struct cg_transport *t)
                 if (n > CG_MCP_STDERR_SHOWN_LINE)
                         for (n = CG_MCP_STDERR_SHOWN_LINE; n && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
                                 ;
-                cg_buf_addf(&s->words, NULL, "\n[%s] %.*s", name, (int)n, line);
+                if (cg_buf_addf(&s->words, NULL, "\n[%s] ", name) == 0)
+                        cg_buf_add(&s->words, line, n, NULL);
         }
         return s->words.data ?: "";
 }
@@ -120,13 +122,18 @@ static const char *last_words(struct cg_transport *t)
 /* All that was kept, where the log has not had it line by line. */
 static void log_words(const struct cg_stdio *s)
 {
-        const char *line = s->err_kept.data, *end = line + s->err_kept.len;
+        char text[CG_MCP_STDERR_LINE + 1];
+        size_t n, shown;
 
         if (!s->err_kept.len || !s->log || s->log->level >= CG_LOG_INFO)
                 return;
-        for (; line < end; line += strcspn(line, "\n") + 1)
-                cg_log(s->log, CG_LOG_WARN, "MCP server %s: stderr: %.*s", s->def->name,
-                       (int)strcspn(line, "\n"), line);
+        for (const char *line = s->err_kept.data; *line; line += n + 1) {
+                n = strcspn(line, "\n");
+                shown = n < CG_MCP_STDERR_LINE ? n : CG_MCP_STDERR_LINE;
+                memcpy(text, line, shown);
+                text[shown] = '\0';
+                cg_log(s->log, CG_LOG_WARN, "MCP server %s: stderr: %s", s->def->name, text);
+        }
 }
 
 static void serve_lines(struct cg_stdio *s)
