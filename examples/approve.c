@@ -46,6 +46,7 @@ static int ask(struct cg_session *s, const struct cg_event *e, struct cg_err *er
 
         args = cg_event_arguments(e, &len);
         print_safe("\n[approve] server ", cg_event_server(e), strlen(cg_event_server(e)), 300);
+        print_safe("\n[approve] method ", cg_event_method(e), strlen(cg_event_method(e)), 300);
         print_safe("\n[approve] tool   ", cg_event_tool(e), strlen(cg_event_tool(e)), 300);
         print_safe("\n[approve] args   ", args, len, 4000);
         printf("\n[approve] run it? (y/n) ");

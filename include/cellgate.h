@@ -502,10 +502,12 @@ enum cg_event_type {
         CG_EVENT_CLEAR_OUTPUT, /* cg_event_json() is {"wait": bool} */
         /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
         CG_EVENT_ERROR,
-        CG_EVENT_APPROVAL_REQUEST, /* a tool call waits for cg_approval_accept() or _reject() */
         /*
-         * a tool call that was asked about waits no more: cancelled, timed out, or its kernel ended
+         * a tool call, or a request for a resource or a prompt (cg_event_method()), waits for
+         * cg_approval_accept() or _reject(): cg_event_json() is {"server", "method", "tool", "cell"}
          */
+        CG_EVENT_APPROVAL_REQUEST,
+        /* what was asked about waits no more: cancelled, timed out, or its kernel ended */
         CG_EVENT_APPROVAL_CLOSED,
         /* input() waits for cg_session_input(): cg_event_json() is {"prompt", "password"} */
         CG_EVENT_INPUT_REQUEST,
@@ -552,8 +554,9 @@ enum cg_event_type {
         /*
          * only for display; cg_event_text() says it in one line. cg_session_add_mcp_servers() waits
          * for a server; or a server has reported progress of a tool call: then cg_event_json() is
-         * {"server", "tool", "call", "progress", "total", "message"}: `call` is the number of its
-         * approval; `total` and `message` may be missing, and the message is rendered and short.
+         * {"server", "method", "tool", "call", "progress", "total", "message"}: `call` is the number
+         * of its approval; `total` and `message` may be missing, and the message is rendered and
+         * short.
          * `progress` grows with each event of a call, of which there are at most about 10 a second.
          * The last value comes before the call ends; values of calls that were given up do not
          * come, nor those that a host does not read in time
@@ -688,15 +691,25 @@ CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
 /*
  * cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them
- * and as the server lists them.
+ * and as the server lists them. The tool is "" where the method is no "tools/call": what a host
+ * decides by the names of tools is about no resource and no prompt.
  */
 CG_API const char *cg_event_server(const struct cg_event *e);
 CG_API const char *cg_event_tool(const struct cg_event *e);
+
+/*
+ * cg_event_method() - what an APPROVAL_REQUEST asks for, by the name of MCP: "tools/call",
+ * "resources/read" or "prompts/get"; "" for other events. Static. The names of tools may look like
+ * it.
+ */
+CG_API const char *cg_event_method(const struct cg_event *e);
 
 /**
  * cg_event_arguments() - the arguments of an APPROVAL_REQUEST: exactly the bytes that go to the MCP
  * server
  * @len: bytes (may be NULL)
+ *
+ * Of "resources/read" they are {"uri"}, of "prompts/get" {"name", "arguments": {NAME: text}}.
  * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the
  *         event.
  */

@@ -142,6 +142,9 @@ def tool_call(server: str, tool: str, arguments: Buffer, timeout_ms: int, /) -> 
     May be called by several threads at once. An interrupt cancels the call and raises KeyboardInterrupt.
     """
 
+def mcp_request(server: str, method: str, params: Buffer, timeout_ms: int, /) -> tuple[str, bytes, str]:
+    """Send another request of MCP, such as resources/read, and wait for its result, as tool_call() does."""
+
 def result_read(handle: int, offset: int, length: int, /) -> bytes:
     """Bytes of a result that stays with the tool server, 1 MiB at most. RuntimeError: it is gone."""
 
@@ -159,6 +162,9 @@ class Calls:
 
     def start(self, server: str, tool: str, arguments: Buffer, timeout_ms: int, key: int, /) -> None:
         """Queue a call, under a key of the caller's own, from 1 on. ValueError: over a limit."""
+
+    def request(self, server: str, method: str, params: Buffer, timeout_ms: int, key: int, /) -> None:
+        """The same for mcp_request()."""
 
     def cancel(self, keys: list[int], /) -> None:
         """Cancel these calls at once: their servers, and hosts that are asked about them, are notified."""

@@ -140,6 +140,7 @@ def load() -> C.CDLL:
         ("cg_event_approval", C.c_uint64, [p]),
         ("cg_event_server", C.c_char_p, [p]),
         ("cg_event_tool", C.c_char_p, [p]),
+        ("cg_event_method", C.c_char_p, [p]),
         ("cg_event_arguments", p, [p, C.POINTER(C.c_size_t)]),
         ("cg_free", None, [p]),
     ]:
@@ -171,6 +172,7 @@ class Event:
         self.approval: int = lib.cg_event_approval(ptr)
         self.server: str = lib.cg_event_server(ptr).decode()
         self.tool: str = lib.cg_event_tool(ptr).decode()
+        self.method: str = lib.cg_event_method(ptr).decode()
         lib.cg_event_free(ptr)
 
     @staticmethod
@@ -349,7 +351,7 @@ class Session:
             assert e is not None, f"no event in 60 s after {out.events}"
             out.events.append(e)
             if e.type == "approval_request":
-                assert decide is not None, f"unexpected approval request {e.server}.{e.tool}"
+                assert decide is not None, f"unexpected approval request {e.method} {e.server}.{e.tool}"
                 decision = decide(e)
                 self.accept(e.approval) if decision is True else self.reject(e.approval, decision or None)
             if e.type == "server_request":

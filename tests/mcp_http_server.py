@@ -147,7 +147,7 @@ class Server:
             name = self.habits.get("session", f"session-{self.n_sessions}")
             self.sessions.add(name)
             self.answer(c, r, {"protocolVersion": self.habits.get("version", "2025-06-18"),
-                               "capabilities": {"tools": {"listChanged": True}},
+                               "capabilities": self.capabilities(),
                                "serverInfo": {"name": "fake", "version": "1"}},
                         Mcp_Session_Id=name)  # fmt: skip
             return
@@ -174,13 +174,13 @@ class Server:
         assert r.headers["mcp-method"] == m["method"]
         assert r.headers["mcp-protocol-version"] == meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
         assert "mcp-session-id" not in r.headers and "io.modelcontextprotocol/clientCapabilities" in meta
-        name = m["params"].get("name")
-        if name and not name.isascii():
+        name = m["params"].get("name", m["params"].get("uri"))
+        if name and (not name.isascii() or name != name.strip() or name.startswith("=?base64?")):
             name = f"=?base64?{base64.b64encode(name.encode()).decode()}?="
         assert r.headers.get("mcp-name") == name
         if m["method"] == "server/discover":
             self.answer(c, r, {"resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
-                               "cacheScope": "private", "capabilities": {"tools": {"listChanged": not self.habits.get("silent")}}})  # fmt: skip
+                               "cacheScope": "private", "capabilities": self.capabilities()})  # fmt: skip
         elif m["method"] == "subscriptions/listen":
             q: queue.Queue[bytes | None] = queue.Queue()
             self.listening.append(q)
@@ -192,6 +192,10 @@ class Server:
             self.chunk(c, b"")
         else:
             self.request(c, r)
+
+    def capabilities(self) -> dict[str, Any]:
+        changes = {"listChanged": not self.habits.get("silent")}
+        return dict.fromkeys(("tools", *self.habits.get("offers", [])), changes)
 
     def answer(self, c: socket.socket, r: Request, result: object, **headers: str) -> None:
         message = {"jsonrpc": "2.0", "id": r.message["id"], "result": result}
@@ -210,8 +214,35 @@ class Server:
                                **({"resultType": "complete"} if self.habits.get("modern") else {})})  # fmt: skip
         elif m["method"] == "tools/call":
             self.call(c, r, m["params"]["name"], m["params"]["arguments"])
+        elif m["method"] in ("resources/list", "prompts/list"):
+            kind = m["method"].partition("/")[0]
+            items = {"resources": [{"uri": "test://a", "name": "a"}], "prompts": [{"name": "say"}, {"name": "rounds"}]}
+            more = {"resultType": "complete", "ttlMs": self.habits.get("ttl", 60_000), "cacheScope": "private"}
+            self.answer(c, r, {kind: items[kind], **(more if self.habits.get("modern") else {})})
+        elif m["method"] in ("resources/read", "prompts/get"):
+            self.other(c, r, m["params"])
         else:
             raise AssertionError(m)
+
+    def other(self, c: socket.socket, r: Request, params: dict[str, Any]) -> None:
+        """A resource or a prompt. Those that end in "rounds" ask twice."""
+        name = params.get("uri") or params["name"]
+        text = json.dumps({k: v for k, v in params.items() if k != "_meta"})
+        done: dict[str, Any] = {"contents": [{"uri": name, "text": text}]}
+        if "name" in params:
+            done = {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+        n = int(params.get("requestState", 0))
+        if name.endswith("rounds") and n < 2:
+            asked = {"q": {"method": "elicitation/create", "params": {"message": "sure?"}}}
+            self.answer(c, r, {"resultType": "input_required", "inputRequests": asked, "requestState": str(n + 1)})
+        elif name.endswith("surprise"):
+            self.answer(c, r, {**done, "resultType": "surprise"})
+        elif name.endswith("change"):
+            for q in self.listening:
+                q.put(self.event({"jsonrpc": "2.0", "method": "notifications/resources/list_changed", "params": {}}))
+            self.answer(c, r, {**done, "resultType": "complete"})
+        else:
+            self.answer(c, r, {**done, **({"resultType": "complete"} if self.habits.get("modern") else {})})
 
     def call(self, c: socket.socket, r: Request, name: str, arguments: Any) -> None:
         m = r.message

@@ -32,6 +32,7 @@ from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBloc
 from ._tool import options
 from ._values import UNSET
 from .catalogue import Lines, Match, Matches
+from .resources import Contents, Listing, Message, Prompt, PromptArgument, PromptInfo, ResourceInfo, TemplateInfo
 
 ApprovalRejectedError = RejectedError  # ipybox's name
 
@@ -41,19 +42,27 @@ __all__ = [
     "ApprovalTimeoutError",
     "Audio",
     "Block",
+    "Contents",
     "Image",
     "LargeText",
     "Lines",
+    "Listing",
     "Match",
     "Matches",
+    "Message",
     "Model",
     "Open",
     "ParamsError",
+    "Prompt",
+    "PromptArgument",
+    "PromptInfo",
     "ProtocolError",
     "RejectedError",
     "Resource",
+    "ResourceInfo",
     "ResourceLink",
     "Returns",
+    "TemplateInfo",
     "Text",
     "TextBlock",
     "ToolError",
@@ -70,6 +79,7 @@ for _cls in (
     *(ApprovalTimeoutError, ParamsError, ProtocolError, RejectedError, ToolError, ToolRunnerError, UnavailableError),
     *(Audio, Block, Image, LargeText, Resource, ResourceLink, Text, TextBlock, ToolResult),
     *(Lines, Match, Matches, Model, Open),
+    *(Contents, Listing, Message, Prompt, PromptArgument, PromptInfo, ResourceInfo, TemplateInfo),
 ):
     _cls.__module__ = __name__
 del _cls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["call"]
+__all__ = ["call", "request"]
 
 Result = tuple[str, bytes, str]
 
@@ -44,14 +44,14 @@ class _LoopCalls:
                 _drop(result)
         self.ended.clear()
 
-    async def call(self, arguments: tuple[str, str, bytes, int]) -> Result:
+    async def call(self, arguments: tuple[str, str, bytes, int], request: bool) -> Result:
         future: asyncio.Future[Result] = self.loop.create_future()
         self.last = key = self.last + 1
         self.waiting[key] = future
         try:
             if len(self.waiting) == 1:
                 self.loop.add_reader(self.fd, self.on_results)
-            self.calls.start(*arguments, key)
+            (self.calls.request if request else self.calls.start)(*arguments, key)
             return await future
         except BaseException as error:
             if future.done() and not future.cancelled():
@@ -81,15 +81,24 @@ class _LoopCalls:
 
 async def call(server: str, tool: str, arguments: bytes, timeout_ms: int) -> Result:
     """As _cellgate.tool_call(). Cancelling the task cancels the call."""
+    return await _of_loop("run_async() and call_async()").call((server, tool, arguments, timeout_ms), False)
+
+
+async def request(server: str, method: str, params: bytes, timeout_ms: int) -> Result:
+    """As _cellgate.mcp_request(). Cancelling the task cancels the request."""
+    return await _of_loop("aread_resource() and aget_prompt()").call((server, method, params, timeout_ms), True)
+
+
+def _of_loop(functions: str) -> _LoopCalls:
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "run_async() and call_async() need asyncio's event loop; with trio, call run() in a thread: "
+            f"{functions} need asyncio's event loop; with trio, call the function that is no coroutine in a thread: "
             "await trio.to_thread.run_sync(lambda: tool.run(...))"
         ) from None
     calls: _LoopCalls | None = getattr(loop, _ATTRIBUTE, None)
     if calls is None:
         calls = _LoopCalls(loop)
         setattr(loop, _ATTRIBUTE, calls)
-    return await calls.call((server, tool, arguments, timeout_ms))
+    return calls

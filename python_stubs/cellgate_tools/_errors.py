@@ -25,7 +25,8 @@ _SHOWN = 8
 class ToolRunnerError(RuntimeError):
     """Base of all errors of calls.
 
-    .server, .tool   the call's names; "" where the error does not come from a call
+    .server, .tool   the call's names; "" where the error does not come from a call; .tool is also "" where
+                     it is about a resource or a prompt
     .message         what happened
     .result          the whole ToolResult, None when there is none
     .kind            how the call failed:
@@ -80,13 +81,14 @@ class ToolError(ToolRunnerError):
 class RejectedError(ToolError):
     """The call was not approved and did not reach the server. .server, .tool and .reason ("" when none was given)."""
 
-    def __init__(self, server: str, tool: str, reason: str = "", kind: str = "rejected") -> None:
+    def __init__(self, server: str, tool: str, reason: str = "", kind: str = "rejected", what: str = "") -> None:
+        self.what = what or f"{server}.{tool}"
         why = reason or "the host refused it and gave no reason"
-        super().__init__(f"{server}.{tool} was not run: {why}", server=server, tool=tool, kind=kind)
+        super().__init__(f"{self.what} was not run: {why}", server=server, tool=tool, kind=kind)
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.server, self.tool, self.reason, self.kind)
+        return type(self), (self.server, self.tool, self.reason, self.kind, self.what)
 
 
 class ApprovalTimeoutError(RejectedError):

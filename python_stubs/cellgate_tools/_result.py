@@ -10,8 +10,9 @@ from ._values import UNSET, short
 
 if TYPE_CHECKING:
     import os
+    from typing import Self
 
-__all__ = ["Audio", "Block", "Image", "Resource", "ResourceLink", "Text", "TextBlock", "ToolResult"]
+__all__ = ["Audio", "Block", "Image", "Resource", "ResourceLink", "Text", "TextBlock", "ToolResult", "block_of"]
 
 
 def _string(raw: Any, key: str) -> str | None:
@@ -149,6 +150,10 @@ _BLOCKS: dict[str | None, type[Block]] = {
 }
 
 
+def block_of(raw: Any) -> Block:
+    return _BLOCKS.get(_string(raw, "type"), Block)(raw)
+
+
 def _shown_text(block: Block) -> str | None:
     text = block.text if isinstance(block, (TextBlock, Resource)) else None
     if isinstance(text, str):
@@ -171,10 +176,7 @@ class ToolResult:
     def __init__(self, raw: dict[str, Any]) -> None:
         self.raw = raw
         content = raw.get("content")
-        self.content = [
-            _BLOCKS.get(_string(block, "type"), Block)(block)
-            for block in (content if isinstance(content, list) else ())
-        ]
+        self.content = [block_of(block) for block in (content if isinstance(content, list) else ())]
         self.structured: Any = raw.get("structuredContent", UNSET)
         self.is_error = raw.get("isError") is True
         self.meta: Any = raw.get("_meta")
@@ -250,13 +252,13 @@ class Text(Blocks, str):
     .result is all of it; .content, .images, .audio, .resources and .links are its blocks.
     """
 
-    def __new__(cls, text: str, result: ToolResult) -> Text:
+    def __new__(cls, text: str, result: ToolResult) -> Self:
         self = super().__new__(cls, text)
         self.result = result
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Text, (str(self), self.result)
+        return type(self), (str(self), self.result)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return _bundle(self.result, repr(self))

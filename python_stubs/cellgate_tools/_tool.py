@@ -31,7 +31,7 @@ from ._values import UNSET, short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Tool", "options"]
+__all__ = ["Tool", "answer_of", "host", "options", "timeout_ms"]
 
 
 class _Options(NamedTuple):
@@ -62,28 +62,35 @@ def options(*, timeout: float | None = None, strict: bool | None = None) -> Iter
         _OPTIONS.reset(token)
 
 
-def _host(server: str, tool: str) -> Any:
+def timeout_ms() -> int:
+    """Of the options in force."""
+    return _OPTIONS.get().timeout_ms
+
+
+def host(server: str, tool: str, what: str = "") -> Any:
+    """The module _cellgate. what: of a request that is no call of a tool."""
     try:
         return import_module("_cellgate")
     except ImportError:
         raise UnavailableError(
-            f"{server}.{tool} cannot be called here: this is no cellgate kernel (it has no module _cellgate)",
+            f"{what or f'{server}.{tool}'} cannot be called here: this is no cellgate kernel"
+            " (it has no module _cellgate)",
             server=server,
             tool=tool,
             kind="unavailable",
         ) from None
 
 
-def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> ToolResult:
-    """The result of a call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
-    what = f"{server}.{tool}"
+def answer_of(server: str, tool: str, status: str, payload: bytes, kind: str, what: str = "") -> dict[str, Any]:
+    """The result object of a call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
+    what = what or f"{server}.{tool}"
 
     def unavailable(text: str, kind: str) -> UnavailableError:
         return UnavailableError(f"{what}{text}", server=server, tool=tool, kind=kind)
 
     if status == "rejected":
         cls = ApprovalTimeoutError if kind == "approval_timeout" else RejectedError
-        raise cls(server, tool, payload.decode("utf-8", "replace"), kind or "rejected")
+        raise cls(server, tool, payload.decode("utf-8", "replace"), kind or "rejected", what)
     if status not in ("ok", "protocol_error"):
         raise unavailable(f" failed: {payload.decode('utf-8', 'replace') or status}", kind or "unavailable")
     try:
@@ -103,11 +110,15 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
         form = answer.get("resultType", "complete")
         if form != "complete":
             raise unavailable(f": the server's answer is of an unknown type: {short(form)}", "protocol")
-        return ToolResult(answer)
+        return answer
     code, message = answer.get("code"), answer.get("message")
     error = ProtocolError(what, code if isinstance(code, int) else 0, str(message or "no message"), answer.get("data"))
     error.server, error.tool = server, tool
     raise error
+
+
+def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> ToolResult:
+    return ToolResult(answer_of(server, tool, status, payload, kind))
 
 
 class Tool:
@@ -171,8 +182,7 @@ class Tool:
 
     def call(self, params: Any, fields: dict[str, Any]) -> ToolResult:
         arguments = self.arguments(params, fields)
-        host = _host(self.server, self.name)
-        answer = host.tool_call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
+        answer = host(self.server, self.name).tool_call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
         return _result(self.server, self.name, *answer)
 
     def run(self, params: Any, fields: dict[str, Any]) -> Any:
@@ -182,7 +192,7 @@ class Tool:
         from . import _async
 
         arguments = self.arguments(params, fields)
-        _host(self.server, self.name)
+        host(self.server, self.name)
         answer = await _async.call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
         return _result(self.server, self.name, *answer)
 

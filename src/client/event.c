@@ -152,6 +152,9 @@ static const char *str(const json_t *o, const char *key)
         return s ? s : "";
 }
 
+/* What waits for approval. */
+static const char *const methods[] = { "tools/call", "resources/read", "prompts/get" };
+
 /* The frames after the content are moved out of the message. */
 static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 {
@@ -168,7 +171,7 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 /* PROGRESS of a call: the content, and a sentence made of it. */
 static bool take_call_progress(struct cg_event *e, const json_t *o)
 {
-        const char *names[] = { str(o, "server"), ".", str(o, "tool"), ": " };
+        const char *tool = str(o, "tool"), *names[] = { str(o, "server"), *tool ? "." : "", tool, ": " };
         const json_t *total = json_object_get(o, "total");
         const char *message = str(o, "message");
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -238,9 +241,13 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->args = take_frame(e, m, &e->args_len);
                 e->server = strdup(str(o, "server"));
                 e->tool = strdup(str(o, "tool"));
+                for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
+                        if (strcmp(str(o, "method"), methods[i]) == 0)
+                                e->method = methods[i];
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
-                return e->args && e->server && e->tool;
+                e->json = cg_json_text(o, &e->json_len);
+                return e->args && e->server && e->tool && e->method && e->json;
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
                 e->cell = 0;
@@ -457,6 +464,11 @@ CG_API const char *cg_event_server(const struct cg_event *e)
 CG_API const char *cg_event_tool(const struct cg_event *e)
 {
         return e->tool ? e->tool : "";
+}
+
+CG_API const char *cg_event_method(const struct cg_event *e)
+{
+        return e->method ? e->method : "";
 }
 
 CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len)

@@ -33,6 +33,7 @@ struct cg_event {
         char *args;
         size_t args_len;
         char *server, *tool;
+        const char *method; /* static */
         struct cg_frame **buffers;
         size_t n_buffers;
         struct cg_frame *held; /* the frame that text, json or args points into; NULL: none */

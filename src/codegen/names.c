@@ -33,7 +33,10 @@ static const char *const no_class[] = {
 
 /* Attributes of a server's package, and of the package that holds the servers' packages. */
 static const char *const no_module[] = { "TOOLS" };
-static const char *const no_package[] = { "search", "servers", "signature", "tools" };
+static const char *const no_package[] = {
+        "aget_prompt", "aread_resource", "get_prompt", "prompts",   "read_resource", "resource_templates",
+        "resources",   "search",         "servers",    "signature", "tools",
+};
 
 static bool among(struct cg_slice s, const char *const *list, size_t n)
 {

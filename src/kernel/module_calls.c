@@ -60,41 +60,46 @@ static PyObject *m_goes_on(PyObject *module, PyObject *unused)
         Py_RETURN_NONE;
 }
 
-static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool,
-                     size_t tool_len, long long timeout_ms, struct cg_err *err)
+/* @key: "tool" or "method", and @name its value. */
+static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *key,
+                     const char *name, size_t name_len, long long timeout_ms, struct cg_err *err)
 {
         int r = cg_buf_adds(b, "{\"server\":", err);
 
         if (r == 0)
                 r = cg_json_quote(b, server, server_len, err);
         if (r == 0)
-                r = cg_buf_adds(b, ",\"tool\":", err);
+                r = cg_buf_addf(b, err, ",\"%s\":", key);
         if (r == 0)
-                r = cg_json_quote(b, tool, tool_len, err);
+                r = cg_json_quote(b, name, name_len, err);
         if (r == 0)
                 r = cg_buf_addf(b, err, ",\"timeout_ms\":%lld}", timeout_ms);
         return r;
 }
 
-/* Queues a call. @args: server, tool, arguments, timeout_ms and the key. -1 with an exception. */
-static int start_call(struct cg_wait *w, PyObject *args)
+/*
+ * Queues a call of a tool, or with @what "method" another request. @args: server, tool or method,
+ * arguments, timeout_ms and the key. -1 with an exception.
+ */
+static int start_call(struct cg_wait *w, const char *what, PyObject *args)
 {
         unsigned long long key = 1;
         cg_auto_buf struct cg_buf body;
-        const char *server, *tool;
-        Py_ssize_t server_len, tool_len;
+        const char *server, *name;
+        Py_ssize_t server_len, name_len;
         Py_buffer arguments;
         long long timeout_ms;
         struct cg_err err;
         int r = -1;
 
         cg_buf_init(&body, CG_MAX_BODY);
-        if (!PyArg_ParseTuple(args, "s#s#y*L|K", &server, &server_len, &tool, &tool_len, &arguments,
+        if (!PyArg_ParseTuple(args, "s#s#y*L|K", &server, &server_len, &name, &name_len, &arguments,
                               &timeout_ms, &key))
                 return -1;
-        if (server_len > CG_MAX_NAME || tool_len > CG_MAX_NAME)
+        if (server_len > CG_MAX_NAME || name_len > CG_MAX_NAME)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);
-        else if (call_body(&body, server, (size_t)server_len, tool, (size_t)tool_len, timeout_ms, &err) < 0 ||
+        else if (call_body(&body, server, (size_t)server_len, what, name, (size_t)name_len, timeout_ms,
+                           &err) < 0 ||
                  cg_io_call(w, key, (struct cg_bytes){ body.data, body.len },
                             (struct cg_bytes){ arguments.buf, (size_t)arguments.len }, &err) < 0)
                 cg_py_raise(&err);
@@ -112,7 +117,7 @@ static PyObject *result_tuple(const struct cg_tool_call_result *r)
         return Py_BuildValue("(sy#s)", r->status, content.data, (Py_ssize_t)content.len, r->kind);
 }
 
-static PyObject *m_tool_call(PyObject *module, PyObject *args)
+static PyObject *wait_for_call(PyObject *module, const char *what, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "a tool call");
         struct cg_err err;
@@ -125,7 +130,7 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         w = cg_io_calls(io, true, &err);
         if (!w)
                 return cg_py_raise(&err);
-        if (start_call(w, args) == 0 && cg_py_wait_done(io, w) == 0) {
+        if (start_call(w, what, args) == 0 && cg_py_wait_done(io, w) == 0) {
                 struct cg_tool_call *c = cg_wait_results(w);
 
                 ret = result_tuple(cg_tool_call_result(c, &key));
@@ -135,6 +140,16 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         }
         cg_wait_free(w); /* cancels a call that has no result yet */
         return ret;
+}
+
+static PyObject *m_tool_call(PyObject *module, PyObject *args)
+{
+        return wait_for_call(module, "tool", args);
+}
+
+static PyObject *m_mcp_request(PyObject *module, PyObject *args)
+{
+        return wait_for_call(module, "method", args);
 }
 
 /* Bytes of a kept result. */
@@ -241,7 +256,16 @@ static PyObject *calls_start(PyObject *self, PyObject *args)
 {
         struct cg_wait *w = calls_wait(self);
 
-        if (!w || start_call(w, args) < 0)
+        if (!w || start_call(w, "tool", args) < 0)
+                return NULL;
+        Py_RETURN_NONE;
+}
+
+static PyObject *calls_request(PyObject *self, PyObject *args)
+{
+        struct cg_wait *w = calls_wait(self);
+
+        if (!w || start_call(w, "method", args) < 0)
                 return NULL;
         Py_RETURN_NONE;
 }
@@ -326,9 +350,13 @@ static void calls_dealloc(PyObject *self)
 }
 
 static PyMethodDef calls_methods[] = {
-        { "fileno", calls_fileno, METH_NOARGS, NULL }, { "start", calls_start, METH_VARARGS, NULL },
-        { "cancel", calls_cancel, METH_O, NULL },      { "results", calls_results, METH_O, NULL },
-        { "close", calls_close, METH_NOARGS, NULL },   { NULL, NULL, 0, NULL },
+        { "fileno", calls_fileno, METH_NOARGS, NULL },
+        { "start", calls_start, METH_VARARGS, NULL },
+        { "request", calls_request, METH_VARARGS, NULL },
+        { "cancel", calls_cancel, METH_O, NULL },
+        { "results", calls_results, METH_O, NULL },
+        { "close", calls_close, METH_NOARGS, NULL },
+        { NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot calls_slots[] = {
@@ -349,6 +377,7 @@ static PyMethodDef methods[] = {
         { "goes_on", m_goes_on, METH_NOARGS, NULL },
         { "input", m_input, METH_VARARGS, NULL },
         { "tool_call", m_tool_call, METH_VARARGS, NULL },
+        { "mcp_request", m_mcp_request, METH_VARARGS, NULL },
         { "result_read", m_result_read, METH_VARARGS, NULL },
         { "result_free", m_result_free, METH_O, NULL },
         { NULL, NULL, 0, NULL },

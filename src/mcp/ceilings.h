@@ -37,6 +37,10 @@
 #define CG_MCP_MAX_TOOLS 20000u
 /* A cursor is opaque, and sent back. */
 #define CG_MCP_MAX_CURSOR ((size_t)64 << 10)
+/* A list of resources, templates or prompts: it is kept until it changes. */
+#define CG_MCP_MAX_KEPT_LIST ((size_t)8 << 20)
+/* The URI of a resource that is read; over HTTP it is a header too. */
+#define CG_MCP_MAX_URI ((size_t)8 << 10)
 /* Tools that are compared with a misspelt name. */
 #define CG_MCP_MAX_CLOSE_TOOLS 1000u
 

@@ -48,6 +48,9 @@ static void maybe_free(struct cg_mcp_client *c)
         cg_mcp_def_free(c->def);
         cg_mcp_free_names(c->names, c->n_names);
         cg_param_headers_free(c->params);
+        cg_mcp_free_names(c->prompts, c->n_prompts);
+        for (int i = 0; i < CG_MCP_N_METHODS; i++)
+                cg_buf_fini(&c->lists[i].text);
         cg_pins_free(c->pins);
         free(c->roots);
         free(c);
@@ -153,7 +156,7 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         struct cg_err mine;
         int r = start(c, &mine);
 
-        if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c))))
+        if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c, q->method))))
                 r = cg_mcp_send_req(q, &mine);
         if (r < 0) {
                 cg_mcp_req_free(q);
@@ -174,7 +177,8 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
 int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
                        struct cg_mcp_req **ret, struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(c, LIST, cg_mcp_client_start_ms(c, timeout_ms), done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, timeout_ms),
+                                              done, data);
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
@@ -192,18 +196,52 @@ static void relist(struct cg_mcp_client *c)
 
         c->relist_ms = 0;
         cg_mcp_listen(c);
-        if (cg_mcp_lists(c)) /* it may have begun before the change */
+        if (cg_mcp_lists(c, CG_MCP_TOOLS_LIST)) /* it may have begun before the change */
                 c->relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
         else
                 cg_mcp_client_list(c, 0, on_relisted, c, &q, NULL);
+}
+
+int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
+                             cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(
+                c, method, timeout_ms ? timeout_ms : cg_mcp_client_start_ms(c, 0), done, data);
+
+        return q ? begin(q, ret, err) : cg_fail(err, CG_E_NOMEM, "request");
+}
+
+int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                          const char *params, size_t len, int64_t timeout_ms, cg_mcp_done done, void *data,
+                          struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(c, method, timeout_ms ? timeout_ms : c->def->call_timeout_ms,
+                                              done, data);
+        struct cg_slice members = cg_json_trim((struct cg_slice){ params, len });
+        int r;
+
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->tool = strdup(name);
+        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
+        if (r == 0)
+                r = cg_buf_addf(&q->line, err, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
+                                cg_mcp_methods[method].name);
+        if (r == 0) /* the end of the object comes when it is sent */
+                r = cg_buf_add(&q->line, members.p, members.len - 1, err);
+        if (r < 0) {
+                cg_mcp_req_free(q);
+                return r;
+        }
+        return begin(q, ret, err);
 }
 
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(c, CALL, timeout_ms ? timeout_ms : c->def->call_timeout_ms,
-                                              done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_CALL,
+                                              timeout_ms ? timeout_ms : c->def->call_timeout_ms, done, data);
         size_t tool_len = strlen(tool);
         char *room;
         int r;
@@ -292,7 +330,7 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
-        return c->listed && !c->stale && !cg_mcp_lists(c) &&
+        return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
                (c->def->kind == CG_MCP_STDIO || c->listen_id || cg_now_ms() - c->listed_ms < c->valid_ms);
 }
 
@@ -315,8 +353,31 @@ bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)
         return false;
 }
 
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b,
-                              struct cg_err *err)
+struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
-        return cg_close_names(tool, c->names, c->n_names, b, err);
+        const struct kept_list *l = &c->lists[method];
+
+        if (!l->known || l->stale || (l->until_ms && l->until_ms <= cg_now_ms()) || cg_mcp_lists(c, method))
+                return CG_SLICE_NONE;
+        return (struct cg_slice){ l->text.data, l->text.len };
+}
+
+bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name)
+{
+        for (size_t i = 0; i < c->n_prompts; i++)
+                if (strcmp(c->prompts[i], name) == 0)
+                        return true;
+        return false;
+}
+
+bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return !c->knows_offers || (c->offers & cg_mcp_methods[method].offer);
+}
+
+int cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                              struct cg_buf *b, struct cg_err *err)
+{
+        return method == CG_MCP_PROMPTS_GET ? cg_close_names(name, c->prompts, c->n_prompts, b, err)
+                                            : cg_close_names(name, c->names, c->n_names, b, err);
 }

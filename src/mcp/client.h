@@ -13,13 +13,17 @@
 #include "base/log.h"
 #include "mcp/def.h"
 #include "mcp/jsonrpc.h"
+#include "mcp/methods.h"
 #include "mcp/pins.h"
 
 struct cg_mcp_client;
 struct cg_mcp_req;
 
 enum cg_mcp_outcome {
-        /* the bytes are the result object; for a list: a JSON array of the tools of all pages */
+        /*
+         * The bytes are the result object; for a list: one with the elements of all pages, and for
+         * tools their array alone.
+         */
         CG_MCP_OK,
         CG_MCP_ERROR,  /* the bytes are the JSON-RPC error object */
         CG_MCP_FAILED, /* the bytes are text that says what happened, from here on */
@@ -126,6 +130,27 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                        struct cg_err *err);
 
 /*
+ * Sends resources/read or prompts/get with exactly the members of @params, one JSON object as
+ * above; @name: the URI or the prompt's name in it. For the rest as cg_mcp_client_call().
+ */
+int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                          const char *params, size_t len, int64_t timeout_ms, cg_mcp_done done, void *data,
+                          struct cg_mcp_req **ret, struct cg_err *err);
+
+/*
+ * Lists resources, templates or prompts, all pages, and keeps the list. @timeout_ms: 0: as long as
+ * its start may take. For the rest as cg_mcp_client_list().
+ */
+int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
+                             cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err);
+/* The kept list (borrowed); CG_SLICE_NONE: there is none, or it may have changed since. */
+struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
+/* Whether the kept list of prompts has this name. */
+bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name);
+/* False: the server has said what it offers, and this is not among it. */
+bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method method);
+
+/*
  * Gives the request up and tells the server; done() is not called. The pointer is dead afterwards,
  * as it is after done().
  */
@@ -157,8 +182,11 @@ void cg_mcp_client_listen(struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
 /* Its pins (borrowed), or NULL. */
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);
-/* Appends up to three names like @tool as `"a", "b"`; nothing where none is close. */
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b,
-                              struct cg_err *err);
+/*
+ * Appends up to three names of tools or prompts like @name as `"a", "b"`; nothing where none is
+ * close.
+ */
+int cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                              struct cg_buf *b, struct cg_err *err);
 
 #endif

@@ -23,6 +23,13 @@ static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18"
 #define MISSING_CAPABILITY  (-32021)
 #define UNSUPPORTED_VERSION (-32022)
 
+static const struct {
+        const char *name;
+        enum cg_mcp_offer offer;
+} capabilities[] = { { "tools", CG_MCP_TOOLS },
+                     { "resources", CG_MCP_RESOURCES },
+                     { "prompts", CG_MCP_PROMPTS } };
+
 /* ---- what is remembered */
 
 static bool is_known_as_legacy(const struct cg_mcp_client *c)
@@ -138,7 +145,7 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
         cg_log(c->log, CG_LOG_INFO, "MCP server %s has forgotten the session: a new one is begun",
                c->def->name);
         c->state = STARTING;
-        c->stale = true;
+        cg_mcp_lists_stale(c);
         c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
         c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
         if (send_initialize(c, &err) < 0)
@@ -148,27 +155,35 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 
 /* ---- the server is ready */
 
-/* Modern servers announce changes of their tools to those who listen; legacy ones to everybody. */
+/* Modern servers announce changes of their lists to those who listen; legacy ones to everybody. */
 void cg_mcp_listen(struct cg_mcp_client *c)
 {
         struct cg_mcp_msg m = { .method = "subscriptions/listen", .repeatable = true };
         cg_auto_buf struct cg_buf b = { .max = 2048 };
         int64_t now = cg_now_ms();
+        const char *comma = "";
         struct cg_err err;
+        int r;
 
-        if (c->state == IDLE || !c->modern || !c->wants_listen || c->listen_id)
+        if (c->state == IDLE || !c->modern || !c->announces || c->listen_id)
                 return;
-        c->stale = true; /* changes since the end of the last subscription were not announced */
+        cg_mcp_lists_stale(c); /* changes since the end of the last subscription were not announced */
         if (now - c->listened_ms < CG_MCP_LISTEN_MS)
                 return;
         c->listened_ms = now;
         m.id = c->listen_id = ++c->last_id;
-        if (cg_buf_addf(&b, NULL,
+        r = cg_buf_addf(&b, NULL,
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
-                        "\"params\":{\"notifications\":{\"toolsListChanged\":true}",
-                        (unsigned long long)m.id) < 0 ||
-            cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 || cg_buf_adds(&b, "}}\n", NULL) < 0 ||
-            cg_mcp_send(c, &m, &b, &err) < 0)
+                        "\"params\":{\"notifications\":{",
+                        (unsigned long long)m.id);
+        for (size_t i = 0; i < CG_ARRAY_LEN(capabilities) && r == 0; i++) {
+                if (!(c->announces & capabilities[i].offer))
+                        continue;
+                r = cg_buf_addf(&b, NULL, "%s\"%sListChanged\":true", comma, capabilities[i].name);
+                comma = ",";
+        }
+        if (r < 0 || cg_buf_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
+            cg_buf_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
                 c->listen_id = 0;
 }
 
@@ -190,9 +205,9 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
 
         /* Sending sets the id even when it fails, so the loop terminates. */
         while (c->state == READY) {
-                bool lists = cg_mcp_lists(c);
-
-                for (q = c->reqs; q && (q->id || q->n_open || (q->kind == LIST && lists)); q = q->next)
+                for (q = c->reqs;
+                     q && (q->id || q->n_open || (q->kind == LIST && cg_mcp_lists(c, q->method)));
+                     q = q->next)
                         ;
                 if (!q)
                         break;
@@ -202,6 +217,23 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
 }
 
 /* ---- answers */
+
+/* What the server offers; @caps may be none. */
+static void read_capabilities(struct cg_mcp_client *c, struct cg_slice caps)
+{
+        c->offers = c->announces = 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(capabilities); i++) {
+                struct cg_slice one = CG_SLICE_NONE, changes = CG_SLICE_NONE;
+
+                if (!caps.p || !cg_json_find(caps, capabilities[i].name, &one) || cg_slice_is(one, "null"))
+                        continue;
+                c->offers |= capabilities[i].offer;
+                if (cg_json_find(one, "listChanged", &changes) && cg_slice_is(changes, "true"))
+                        c->announces |= capabilities[i].offer;
+        }
+        c->has_tools = c->offers & CG_MCP_TOOLS;
+        c->knows_offers = true;
+}
 
 /* Whether the JSON array @list has the text @version. */
 static bool has_version(struct cg_slice list, const char *version)
@@ -264,16 +296,13 @@ static void on_discover_error(struct cg_mcp_client *c, struct cg_slice error)
 
 void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
-        struct cg_slice found = CG_SLICE_NONE, caps = CG_SLICE_NONE, tools = CG_SLICE_NONE,
-                        changes = CG_SLICE_NONE;
+        struct cg_slice found = CG_SLICE_NONE, caps = CG_SLICE_NONE;
 
         if (m->kind == CG_RPC_RESULT && cg_json_find(m->result, "supportedVersions", &found) &&
             has_version(found, CG_MCP_MODERN_VERSION)) {
-                c->has_tools = cg_json_find(m->result, "capabilities", &caps) &&
-                               cg_json_find(caps, "tools", &tools);
+                cg_json_find(m->result, "capabilities", &caps);
+                read_capabilities(c, caps);
                 set_version(c, CG_MCP_MODERN_VERSION, true);
-                c->wants_listen = c->has_tools && cg_json_find(tools, "listChanged", &changes) &&
-                                  cg_slice_is(changes, "true");
                 c->listened_ms = cg_now_ms() - CG_MCP_LISTEN_MS;
                 cg_mcp_listen(c);
                 become_ready(c, CG_MCP_MODERN_VERSION);
@@ -291,7 +320,7 @@ void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m)
 static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, const char **version,
                            struct cg_err *err)
 {
-        struct cg_slice offered = CG_SLICE_NONE, caps = CG_SLICE_NONE, tools = CG_SLICE_NONE;
+        struct cg_slice offered = CG_SLICE_NONE, caps = CG_SLICE_NONE;
         cg_auto_free char *text = NULL;
         size_t v = 0;
         char why[600];
@@ -315,7 +344,7 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, cons
                                "it speaks version \"%s\" of the protocol; %s to %s are known here",
                                shown.data ? shown.data : "", versions[0], NEWEST);
         }
-        c->has_tools = caps.p && cg_json_member(caps, "tools", &tools, NULL) == 0 && tools.p;
+        read_capabilities(c, caps);
         *version = versions[v];
         return 0;
 }
@@ -360,6 +389,7 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
 
                 if (f->status == 404 && code == CG_RPC_METHOD_NOT_FOUND) { /* modern, without this method */
                         c->has_tools = true;
+                        c->knows_offers = false;
                         become_ready(c, CG_MCP_MODERN_VERSION);
                 } else if (is_error && f->status >= 400 && f->status < 500 && f->status != 401 &&
                            f->status != 403) {

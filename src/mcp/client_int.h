@@ -5,7 +5,7 @@
  *      client.c            the server's start and end, what is known of it
  *      client_request.c    requests: their states, deadlines and ends
  *      client_handshake.c  the protocol's two eras: server/discover and initialize
- *      client_list.c       the answers to tools/list: all pages
+ *      client_list.c       the answers to tools/list and other lists: all pages
  *      client_receive.c    parses messages of the server and finds their requests
  *      client_questions.c  what the server asks of its client: roots, and questions to the host
  *      client_rounds.c     calls that the server answers with questions
@@ -42,6 +42,7 @@ struct cg_mcp_req {
         struct cg_mcp_client *c;
         struct cg_mcp_req *next;
         enum req_kind kind;
+        enum cg_mcp_method method;
         uint64_t seq;
         uint64_t id;         /* of the JSON-RPC request in flight; 0: none */
         int64_t deadline_ms; /* 0: none */
@@ -49,7 +50,7 @@ struct cg_mcp_req {
         enum cg_mcp_outcome failure; /* of cg_mcp_req_fail() */
         cg_mcp_done done;
         void *data;
-        char *tool; /* CALL */
+        char *tool; /* CALL: name of the tool or prompt, or the resource's URI */
         /*
          * CALL: the request behind its id, without its end. Kept only where it may be sent again:
          * over HTTP, and from revision 2026-07-28 on.
@@ -65,6 +66,7 @@ struct cg_mcp_req {
         bool has_progress;
         double progress;     /* CALL: the last value, of the request in flight */
         struct cg_buf tools; /* LIST: elements of all pages */
+        int64_t until_ms;    /* LIST: when it may have changed, by ttlMs; 0: not given */
         struct cg_param_headers *params;
         size_t params_size; /* bytes of them */
         char **names;
@@ -94,6 +96,13 @@ struct cg_mcp_question_ops {
         void (*send_round)(struct cg_mcp_req *q);
 };
 
+/* A list of resources, templates or prompts. */
+struct kept_list {
+        struct cg_buf text;
+        int64_t until_ms;  /* by ttlMs; 0: until a change is announced */
+        bool known, stale; /* stale: as that of the tools, below */
+};
+
 struct cg_mcp_client {
         uv_loop_t *loop;
         const struct cg_log *log;
@@ -115,7 +124,6 @@ struct cg_mcp_client {
         uint64_t probe_id, listen_id, ping_id;
         int64_t ping_deadline_ms; /* 0: none */
         unsigned timeouts;        /* of requests in a row: nothing was answered since */
-        bool wants_listen;        /* the server announces changes of its tools to those who listen */
         int64_t listened_ms;
         int64_t probe_deadline_ms; /* 0: none */
         void (*probe_expired)(struct cg_mcp_client *c);
@@ -127,6 +135,8 @@ struct cg_mcp_client {
         uint64_t last_id, last_seq, init_id;
         int64_t init_deadline_ms, init_timeout_ms;
         bool has_tools; /* from its answer to initialize */
+        bool knows_offers;
+        unsigned offers, announces; /* bits of enum cg_mcp_offer; announces: changes of these lists */
         struct cg_mcp_req *reqs;
         struct cg_mcp_question *questions;
         const struct cg_mcp_question_ops *question_ops;
@@ -137,6 +147,9 @@ struct cg_mcp_client {
         void (*ask_closed)(void *data, uint64_t number, const char *why);
         char **names;
         size_t n_names;
+        struct kept_list lists[CG_MCP_N_METHODS];
+        char **prompts; /* names */
+        size_t n_prompts;
         struct cg_param_headers *params; /* arguments that are repeated in headers */
         /* stale: announced as changed since the last list was asked for, or that failed */
         bool listed, stale;
@@ -148,8 +161,21 @@ struct cg_mcp_client {
         char last_failure[400];
 };
 
+/* Whether the list may have changed since it was last asked for. */
+static inline bool *cg_mcp_list_stale(struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return method == CG_MCP_TOOLS_LIST ? &c->stale : &c->lists[method].stale;
+}
+
+/* All lists may have changed: nothing was announced for a while, or this is another process. */
+static inline void cg_mcp_lists_stale(struct cg_mcp_client *c)
+{
+        for (enum cg_mcp_method m = CG_MCP_TOOLS_LIST; m < CG_MCP_N_METHODS; m++)
+                *cg_mcp_list_stale(c, m) = true;
+}
+
 /* client_request.c */
-struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, int64_t timeout_ms,
+struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
                                   cg_mcp_done done, void *data);
 void cg_mcp_req_free(struct cg_mcp_req *q);
 /* Makes it the last of the client's. */
@@ -166,11 +192,11 @@ void cg_mcp_tools_changed(struct cg_mcp_client *c);
 void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why);
 /* The server has ended without being asked, or is of no use any more: fails all requests. */
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);
-/* True while a list request is in flight; further ones wait for it. */
-bool cg_mcp_lists(const struct cg_mcp_client *c);
-/* The first list request that has not been sent; NULL: none. */
-struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c);
-/* Sends the next list request, unless one is in flight. */
+/* True while a list request of the method is in flight; further ones wait for it. */
+bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method);
+/* The first list request of the method that has not been sent; NULL: none. */
+struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
+/* Sends the next list requests, unless one of the same method is in flight. */
 void cg_mcp_next_list(struct cg_mcp_client *c);
 void cg_mcp_free_names(char **names, size_t n);
 /* Both free @q. */
@@ -180,8 +206,8 @@ __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q,
 void cg_mcp_client_rearm(struct cg_mcp_client *c);
 /* Counts it, ends the process and fails every request with @why. */
 void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
-/* The code of a JSON-RPC error; 0: none. */
 #define CG_MCP_HEADER_MISMATCH (-32020) /* of revision 2026-07-28 */
+/* The code of a JSON-RPC error; 0: none. */
 int cg_mcp_error_code(struct cg_slice error);
 /* The text of a JSON-RPC error, for people: one line, made safe (CG_TEXT_LINE). */
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);

@@ -182,8 +182,8 @@ static void settle(struct cg_mcp_question *n, const char *result, size_t len, co
                 if (!q->n_open)
                         c->question_ops->send_round(q);
         } else {
-                cg_mcp_req_fail(q, "MCP server \"%s\": tool \"%s\" needs input: %s", c->def->name, q->tool,
-                                result ? "out of memory" : why);
+                cg_mcp_req_fail(q, "MCP server \"%s\": %s \"%s\" needs input: %s", c->def->name,
+                                cg_mcp_methods[q->method].what, q->tool, result ? "out of memory" : why);
         }
         cg_mcp_client_rearm(c);
 }

@@ -111,6 +111,7 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
                 c->listen_id = 0;
                 cg_mcp_tools_changed(c); /* none is announced any more; the server may have restarted */
+                cg_mcp_lists_stale(c);
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
@@ -133,8 +134,8 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         } else if (q->kind == LIST) {
                 cg_mcp_on_list_answer(q, m);
         } else if (payload.p[0] != '{') {
-                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
-                                c->def->name, q->tool);
+                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to %s \"%s\" is not an object",
+                                c->def->name, cg_mcp_methods[q->method].what, q->tool);
         } else if (m->kind == CG_RPC_ERROR) {
                 finish_with_error(q, payload);
         } else {
@@ -252,6 +253,10 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                         cg_mcp_on_server_cancelled(c, id);
         } else if (strcmp(m->method, "notifications/progress") == 0) {
                 on_progress(c, m);
+        } else if (strcmp(m->method, "notifications/resources/list_changed") == 0 && is_subscribed(c, m)) {
+                c->lists[CG_MCP_RESOURCES_LIST].stale = c->lists[CG_MCP_TEMPLATES_LIST].stale = true;
+        } else if (strcmp(m->method, "notifications/prompts/list_changed") == 0 && is_subscribed(c, m)) {
+                c->lists[CG_MCP_PROMPTS_LIST].stale = true;
         } else {
                 cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "notification",
                                    (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
@@ -346,8 +351,9 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
         } else if (id == c->listen_id) {
                 c->listen_id = 0;
                 cg_mcp_tools_changed(c);
-                cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes of its tools any more: %s",
-                       c->def->name, f->text);
+                cg_mcp_lists_stale(c);
+                cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes any more: %s", c->def->name,
+                       f->text);
         } else if (!q) {
                 return;
         } else if (f->session_lost && q->kind == CALL) {

@@ -40,7 +40,7 @@ void cg_mcp_req_free(struct cg_mcp_req *q)
         free(q);
 }
 
-struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, int64_t timeout_ms,
+struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
                                   cg_mcp_done done, void *data)
 {
         struct cg_mcp_req *q = calloc(1, sizeof(*q));
@@ -50,7 +50,8 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, i
         if (timeout_ms > CG_MCP_MAX_TIMEOUT_MS)
                 timeout_ms = CG_MCP_MAX_TIMEOUT_MS;
         q->c = c;
-        q->kind = kind;
+        q->kind = cg_mcp_methods[method].member ? LIST : CALL;
+        q->method = method;
         q->seq = ++c->last_seq;
         q->timeout_ms = timeout_ms;
         q->deadline_ms = timeout_ms ? cg_now_ms() + timeout_ms : 0;
@@ -59,7 +60,7 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum req_kind kind, i
         q->data = data;
         cg_buf_init(&q->line, (size_t)CG_MAX_TOOL_ARGS + 65536);
         cg_buf_init(&q->more, CG_MCP_MAX_STATE);
-        cg_buf_init(&q->tools, CG_MCP_MAX_LIST);
+        cg_buf_init(&q->tools, method == CG_MCP_TOOLS_LIST ? CG_MCP_MAX_LIST : CG_MCP_MAX_KEPT_LIST);
         return q;
 }
 
@@ -110,18 +111,18 @@ static void unlink_req(struct cg_mcp_req *q)
                 q->c->question_ops->call_ended(q->c, q);
 }
 
-bool cg_mcp_lists(const struct cg_mcp_client *c)
+bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
         for (const struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->kind == LIST && q->id)
+                if (q->method == method && q->id)
                         return true;
         return false;
 }
 
-struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c)
+struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->kind == LIST && !q->id)
+                if (q->method == method && !q->id)
                         return q;
         return NULL;
 }
@@ -131,10 +132,11 @@ void cg_mcp_next_list(struct cg_mcp_client *c)
         struct cg_mcp_req *q;
         struct cg_err err;
 
-        while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c) &&
-               (q = cg_mcp_waiting_list(c)))
-                if (cg_mcp_send_req(q, &err) < 0)
-                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+        for (enum cg_mcp_method m = CG_MCP_TOOLS_LIST; m < CG_MCP_N_METHODS; m++)
+                while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c, m) &&
+                       (q = cg_mcp_waiting_list(c, m)))
+                        if (cg_mcp_send_req(q, &err) < 0)
+                                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
 }
 
 /* Not the client: that is freed from the event loop. */
@@ -153,7 +155,7 @@ void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const 
         unlink_req(q);
         cg_mcp_client_rearm(q->c);
         if (q->kind == LIST && outcome != CG_MCP_OK)
-                q->c->stale = true;
+                *cg_mcp_list_stale(q->c, q->method) = true;
         q->done(q->data, outcome, bytes, len);
         forget(q);
 }
@@ -191,7 +193,7 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         struct cg_transport *t = c->t;
 
         c->t = NULL;
-        c->stale = true; /* another process may have other tools */
+        cg_mcp_lists_stale(c);
         c->state = IDLE;
         c->init_id = c->probe_id = c->listen_id = 0;
         c->ping_id = 0;
@@ -319,11 +321,11 @@ static void expire(struct cg_mcp_req *q)
         if (c->def->kind == CG_MCP_STDIO)
                 check_health(c);
         if (q->kind == LIST)
-                cg_mcp_req_fail(q, "MCP server \"%s\" did not list its tools within %lld ms", c->def->name,
-                                (long long)q->timeout_ms);
+                cg_mcp_req_fail(q, "MCP server \"%s\" did not list its %s within %lld ms", c->def->name,
+                                cg_mcp_methods[q->method].what, (long long)q->timeout_ms);
         else
-                cg_mcp_req_fail(q, "MCP server \"%s\": tool \"%s\" did not answer within %lld ms",
-                                c->def->name, q->tool, (long long)q->timeout_ms);
+                cg_mcp_req_fail(q, "MCP server \"%s\": %s \"%s\" did not answer within %lld ms", c->def->name,
+                                cg_mcp_methods[q->method].what, q->tool, (long long)q->timeout_ms);
 }
 
 static void on_timer(uv_timer_t *t)
@@ -363,10 +365,22 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason)
 
         cg_mcp_send_cancelled(q, reason);
         if (q->kind == LIST)
-                c->stale = true;
+                *cg_mcp_list_stale(c, q->method) = true;
         unlink_req(q);
         cg_mcp_client_rearm(c);
         forget(q);
+}
+
+int cg_mcp_error_code(struct cg_slice error)
+{
+        struct cg_slice code = CG_SLICE_NONE;
+        char text[16];
+
+        if (!cg_json_find(error, "code", &code) || code.len >= sizeof(text))
+                return 0;
+        memcpy(text, code.p, code.len);
+        text[code.len] = '\0';
+        return (int)strtol(text, NULL, 10);
 }
 
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
@@ -382,16 +396,4 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
         if (text)
                 cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
         snprintf(buf, size, "%s", shown.data ? shown.data : "");
-}
-
-int cg_mcp_error_code(struct cg_slice error)
-{
-        struct cg_slice code = CG_SLICE_NONE;
-        char text[16];
-
-        if (!cg_json_find(error, "code", &code) || code.len >= sizeof(text))
-                return 0;
-        memcpy(text, code.p, code.len);
-        text[code.len] = '\0';
-        return (int)strtol(text, NULL, 10);
 }

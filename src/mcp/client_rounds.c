@@ -50,8 +50,8 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
 
 static void fail_round(struct cg_mcp_req *q, const struct cg_err *why)
 {
-        cg_mcp_req_fail(q, "MCP server \"%s\": tool \"%s\" needs input: %s", q->c->def->name, q->tool,
-                        why->msg);
+        cg_mcp_req_fail(q, "MCP server \"%s\": %s \"%s\" needs input: %s", q->c->def->name,
+                        cg_mcp_methods[q->method].what, q->tool, why->msg);
 }
 
 void cg_mcp_send_round(struct cg_mcp_req *q)

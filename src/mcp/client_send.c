@@ -96,14 +96,14 @@ int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern
 
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
-        struct cg_mcp_msg m = { .method = "tools/list", .repeatable = true };
+        struct cg_mcp_msg m = { .method = cg_mcp_methods[q->method].name, .repeatable = true };
         cg_auto_buf struct cg_buf b;
         int r;
 
         cg_buf_init(&b, CG_MCP_MAX_CURSOR + 1024);
         m.id = q->id = ++q->c->last_id;
-        r = cg_buf_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"tools/list\",\"params\":{",
-                        (unsigned long long)q->id);
+        r = cg_buf_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":{",
+                        (unsigned long long)q->id, m.method);
         if (r == 0 && cursor.p)
                 r = cg_buf_adds(&b, "\"cursor\":", err);
         if (r == 0 && cursor.p)
@@ -123,8 +123,8 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
 static int send_call(struct cg_mcp_req *q, struct cg_err *err)
 {
         struct cg_mcp_client *c = q->c;
-        struct cg_mcp_msg m = { .method = "tools/call" };
-        cg_auto_buf struct cg_buf b = q->line, name = { .max = 8 * CG_MAX_NAME };
+        struct cg_mcp_msg m = { .method = cg_mcp_methods[q->method].name };
+        cg_auto_buf struct cg_buf b = q->line, name = { .max = 2 * CG_MCP_MAX_URI };
         char **headers = NULL;
         char head[CG_MCP_LINE_GAP + 1];
         size_t n;
@@ -146,7 +146,7 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
                 r = cg_buf_adds(&b, "}}\n", err);
         if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {
                 r = cg_param_headers_encode(&name, q->tool, err);
-                if (r == 0)
+                if (r == 0 && q->method == CG_MCP_TOOLS_CALL)
                         r = cg_param_headers_make(c->params, q->tool,
                                                   (struct cg_slice){ q->line.data + q->args_at, q->args_len },
                                                   &headers, err);
@@ -170,8 +170,12 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
 {
         int r;
 
+        if (q->method != CG_MCP_TOOLS_LIST && q->c->knows_offers &&
+            !(q->c->offers & cg_mcp_methods[q->method].offer))
+                return cg_fail(err, CG_E_UNSUPPORTED, "it does not offer %s", cg_mcp_methods[q->method].name);
         if (q->kind == LIST) {
-                q->c->stale = false; /* what is announced from here on is about a later list */
+                /* what is announced from here on is about a later list */
+                *cg_mcp_list_stale(q->c, q->method) = false;
                 r = cg_mcp_send_list(q, CG_SLICE_NONE, err);
         } else {
                 r = send_call(q, err);

@@ -1,12 +1,14 @@
 /*
- * A kernel's connection and its tool calls: check, ask, run, answer. Runs in cellgate-toolserver.
+ * A kernel's connection and its calls of tools, and requests for resources and prompts: check, ask,
+ * run, answer. Runs in cellgate-toolserver.
  *
  * The kernel is hostile. It names a server and a tool; everything else about the call, and whether
  * it runs, is decided elsewhere. A call is in one of these places, and gets exactly one CALL_RESULT
  * from any of them:
  *
  *      LISTING  its server is asked for its tools: the name is not among those known, or the tools
- *               may have changed since they were listed
+ *               may have changed since they were listed. The same for prompts; and all there is of
+ *               a call for a list, which carries nothing that the kernel has chosen
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
  */
@@ -43,7 +45,8 @@ struct ts_call {
         unsigned lists;                /* since it was accepted, which were out of date when they came */
         struct cg_mcp_req *req;        /* LISTING and RUNNING */
         struct conversion *conversion; /* RUNNING: its result has come, and is being written to a file */
-        char *server, *tool;
+        enum cg_mcp_method method;
+        char *server, *tool; /* tool: or the prompt's name, or the resource's URI; NULL: a list */
         struct cg_frame *args;
         /* the last value that the server has reported; its message is in progress_text */
         struct cg_mcp_progress progress;
@@ -211,19 +214,29 @@ static int add_number(struct cg_buf *b, const char *before, double value, struct
         return cg_buf_addf(b, err, "%s%s", before, text);
 }
 
-static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+/* Appends `"server", "method", "tool"`: what the call is, as the host is told. */
+static int add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
-        int r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,\"server\":",
-                            (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
-                            (unsigned long long)call->cell);
+        /* Not for others: hosts decide about tools by their names. */
+        const char *tool = call->method == CG_MCP_TOOLS_CALL ? call->tool : "";
+        int r = cg_buf_adds(b, "\"server\":", err);
 
         if (r == 0)
                 r = cg_json_quote(b, call->server, strlen(call->server), err);
         if (r == 0)
-                r = cg_buf_adds(b, ",\"tool\":", err);
+                r = cg_buf_addf(b, err, ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
+        return r < 0 ? r : cg_json_quote(b, tool, strlen(tool), err);
+}
+
+static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
+        int r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
+                            (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
+                            (unsigned long long)call->cell);
+
         if (r == 0)
-                r = cg_json_quote(b, call->tool, strlen(call->tool), err);
+                r = add_names(call, b, err);
         if (r == 0)
                 r = add_number(b, ",\"progress\":", call->progress.progress, err);
         if (r == 0 && !isnan(call->progress.total))
@@ -390,6 +403,8 @@ static void keep_result(struct ts_call *call, const char *bytes, size_t len)
 
 static void list_or_go_on(struct ts_call *call);
 
+static void run_call(struct ts_call *call);
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
@@ -401,7 +416,10 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
         if (outcome == CG_MCP_NOT_RUN && !call->not_run) {
                 call->not_run = true;
                 call->kind = "";
-                list_or_go_on(call);
+                if (call->method == CG_MCP_TOOLS_CALL)
+                        list_or_go_on(call);
+                else
+                        run_call(call);
                 return;
         }
         if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT) {
@@ -420,14 +438,19 @@ static void run_call(struct ts_call *call)
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
         struct cg_bytes args = cg_frame_bytes(call->args);
         struct cg_err err;
+        int r;
 
         call->place = RUNNING;
         if (!client) {
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
-        if (cg_mcp_client_call(client, call->tool, args.data, args.len, call->timeout_ms, on_called, call,
-                               &call->req, &err) < 0)
+        r = call->method == CG_MCP_TOOLS_CALL
+                    ? cg_mcp_client_call(client, call->tool, args.data, args.len, call->timeout_ms, on_called,
+                                         call, &call->req, &err)
+                    : cg_mcp_client_request(client, call->method, call->tool, args.data, args.len,
+                                            call->timeout_ms, on_called, call, &call->req, &err);
+        if (r < 0)
                 fail_call(call, "%s", err.msg);
 }
 
@@ -444,13 +467,9 @@ static void ask(struct ts_call *call)
 
         call->place = ASKING;
         out.id = call->ask = ++s->ts->last_ask;
-        r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,\"server\":", (unsigned long long)call->kernel->number);
+        r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
         if (r == 0)
-                r = cg_json_quote(&b, call->server, strlen(call->server), &err);
-        if (r == 0)
-                r = cg_buf_adds(&b, ",\"tool\":", &err);
-        if (r == 0)
-                r = cg_json_quote(&b, call->tool, strlen(call->tool), &err);
+                r = add_names(call, &b, &err);
         if (r == 0)
                 r = cg_buf_adds(&b, "}", &err);
         /* The other half is for answers: they must not be lost. */
@@ -484,8 +503,10 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
         call->accepted = accept;
         call->approval = approval;
         call->cell = cell;
-        if (accept)
+        if (accept && call->method == CG_MCP_TOOLS_CALL)
                 list_or_go_on(call);
+        else if (accept)
+                run_call(call);
         else
                 end_call(call, "rejected", reason, strlen(reason));
 }
@@ -509,16 +530,17 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
 
 /* ---- LISTING */
 
-static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *client)
+static void fail_unknown(struct ts_call *call, const struct cg_mcp_client *client)
 {
+        const char *what = cg_mcp_methods[call->method].what;
         cg_auto_buf struct cg_buf b;
 
         cg_buf_init(&b, 2048);
-        if (cg_mcp_client_close_names(client, call->tool, &b, NULL) == 0 && b.len)
-                fail_call(call, "MCP server \"%s\" has no tool \"%s\"; did you mean %s?", call->server,
+        if (cg_mcp_client_close_names(client, call->method, call->tool, &b, NULL) == 0 && b.len)
+                fail_call(call, "MCP server \"%s\" has no %s \"%s\"; did you mean %s?", call->server, what,
                           call->tool, b.data);
         else
-                fail_call(call, "MCP server \"%s\" has no tool \"%s\"", call->server, call->tool);
+                fail_call(call, "MCP server \"%s\" has no %s \"%s\"", call->server, what, call->tool);
 }
 
 /* The tools are known; a call that was accepted runs only where they have not changed since. */
@@ -528,7 +550,7 @@ static void go_on(struct ts_call *call, struct cg_mcp_client *client)
 
         call->req = NULL;
         if (!cg_mcp_client_has_tool(client, call->tool))
-                fail_no_tool(call, client);
+                fail_unknown(call, client);
         else if (cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
                 fail_call(call, "%s", err.msg);
         else if (!call->accepted)
@@ -579,6 +601,44 @@ static void list_or_go_on(struct ts_call *call)
         }
 }
 
+static void on_other_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+
+        call->req = NULL;
+        call->kind = kinds[outcome];
+        if (outcome != CG_MCP_OK)
+                end_call(call, "failed", bytes, len);
+        else if (!client)
+                fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
+        else if (call->method != CG_MCP_PROMPTS_GET)
+                on_called(call, CG_MCP_OK, bytes, len);
+        else if (cg_mcp_client_has_prompt(client, call->tool))
+                ask(call);
+        else
+                fail_unknown(call, client);
+}
+
+/* A list of resources, templates or prompts; the latter is also needed to know a prompt's name. */
+static void list_other(struct ts_call *call, struct cg_mcp_client *client)
+{
+        enum cg_mcp_method list = call->method == CG_MCP_PROMPTS_GET ? CG_MCP_PROMPTS_LIST : call->method;
+        struct cg_slice kept;
+        struct cg_err err;
+
+        cg_mcp_client_listen(client);
+        kept = cg_mcp_client_kept_list(client, list);
+        if (kept.p) {
+                on_other_listed(call, CG_MCP_OK, kept.p, kept.len);
+                return;
+        }
+        call->place = LISTING;
+        if (cg_mcp_client_list_other(client, list, call->timeout_ms, on_other_listed, call, &call->req,
+                                     &err) < 0)
+                fail_call(call, "%s", err.msg);
+}
+
 /* ---- a new call */
 
 static void consider(struct ts_call *call)
@@ -602,13 +662,26 @@ static void consider(struct ts_call *call)
                                   call->server);
                 return;
         }
-        if (cg_mcp_check_args(args.data, args.len, &err) < 0) {
+        if (cg_mcp_check_args(args.data, args.len, &err) < 0 ||
+            (call->method != CG_MCP_TOOLS_CALL &&
+             cg_mcp_check_params(call->method, (struct cg_slice){ args.data, args.len }, &call->tool, &err) <
+                     0)) {
                 fail_call(call, "the arguments cannot be sent: %s", err.msg);
                 return;
         }
         /* The host is not asked about a call that cannot run. */
         if (cg_mcp_client_check(client, &err) < 0) {
                 fail_call(call, "%s", err.msg);
+                return;
+        }
+        if (call->method != CG_MCP_TOOLS_CALL) {
+                if (!cg_mcp_client_offers(client, call->method))
+                        fail_call(call, "MCP server \"%s\" does not offer %s", call->server,
+                                  cg_mcp_methods[call->method].name);
+                else if (call->method == CG_MCP_RESOURCES_READ) /* templates make URIs that no list has */
+                        ask(call);
+                else
+                        list_other(call, client);
                 return;
         }
         /* A known tool is listed again only when the call was accepted, just before it runs. */
@@ -625,21 +698,27 @@ static int violation(struct cg_err *err, const char *what)
 }
 
 static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **server, const char **tool,
-                     int64_t *timeout_ms, json_t **body, struct cg_err *err)
+                     enum cg_mcp_method *method, int64_t *timeout_ms, json_t **body, struct cg_err *err)
 {
         int r = cg_msg_json(m, body, err);
+        const char *name = NULL;
 
         if (r == 0)
                 r = cg_json_str(*body, "server", NULL, server, err);
         if (r == 0)
                 r = cg_json_str(*body, "tool", NULL, tool, err);
         if (r == 0)
+                r = cg_json_str(*body, "method", cg_mcp_methods[CG_MCP_TOOLS_CALL].name, &name, err);
+        if (r == 0)
                 r = cg_json_int(*body, "timeout_ms", 0, timeout_ms, err);
         if (r < 0)
                 return r;
-        if (!*server || !*tool)
-                return violation(err, "without server or tool");
-        if (strlen(*server) > CG_MAX_NAME || strlen(*tool) > CG_MAX_NAME)
+        *method = cg_mcp_method_find(name);
+        if (*method == CG_MCP_N_METHODS)
+                return violation(err, "unknown method");
+        if (!*server || !*tool != (*method != CG_MCP_TOOLS_CALL))
+                return violation(err, "without server or tool, or with a tool that its method does not have");
+        if (strlen(*server) > CG_MAX_NAME || (*tool && strlen(*tool) > CG_MAX_NAME))
                 return violation(err, "name over its limit");
         if (*timeout_ms < 0)
                 return violation(err, "negative timeout_ms");
@@ -655,10 +734,11 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *server = NULL, *tool = NULL;
+        enum cg_mcp_method method = CG_MCP_TOOLS_CALL;
         int64_t timeout_ms = 0;
         struct ts_call *call;
         size_t len;
-        int r = read_call(k, m, &server, &tool, &timeout_ms, &body, err);
+        int r = read_call(k, m, &server, &tool, &method, &timeout_ms, &body, err);
 
         if (r < 0)
                 return r;
@@ -676,8 +756,9 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
         if (!call)
                 return cg_fail(err, CG_E_NOMEM, "call");
         call->server = strdup(server);
-        call->tool = strdup(tool);
-        if (!call->server || !call->tool) {
+        call->tool = tool ? strdup(tool) : NULL;
+        call->method = method;
+        if (!call->server || (tool && !call->tool)) {
                 free(call->server);
                 free(call->tool);
                 free(call);

@@ -31,7 +31,7 @@ def test_progress_of_a_call(s: Session) -> None:
     assert out.stdout == "ok\n"
     approval = next(e for e in out.events if e.type == "approval_request")
     first, second = (e for e in out.events if e.type == "progress")
-    names = {"server": "s", "tool": "report", "call": approval.approval}
+    names = {"server": "s", "method": "tools/call", "tool": "report", "call": approval.approval}
     assert first.json == {**names, "progress": 1}
     assert second.json == {**names, "progress": 2.5, "total": 10, "message": "half <b>\\x1b[2J"}
     assert (first.text, second.text) == ("s.report: 1", "s.report: 2.5 of 10, half <b>\\x1b[2J")

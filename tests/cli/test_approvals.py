@@ -101,3 +101,46 @@ def test_servers_are_there_in_every_cell_and_settings_are_not(run_cellgate: Run,
     steal = f"open({str(server.mcp)!r})"
     r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", "pass", "-c", READ, "-c", steal)
     assert (r.returncode, r.stdout) == (1, "read_file done\n")
+
+
+READ_RESOURCE = "import mcptools; print(mcptools.read_resource('fs', 'file:///x'))"
+GET_PROMPT = "import mcptools; print(mcptools.get_prompt('fs', 'greet'))"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [["fs.*"], ["*.*"], ["fs.resources/read"], ["fs:prompts/get"], ["all", "!fs.*"], ["all", "!fs:resources/read"]],
+)
+def test_rules_about_tools_accept_no_resource(run_cellgate: Run, server, rules: list[str]) -> None:
+    args = [w for rule in rules for w in ("--approve", rule)]
+    r = run_cellgate("run", "--mcp", server.mcp, *args, "-c", READ_RESOURCE)
+    assert (r.returncode, r.stdout) == (4, "")
+    assert "[cellgate] fs:resources/read was refused: " in r.stderr
+    assert server.ran() == []
+
+
+def test_tool_with_the_name_of_a_method(run_cellgate: Run, make_server) -> None:
+    """A rule about resources accepts no tool."""
+    server = make_server("resources/read")
+    code = "from mcptools.fs import resources_read; resources_read.run()"
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "fs:resources/read", "-c", code)
+    assert r.returncode == 4 and "no approval rule allows fs.resources/read\n" in r.stderr
+    assert server.ran() == []
+
+
+@pytest.mark.parametrize("rules", [["all"], ["all", "!fs.read_*"], ["fs:resources/read", "*:prompts/get"]])
+def test_rules_that_accept_resources_and_prompts(run_cellgate: Run, server, rules: list[str]) -> None:
+    args = [w for rule in rules for w in ("--approve", rule)]
+    r = run_cellgate("run", "--mcp", server.mcp, *args, "-c", READ_RESOURCE, "-c", GET_PROMPT)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "contents\nuser: hello\n", "")
+    assert server.calls() == [
+        {"tool": "resources/read", "arguments": {"uri": "file:///x"}},
+        {"tool": "prompts/get", "arguments": {"name": "greet"}},
+    ]
+
+
+def test_the_advice_of_a_refused_resource_is_right(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "-c", READ_RESOURCE)
+    assert "no approval rule allows fs:resources/read (--approve fs:resources/read would)" in r.stderr
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "fs:resources/read", "-c", READ_RESOURCE)
+    assert (r.returncode, r.stdout) == (0, "contents\n")

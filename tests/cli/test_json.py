@@ -24,7 +24,7 @@ def test_progress_of_a_call(host, asking) -> None:
     number = h.until("approval_request")["approval"]
     h.say({"approval": number, "accept": True})
     progress = h.until("progress")
-    content = {"server": "s", "tool": "report", "progress": 1, "total": 4}
+    content = {"server": "s", "method": "tools/call", "tool": "report", "progress": 1, "total": 4}
     assert progress["content"].pop("message").startswith('x"\\')
     assert progress["content"] == {**content, "call": number}
     assert progress["text"].startswith('s.report: 1 of 4, x"\\') and progress["cell"] == 1
@@ -420,3 +420,25 @@ def test_description_names_every_event(repo: Path) -> None:
     assert len(types) >= 5
     for name in types:
         assert f"`{name}`" in text
+
+
+def test_resource(host, server) -> None:
+    """The method says what is asked for; the name of a tool is empty."""
+    read = "import mcptools; print(mcptools.read_resource('fs', 'file:///x'), end='')"
+    h = host("--mcp", server.mcp, "--approve", "fs.*", "-c", read, "-c", "mcptools.get_prompt('fs', 'greet')")
+    ask = h.until("approval_request")
+    assert (ask["server"], ask["method"], ask["tool"], ask["arguments"]) == (
+        "fs",
+        "resources/read",
+        "",
+        {"uri": "file:///x"},
+    )
+    assert "resource  file:///x\n" in ask["shown"]
+    assert server.ran() == []
+    h.say({"approval": ask["approval"], "accept": True})
+    assert h.until("stream")["text"] == "contents"
+    assert h.next()["type"] == "result"
+    ask = h.until("approval_request")
+    assert (ask["method"], ask["tool"], ask["arguments"]) == ("prompts/get", "", {"name": "greet"})
+    h.say({"approval": ask["approval"], "accept": False})
+    assert h.until("result")["refused"] is True

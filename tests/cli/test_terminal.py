@@ -49,6 +49,19 @@ def test_no(person, server, typed: str) -> None:
     assert server.ran() == []
 
 
+def test_resource(person, server) -> None:
+    p = person(
+        "run", "--mcp", server.mcp, "-c", "import mcptools; print(mcptools.read_resource('fs', 'file:///\u202ex'))"
+    )
+    shown = p.wait_for(r"a\d{3} always for all resources of this server in this session: ")
+    head = "[cellgate] Cell 1 wants to read a resource:\n  server    fs\n  resource  file:///"
+    assert head in shown and "\u202e" not in shown
+    p.type(f"y{p.digits(shown)}\n")
+    p.wait_for("contents\n")
+    assert p.end() == 0
+    assert server.ran() == ["resources/read"]
+
+
 def test_no_with_a_reason(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.answer("r")

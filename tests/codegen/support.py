@@ -210,6 +210,8 @@ class Calls:
         if len(self.waiting) == self.host.at:
             os.eventfd_write(self.fd, 1)
 
+    request = start
+
     def cancel(self, keys: list[int]) -> None:
         self.host.cancelled.extend(keys)
 
@@ -229,6 +231,7 @@ class Host:
     def __init__(self) -> None:
         self.module: Any = ModuleType("_cellgate")
         self.module.tool_call = self.tool_call
+        self.module.mcp_request = self.tool_call
         self.module.Calls = lambda: Calls(self)
         self.sent: list[tuple[str, str, bytes, int]] = []
         self.cancelled: list[int] = []

@@ -232,9 +232,18 @@ edit_file.run(path='a', edits=[e]).content.upper()
 edit_file.run({'path': 'a', 'edits': []}).content.upper()
 find.call().summary().upper()
 mcptools.search('x')[0].tool.upper()
+mcptools.resources('files')[0].uri.upper()
+mcptools.resource_templates('files')[0].template.upper()
+mcptools.read_resource('files', 'file:///x').upper()
+mcptools.read_resource('files', 'file:///x').images[0].save('x')
+mcptools.prompts('files')[0].arguments[0].name.upper()
+mcptools.get_prompt('files', 'greet', name='me', server='x').messages[0].role.upper()
 async def later() -> None:
     (await edit_file.arun(path='a', edits=[e])).content.upper()
     (await edit_file.call_async(path='a', edits=[e])).summary()
+    (await mcptools.aread_resource('files', 'file:///x')).upper()
+    (await mcptools.aget_prompt('files', 'greet', who='me')).messages[0].content.mime
+    await mcptools.aget_prompt('files', 'greet', who=1)  # wrong
     await edit_file.run_async(path=1, edits=[e])  # wrong
     await edit_file.acall(path='a')  # wrong
 edit_file.Params(path=1, edits=[e])  # wrong
@@ -248,6 +257,10 @@ edit_file.call(path='a', edits=[{'oldText': 1}])  # wrong
 list_directory.run(path='a', sortBy='date')  # wrong
 list_directory.run(edit_file.Params(path='a', edits=[e]))  # wrong
 edit_file.run(path='a', edits=[e]).contents  # wrong
+mcptools.resources('files')[0].url  # wrong
+mcptools.read_resource('files')  # wrong
+mcptools.read_resource('files', 1)  # wrong
+mcptools.get_prompt('files', 'greet', who=1)  # wrong
 """
 WRONG = {i for i, line in enumerate(USE.splitlines(), 1) if line.endswith("# wrong")}
 """Lines in which type checkers must find an error, and nowhere else."""

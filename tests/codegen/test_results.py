@@ -472,7 +472,9 @@ def test_search(build_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert mcptools.search("!!! ''' \ud800") is not None
         with pytest.raises(ValueError, match="detail"):
             mcptools.search("x", detail="all")
-        assert dir(mcptools) == ["everything", "files", "graph", "search", "servers", "signature", "tools"]
+        functions = ["search", "servers", "signature", "tools", "resources", "resource_templates", "prompts"]
+        functions += ["read_resource", "aread_resource", "get_prompt", "aget_prompt"]
+        assert sorted(dir(mcptools)) == sorted(["everything", "files", "graph", *functions])
         assert mcptools.files.edit_file.run and "edit_file" in dir(mcptools.files)
         with pytest.raises(AttributeError, match="servers: everything, files, graph"):
             mcptools.nothing  # noqa: B018

@@ -437,3 +437,32 @@ def test_progress_of_a_call_is_one_display(start: Callable[..., Any], asking: Ca
         "text/plain": "s.report: 5",
         "text/html": "<progress></progress> s.report: 5",
     }
+
+
+READ_RESOURCE = "import mcptools; print(mcptools.read_resource('fs', 'file:///x'))"
+
+
+def test_resource(opened: Any, server: Any) -> None:
+    """A rule for all tools of the server accepts none of its resources; "always" is about resources only."""
+    client = opened("fs.read_file")
+    request, question = ask(client, f"{READ_RESOURCE}\n{READ_RESOURCE}")
+    prompt = question["content"]["prompt"]
+    assert "[cellgate] This cell wants to read a resource:\n" in prompt
+    assert "server    fs" in prompt and "resource  file:///x" in prompt
+    assert "always for all resources of this server in this session" in prompt
+    assert server.ran() == []
+    answer(client, question, "a")
+    assert client.finish(request).text() == "contents\n" * 2
+    request, question = ask(client, "import mcptools; mcptools.get_prompt('fs', 'greet')")
+    assert "This cell wants to get a prompt" in question["content"]["prompt"]
+    assert "prompt    greet" in question["content"]["prompt"]
+    answer(client, question, "n")
+    assert client.finish(request).content["ename"] == "RejectedError"
+    assert server.ran() == ["resources/read"] * 2
+
+
+def test_rules_about_tools_accept_no_resource(opened: Any, server: Any) -> None:
+    client = opened("none", "fs.*")
+    run = client.finish(client.start(READ_RESOURCE, allow_stdin=True))
+    assert run.content["ename"] == "RejectedError" and "fs:resources/read" in run.content["evalue"]
+    assert server.ran() == []

@@ -52,9 +52,10 @@ class Call:
 
     id: int
     server: str
-    tool: str
     timeout_ms: int
     arguments: bytes
+    tool: str = ""
+    method: str = ""
 
 
 @dataclass

@@ -45,6 +45,18 @@ def test_status_and_bytes_come_through(tools: Kernel, status: str) -> None:
     assert tools.run("call()").result == repr((status, content))
 
 
+def test_request(tools: Kernel) -> None:
+    """Another method than tools/call, which names no tool."""
+    tools.tool_functions.append(echo)
+    r = tools.run("""_cellgate.mcp_request('files', 'resources/read', b'{"uri":"x"}', 7)[:2]""")
+    assert r.result == """('ok', b'{"uri":"x"}')"""
+    (call,) = tools.calls
+    assert (call.server, call.method, call.tool, call.timeout_ms) == ("files", "resources/read", "", 7)
+    for code in ("_cellgate.mcp_request('s', 'm' * 300, b'{}', 0)", "_cellgate.mcp_request('s', 'm', '{}', 0)"):
+        assert tools.run(code).reply["ename"] in ("ValueError", "TypeError")
+    assert len(tools.calls) == 1
+
+
 def test_odd_names(tools: Kernel) -> None:
     tools.tool_functions.append(echo)
     tools.run("call(s='a\"\\\\\\n\u20ac', t='\\x01')")

@@ -83,6 +83,9 @@ class Kernel(Peer):
     def call(self, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> None:
         self.send(TOOL.CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
 
+    def request(self, id: int, server: str, method: str, params: bytes = b"{}", timeout_ms: int = 0) -> None:
+        self.send(TOOL.CALL, id, {"server": server, "method": method, "timeout_ms": timeout_ms}, params)
+
     def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
         m = self.expect(TOOL.CALL_RESULT, timeout)
         assert m.id == id and set(m.body) - {"kind"} == {"status"}
@@ -208,7 +211,17 @@ class ToolServer:
         k.call(id, server, tool, args, timeout_ms)
         ask = self.asked()
         assert ask.body.pop("kernel") == k.number
-        assert (ask.body, ask.raw) == ({"server": server, "tool": tool}, args)
+        assert (ask.body, ask.raw) == ({"server": server, "method": "tools/call", "tool": tool}, args)
+        self.decide(ask)
+        return k.result(id, 30)
+
+    def request(
+        self, k: Kernel, id: int, server: str, method: str, params: bytes, timeout_ms: int = 0
+    ) -> tuple[str, bytes]:
+        """A request for a resource or a prompt that is accepted; its result."""
+        k.request(id, server, method, params, timeout_ms)
+        ask = self.asked()
+        assert ask.body == {"kernel": k.number, "server": server, "method": method, "tool": ""} and ask.raw == params
         self.decide(ask)
         return k.result(id, 30)
 

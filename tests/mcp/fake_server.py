@@ -89,6 +89,7 @@ def initialize(ident: object) -> None:
             write(b'Welcome to the server!\r\n\n{"level": "info"}\n[1, 2\n')
         version = HABITS.get("version", "2025-11-25")
         capabilities = {} if HABITS.get("no_tools") else {"tools": {"listChanged": True}}
+        capabilities.update({name: {"listChanged": True} for name in HABITS.get("offers", [])})
         answer(ident, {"protocolVersion": version, "capabilities": capabilities,
                        "serverInfo": {"name": "fake", "version": "1"}})  # fmt: skip
 
@@ -247,6 +248,61 @@ def call(message: dict, line: bytes) -> None:
         answer(ident, text(f"the new tool {name}"))
 
 
+def list_other(ident: object, method: str, cursor: object) -> None:
+    """Of resources, templates or prompts: a page for each, and what HABITS["listed"] says."""
+    member, items = {
+        "resources/list": ("resources", [{"uri": f"fake://{n}", "name": n} for n in ("text", "blob", "big")]),
+        "resources/templates/list": ("resourceTemplates", [{"uriTemplate": "fake://{name}", "name": "any"}]),
+        "prompts/list": ("prompts", [{"name": "greet", "arguments": [{"name": "who", "required": True}]},
+                                     {"name": "tools/call"}, {"name": "hang"}]),
+    }[method]  # fmt: skip
+    how = HABITS.get("listed", "pages")
+    at = int(cursor or 0)
+    if how == "hang":
+        pass
+    elif how == "error" or (how == "no_templates" and member == "resourceTemplates"):
+        code = -32601 if how == "no_templates" else -32000
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": code, "message": "not listed"}})
+    elif how == "endless":
+        answer(ident, {member: [], "nextCursor": str(at + 1)})
+    elif how == "same_cursor":
+        answer(ident, {member: [], "nextCursor": "1"})
+    elif how == "long":
+        answer(ident, {member: [{"uri": "fake://long", "name": "n" * (1 << 20)}], "nextCursor": str(at + 1)})
+    elif how == "not_array":
+        answer(ident, {member: "none"})
+    else:
+        answer(ident, {member: items[at : at + 1], **({"nextCursor": str(at + 1)} if at + 1 < len(items) else {})})
+
+
+def read_resource(ident: object, uri: str) -> None:
+    name = uri.removeprefix("fake://")
+    one = {"uri": uri, "mimeType": "text/plain"}
+    if name == "blob":
+        answer(ident, {"contents": [{"uri": uri, "mimeType": "image/png", "blob": "iVBORw0="}]})
+    elif name == "big":
+        answer(ident, {"contents": [{**one, "text": "b" * (3 << 20)}]})
+    elif name == "missing":
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32002, "message": "Resource not found"}})
+    elif name == "broken":
+        answer(ident, [1])
+    elif name == "exit":
+        os._exit(7)
+    elif name == "change":
+        for kind in ("resources", "prompts"):
+            send({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
+        answer(ident, {"contents": [{**one, "text": "changed"}]})
+    elif name != "hang":
+        answer(ident, {"contents": [{**one, "text": f"the text of {name}"}]})
+
+
+def get_prompt(ident: object, name: str, arguments: object) -> None:
+    if name != "hang":
+        said = f"{name} with {json.dumps(arguments)}"
+        content = {"type": "text", "text": said}
+        answer(ident, {"description": "a greeting", "messages": [{"role": "user", "content": content}]})
+
+
 def main() -> None:
     if HABITS.get("at_start") == "exit":
         print("no configuration", file=sys.stderr, flush=True)
@@ -303,6 +359,12 @@ def main() -> None:
             call(message, line)
         elif method == "ping":
             answer(message["id"], {})
+        elif method in ("resources/list", "resources/templates/list", "prompts/list"):
+            list_other(message["id"], method, message["params"].get("cursor"))
+        elif method == "resources/read":
+            read_resource(message["id"], message["params"]["uri"])
+        elif method == "prompts/get":
+            get_prompt(message["id"], message["params"]["name"], message["params"].get("arguments"))
     if HABITS.get("ignore_eof"):
         time.sleep(600)
 

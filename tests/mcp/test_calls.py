@@ -49,7 +49,7 @@ def content(result):
 def test_exactly_these_bytes(ts, k, lines, args):
     k.call(7, "fake", "echo", args)
     ask = ts.asked()
-    assert ask.raw == args and ask.body == {"kernel": 1, "server": "fake", "tool": "echo"} and ask.session == 1
+    assert ask.raw == args and ask.body == {"kernel": 1, "server": "fake", "method": "tools/call", "tool": "echo"} and ask.session == 1
     ts.decide(ask)
     status, raw = k.result(7)
     assert status == "ok" and b"content" in raw

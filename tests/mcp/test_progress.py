@@ -31,7 +31,7 @@ def begin(ts, k, approval=9, cell=3, id=1, tool="report", **arguments):
 def reported(ts, k):
     m = ts.broker.expect(BROKER.CALL_PROGRESS)
     assert (m.session, m.id, m.body.pop("kernel")) == (1, 0, k.number)
-    assert (m.body.pop("server"), m.body.pop("tool")) == ("s", "report")
+    assert [m.body.pop(name) for name in ("server", "method", "tool")] == ["s", "tools/call", "report"]
     return m.body
 
 

@@ -26,13 +26,15 @@ for line in sys.stdin:
     if message["method"] == "initialize":
         result = {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "resources": {}},
             "serverInfo": {"name": "fake", "version": "1"},
         }
     elif message["method"] == "tools/list":
         result = {"tools": TOOLS}
     elif message["method"] == "tools/call":
         result = call(params["name"], params["arguments"]["text"])
+    elif message["method"] == "resources/read":
+        result = {"contents": [{"uri": params["uri"], "text": "contents"}]}
     else:
         result = {}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)

@@ -157,3 +157,33 @@ def test_what_deceives_the_eye_is_an_escape_in_the_question(serve: Serve, mcp_fi
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": no})
     assert server.result(call)["isError"]
     assert not mark.exists()
+
+
+RESOURCE = "import mcptools\nfor _ in range(2): print(mcptools.read_resource('fake', 'file:///x'))"
+
+
+def test_resource(serve: Serve, mcp_file: Path) -> None:
+    """A rule for all tools of the server accepts none of its resources; "from now on" is about all of them."""
+    server = serve("--mcp", mcp_file, "--approve", "ask", "--approve", "fake.*")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=RESOURCE)
+    question = server.receive()
+    assert "Code of the agent wants to read a resource:\n" in question["params"]["message"]
+    assert "  resource  file:///x\n" in question["params"]["message"]
+    choices = question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+    assert choices == ["approve", "approve all resources of this server from now on", "reject"]
+    tool = {"action": "accept", "content": {"decision": "approve this tool from now on"}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": tool})  # no answer to this question
+    assert server.result(call)["isError"]
+    call = server.call("execute_ipython_cell", code=RESOURCE)
+    question = server.receive()
+    yes = {"action": "accept", "content": {"decision": choices[1]}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": yes})
+    assert text_of(server.result(call)) == "contents\ncontents\n"
+
+
+def test_rules_about_tools_accept_no_resource(serve: Serve, mcp_file: Path) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "fake.*")
+    server.initialize()
+    result = server.result(server.call("execute_ipython_cell", code=RESOURCE))
+    assert result["isError"] and "--approve 'fake:resources/read'" in text_of(result)

@@ -82,7 +82,7 @@ static void test_nothing_said_refuses(void **state)
 
         (void)state;
         assert_int_equal(cg_approve_new(&a, NULL), 0);
-        assert_int_equal(cg_approve_decide(a, "fs", "read", &rule), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", &rule), CG_APPROVE_REFUSE);
         assert_null(rule);
         cg_approve_free(a);
 }
@@ -93,15 +93,71 @@ static void test_denial_wins_in_any_order(void **state)
         const char *rule;
 
         (void)state;
-        assert_int_equal(cg_approve_decide(one, "fs", "read", &rule), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(one, "fs", CG_METHOD_CALL, "read", &rule), CG_APPROVE_ACCEPT);
         assert_string_equal(rule, "fs.*");
-        assert_int_equal(cg_approve_decide(one, "fs", "write", &rule), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(one, "fs", CG_METHOD_CALL, "write", &rule), CG_APPROVE_REFUSE);
         assert_string_equal(rule, "!fs.write");
-        assert_int_equal(cg_approve_decide(two, "fs", "write", &rule), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(two, "other", "write", &rule), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(two, "fs", CG_METHOD_CALL, "write", &rule), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(two, "other", CG_METHOD_CALL, "write", &rule), CG_APPROVE_ACCEPT);
         assert_null(rule);
         cg_approve_free(one);
         cg_approve_free(two);
+}
+
+/* Rules about tools do not decide about resources and prompts, but !SERVER.* refuses them too. */
+static void test_methods(void **state)
+{
+        static const struct {
+                const char *rule, *method, *tool;
+                enum cg_approve_answer want;
+        } cases[] = {
+                { "fs.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "*.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "fs.resources/read", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "fs.resources/read", CG_METHOD_CALL, "resources/read", CG_APPROVE_ACCEPT },
+                { "fs:resources/read", CG_METHOD_READ, "", CG_APPROVE_ACCEPT },
+                { "fs:resources/read", CG_METHOD_GET, "", CG_APPROVE_ASK },
+                { "fs:resources/read", CG_METHOD_CALL, "resources/read", CG_APPROVE_ASK },
+                { "fs:resources/read", CG_METHOD_CALL, "", CG_APPROVE_ASK },
+                { "*:prompts/get", CG_METHOD_GET, "", CG_APPROVE_ACCEPT },
+                { "other:prompts/get", CG_METHOD_GET, "", CG_APPROVE_ASK },
+                { "!fs:prompts/get", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
+                { "!fs:prompts/get", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "!fs.*", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
+                { "!*.*", CG_METHOD_READ, "", CG_APPROVE_REFUSE },
+                { "!fs.r*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "!other.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+        };
+        static const char *const invalid[] = { "fs:tools/call", ":resources/read", "fs:resources/list",
+                                               "fs:*" };
+        struct cg_approve *all = RULES("all", "!fs.write");
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                struct cg_approve *a = RULES("ask", cases[i].rule);
+
+                if (cg_approve_decide(a, "fs", cases[i].method, cases[i].tool, NULL) != cases[i].want)
+                        fail_msg("%s for %s", cases[i].rule, cases[i].method);
+                cg_approve_free(a);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(invalid); i++)
+                assert_int_equal(cg_approve_add(all, invalid[i], NULL), CG_E_INVAL);
+        assert_int_equal(cg_approve_decide(all, "fs", CG_METHOD_READ, "", NULL), CG_APPROVE_ACCEPT);
+        cg_approve_free(all);
+}
+
+static void test_always_of_a_method(void **state)
+{
+        struct cg_approve *a = RULES("ask");
+
+        (void)state;
+        assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_READ, "", NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_READ, "", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_GET, "", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "other", CG_METHOD_READ, "", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_always(a, "fs", "sampling/createMessage", "", NULL), CG_E_INVAL);
+        cg_approve_free(a);
 }
 
 static void test_always_is_literal_and_yields_to_denial(void **state)
@@ -109,11 +165,11 @@ static void test_always_is_literal_and_yields_to_denial(void **state)
         struct cg_approve *a = RULES("ask", "!fs.write");
 
         (void)state;
-        assert_int_equal(cg_approve_always(a, "fs", "*", NULL), 0);
-        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
-        assert_int_equal(cg_approve_decide(a, "fs", "*", NULL), CG_APPROVE_ACCEPT);
-        assert_int_equal(cg_approve_always(a, "fs", "write", NULL), 0);
-        assert_int_equal(cg_approve_decide(a, "fs", "write", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_CALL, "*", NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "*", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_CALL, "write", NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "write", NULL), CG_APPROVE_REFUSE);
         cg_approve_free(a);
 }
 
@@ -122,12 +178,12 @@ static void test_always_ends_with_the_program(void **state)
         struct cg_approve *a = RULES("ask", "fs.list");
 
         (void)state;
-        assert_int_equal(cg_approve_always(a, "fs", "read", NULL), 0);
-        assert_int_equal(cg_approve_always(a, "other", "read", NULL), 0);
+        assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_CALL, "read", NULL), 0);
+        assert_int_equal(cg_approve_always(a, "other", CG_METHOD_CALL, "read", NULL), 0);
         cg_approve_forget(a, "fs");
-        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
-        assert_int_equal(cg_approve_decide(a, "fs", "list", NULL), CG_APPROVE_ACCEPT);
-        assert_int_equal(cg_approve_decide(a, "other", "read", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "list", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "other", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ACCEPT);
         cg_approve_free(a);
 }
 
@@ -136,14 +192,14 @@ static void test_names_with_dots(void **state)
         struct cg_approve *a = RULES("a.*"), *b = RULES("a.b.c"), *c = RULES("*.read");
 
         (void)state;
-        assert_int_equal(cg_approve_decide(a, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
-        assert_int_equal(cg_approve_decide(a, "a.b", "c", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(a, "a", CG_METHOD_CALL, "b.c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "a.b", CG_METHOD_CALL, "c", NULL), CG_APPROVE_REFUSE);
         /* no server has such a name */
-        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(b, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
-        assert_int_equal(cg_approve_decide(b, "a", "b", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(c, "x", "read", NULL), CG_APPROVE_ACCEPT);
-        assert_int_equal(cg_approve_decide(c, "x", "y.read", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(b, "a.b", CG_METHOD_CALL, "c", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(b, "a", CG_METHOD_CALL, "b.c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(b, "a", CG_METHOD_CALL, "b", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(c, "x", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(c, "x", CG_METHOD_CALL, "y.read", NULL), CG_APPROVE_REFUSE);
         cg_approve_free(a);
         cg_approve_free(b);
         cg_approve_free(c);
@@ -162,7 +218,7 @@ static void test_bad_rules(void **state)
                         fail_msg("\"%s\" was taken for a rule", bad[i]);
         assert_int_equal(cg_approve_add(a, "ask", NULL), 0);
         assert_int_equal(cg_approve_add(a, "all", &err), CG_E_INVAL);
-        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
         cg_approve_free(a);
 }
 
@@ -173,8 +229,8 @@ static void test_default_only_where_nothing_was_said(void **state)
         (void)state;
         cg_approve_set_default(a, CG_APPROVE_ASK);
         cg_approve_set_default(b, CG_APPROVE_ASK);
-        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(b, "fs", "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(b, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
         cg_approve_free(a);
         cg_approve_free(b);
 }
@@ -184,13 +240,14 @@ static void test_explanations_are_safe(void **state)
         cg_auto_buf struct cg_buf plain = { .max = 1000 }, odd = { .max = 1000 }, rule = { .max = 1000 };
 
         (void)state;
-        assert_int_equal(cg_approve_explain(&plain, "fs", "read_file", NULL, NULL), 0);
+        assert_int_equal(cg_approve_explain(&plain, "fs", CG_METHOD_CALL, "read_file", NULL, NULL), 0);
         assert_string_equal(plain.data,
                             "no approval rule allows fs.read_file (--approve fs.read_file would)");
-        assert_int_equal(cg_approve_explain(&odd, "fs", "x'; rm -rf ~ #\x1b[2J", NULL, NULL), 0);
+        assert_int_equal(cg_approve_explain(&odd, "fs", CG_METHOD_CALL, "x'; rm -rf ~ #\x1b[2J", NULL, NULL),
+                         0);
         assert_null(strstr(odd.data, "--approve"));
         assert_null(strchr(odd.data, '\x1b'));
-        assert_int_equal(cg_approve_explain(&rule, "fs", "read", "!fs.*", NULL), 0);
+        assert_int_equal(cg_approve_explain(&rule, "fs", CG_METHOD_CALL, "read", "!fs.*", NULL), 0);
         assert_string_equal(rule.data, "refused by the approval rule !fs.*");
 }
 
@@ -201,6 +258,8 @@ int main(void)
                 cmocka_unit_test(test_glob_is_linear),
                 cmocka_unit_test(test_nothing_said_refuses),
                 cmocka_unit_test(test_denial_wins_in_any_order),
+                cmocka_unit_test(test_methods),
+                cmocka_unit_test(test_always_of_a_method),
                 cmocka_unit_test(test_always_is_literal_and_yields_to_denial),
                 cmocka_unit_test(test_always_ends_with_the_program),
                 cmocka_unit_test(test_names_with_dots),

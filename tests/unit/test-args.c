@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/common/approve.h"
 #include "cli/common/args.h"
 #include "cli/common/pretty.h"
 
@@ -161,9 +162,12 @@ static void test_pretty_marks_what_it_cuts(void **state)
 static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole,
                  struct cg_buf *b, bool *cut)
 {
-        struct cg_call call = {
-                .server = server, .tool = tool, .args = args, .args_len = strlen(args), .cell = 1
-        };
+        struct cg_call call = { .server = server,
+                                .tool = tool,
+                                .method = CG_METHOD_CALL,
+                                .args = args,
+                                .args_len = strlen(args),
+                                .cell = 1 };
 
         assert_int_equal(cg_call_show(&call, width, whole, b, cut, NULL), 0);
 }

@@ -10,8 +10,9 @@
 #define MAX_RULES 10000
 
 struct rule {
-        char *text; /* as it was given, or SERVER of an always rule */
-        char *tool; /* always rule: the tool; else NULL */
+        char *text;         /* as it was given, or SERVER of an always rule */
+        char *tool;         /* always rule: the tool; else NULL */
+        const char *method; /* always rule; else of SERVER:METHOD, or NULL */
         bool deny;
 };
 
@@ -45,9 +46,26 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
         return NULL;
 }
 
-static int push(struct cg_approve *a, const char *text, const char *tool, bool deny, struct cg_err *err)
+/* Of those that rules can name. NULL: unknown. */
+static const char *method_of(const char *name)
 {
-        struct rule r = { .deny = deny };
+        static const char *const methods[] = { CG_METHOD_CALL, CG_METHOD_READ, CG_METHOD_GET };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
+                if (strcmp(methods[i], name) == 0)
+                        return methods[i];
+        return NULL;
+}
+
+static bool is_call(const char *method)
+{
+        return strcmp(method, CG_METHOD_CALL) == 0;
+}
+
+static int push(struct cg_approve *a, const char *text, const char *method, const char *tool, bool deny,
+                struct cg_err *err)
+{
+        struct rule r = { .method = method, .deny = deny };
         struct rule *grown;
 
         if (a->n >= MAX_RULES)
@@ -69,7 +87,7 @@ static int push(struct cg_approve *a, const char *text, const char *tool, bool d
 int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
 {
         const char *pattern = rule[0] == '!' ? rule + 1 : rule;
-        const char *dot = strchr(pattern, '.');
+        const char *dot = strchr(pattern, '.'), *colon = strrchr(pattern, ':'), *method;
         static const char *const words[] = {
                 [CG_APPROVE_REFUSE] = "none", [CG_APPROVE_ACCEPT] = "all", [CG_APPROVE_ASK] = "ask"
         };
@@ -90,12 +108,16 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
          * "filesystem" alone could mean a server or a tool: a rule about approvals must not be
          * guessed at.
          */
+        method = !dot && colon && colon != pattern ? method_of(colon + 1) : NULL;
+        if (method && !is_call(method))
+                return push(a, rule, method, NULL, rule[0] == '!', err);
         if (!dot || dot == pattern || !dot[1])
                 return cg_fail(err, CG_E_INVAL,
                                "approval rule \"%s\" is neither ask, none, all nor SERVER.TOOL such as "
-                               "filesystem.read_* or !filesystem.*",
+                               "filesystem.read_* or !filesystem.*, nor SERVER:" CG_METHOD_READ
+                               " or SERVER:" CG_METHOD_GET,
                                rule);
-        return push(a, rule, NULL, rule[0] == '!', err);
+        return push(a, rule, NULL, NULL, rule[0] == '!', err);
 }
 
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def)
@@ -109,9 +131,14 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a)
         return a->base;
 }
 
-int cg_approve_always(struct cg_approve *a, const char *server, const char *tool, struct cg_err *err)
+int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
+                      struct cg_err *err)
 {
-        return push(a, server, tool, false, err);
+        const char *known = method_of(method);
+
+        if (!known)
+                return cg_fail(err, CG_E_INVAL, "approval rules know no method \"%s\"", method);
+        return push(a, server, known, tool, false, err);
 }
 
 void cg_approve_forget(struct cg_approve *a, const char *server)
@@ -159,8 +186,28 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
         return p == pattern_len;
 }
 
-enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
-                                         const char **rule)
+static bool matches(const struct rule *r, const char *server, const char *method, const char *tool)
+{
+        const char *pattern = r->text + r->deny, *end, *tools;
+
+        if (r->tool)
+                return strcmp(r->text, server) == 0 && strcmp(r->method, method) == 0 &&
+                       strcmp(r->tool, tool) == 0;
+        /* Names of servers have no dot (cg_mcp_check_name()), those of tools may. */
+        end = r->method ? strrchr(pattern, ':') : strchr(pattern, '.');
+        if (!end || !cg_approve_glob(pattern, (size_t)(end - pattern), server, strlen(server)))
+                return false;
+        tools = end + 1;
+        if (r->method)
+                return strcmp(r->method, method) == 0;
+        if (is_call(method))
+                return cg_approve_glob(tools, strlen(tools), tool, strlen(tool));
+        /* A rule about tools accepts nothing else; one that refuses all tools refuses all else. */
+        return r->deny && tools[strspn(tools, "*")] == '\0';
+}
+
+enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *method,
+                                         const char *tool, const char **rule)
 {
         const struct rule *accepting = NULL;
 
@@ -168,15 +215,8 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                 *rule = NULL;
         for (size_t i = 0; i < a->n; i++) {
                 const struct rule *r = &a->rules[i];
-                const char *pattern = r->text + r->deny;
-                /* Names of servers have no dot (cg_mcp_check_name()), those of tools may. */
-                const char *dot = strchr(pattern, '.');
 
-                if (r->tool ? strcmp(r->text, server) != 0 || strcmp(r->tool, tool) != 0
-                            : !dot ||
-                                      !cg_approve_glob(pattern, (size_t)(dot - pattern), server,
-                                                       strlen(server)) ||
-                                      !cg_approve_glob(dot + 1, strlen(dot + 1), tool, strlen(tool)))
+                if (!matches(r, server, method, tool))
                         continue;
                 if (r->deny) {
                         if (rule)
@@ -198,8 +238,27 @@ bool cg_approve_is_plain(const char *s)
                strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
 }
 
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
-                       struct cg_err *err)
+int cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                    struct cg_err *err)
+{
+        int r = cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
+
+        if (r == 0)
+                r = cg_buf_adds(b, is_call(method) ? "." : ":", err);
+        if (r == 0 && !is_call(method))
+                return cg_buf_adds(b, method, err);
+        return r < 0 ? r : cg_text_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE, err);
+}
+
+const char *cg_approve_scope(const char *method)
+{
+        return strcmp(method, CG_METHOD_READ) == 0  ? "all resources of this server"
+               : strcmp(method, CG_METHOD_GET) == 0 ? "all prompts of this server"
+                                                    : "this tool";
+}
+
+int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                       const char *rule, struct cg_err *err)
 {
         int r = rule ? cg_buf_adds(b, "refused by the approval rule ", err)
                      : cg_buf_adds(b, "no approval rule allows ", err);
@@ -207,12 +266,10 @@ int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, c
         if (r == 0 && rule)
                 return cg_text_render(b, rule, strlen(rule), 0, err);
         if (r == 0)
-                r = cg_text_render(b, server, strlen(server), 0, err);
-        if (r == 0)
-                r = cg_buf_adds(b, ".", err);
-        if (r == 0)
-                r = cg_text_render(b, tool, strlen(tool), 0, err);
-        if (r == 0 && cg_approve_is_plain(server) && cg_approve_is_plain(tool))
-                r = cg_buf_addf(b, err, " (--approve %s.%s would)", server, tool);
+                r = cg_approve_name(b, server, method, tool, err);
+        if (r == 0 && cg_approve_is_plain(server) && (!is_call(method) || cg_approve_is_plain(tool)))
+                r = cg_buf_addf(b, err,
+                                is_call(method) ? " (--approve %s.%s would)" : " (--approve %s:%s would)",
+                                server, is_call(method) ? tool : method);
         return r;
 }

@@ -2,10 +2,13 @@
  * Approval rules: which tool calls are accepted or refused without asking a person. Used by
  * `cellgate run` and `cellgate mcp serve`.
  *
- * A rule is `ask`, `none` or `all`, for calls that no pattern decides; or a pattern SERVER.TOOL,
- * which accepts; or !SERVER.TOOL, which refuses. In patterns `*` matches any characters and `?`
- * one. The order of rules does not matter: a call that any `!` pattern matches is refused, else one
- * that any pattern matches is accepted. So an added rule never allows what another one refuses.
+ * A rule is `ask`, `none` or `all`, for all that no pattern decides; or a pattern SERVER.TOOL,
+ * which accepts calls of tools; or SERVER:resources/read or SERVER:prompts/get, which accept
+ * requests for resources and prompts; or one of these after a `!`, which refuses. A pattern of
+ * tools accepts no resource and no prompt; !SERVER.* refuses them too. In patterns `*` matches any
+ * characters and `?` one. The order of rules does not matter: a call that any `!` pattern matches
+ * is refused, else one that any pattern matches is accepted. So an added rule never allows what
+ * another one refuses.
  */
 #ifndef CG_CLI_COMMON_APPROVE_H
 #define CG_CLI_COMMON_APPROVE_H
@@ -15,6 +18,11 @@
 #include "base/err.h"
 
 struct cg_approve;
+
+/* What is decided about: cg_event_method(). The tool is "" for the last two. */
+#define CG_METHOD_CALL "tools/call"
+#define CG_METHOD_READ "resources/read"
+#define CG_METHOD_GET  "prompts/get"
 
 enum cg_approve_answer {
         CG_APPROVE_REFUSE = 0, /* zero, so that forgotten initialisation refuses */
@@ -35,22 +43,31 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err);
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def);
 enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 
-/* Accepts this very tool from now on: names are taken literally. A `!` pattern still wins. */
-int cg_approve_always(struct cg_approve *a, const char *server, const char *tool, struct cg_err *err);
+/*
+ * Accepts this very tool from now on, or all resources or prompts of the server: names are taken
+ * literally. A `!` pattern still wins.
+ */
+int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
+                      struct cg_err *err);
+/* What cg_approve_always() accepts, for the question. Static. */
+const char *cg_approve_scope(const char *method);
 
 /* Drops what cg_approve_always() has accepted for @server: another program has its name now. */
 void cg_approve_forget(struct cg_approve *a, const char *server);
 
 /* *rule (may be NULL): the text of the rule that decided, borrowed; NULL where it was the base. */
-enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
-                                         const char **rule);
+enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *method,
+                                         const char *tool, const char **rule);
 
 /*
  * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for
  * the person. @rule as it came from cg_approve_decide(). Names are rendered.
  */
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
-                       struct cg_err *err);
+int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                       const char *rule, struct cg_err *err);
+/* SERVER.TOOL or SERVER:METHOD on one line, rendered. */
+int cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                    struct cg_err *err);
 
 /* True if a name can be part of a rule that a person copies into a shell. */
 bool cg_approve_is_plain(const char *name);

@@ -6,6 +6,8 @@
 
 #include <string.h>
 #include "base/text.h"
+#include "base/util.h"
+#include "cli/common/approve.h"
 #include "cli/common/pretty.h"
 
 /* First view of a call: about a screen. `v` shows the rest. */
@@ -76,24 +78,44 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
         return wrap(&w, text, len, err);
 }
 
+const char *cg_call_title(const struct cg_call *call)
+{
+        return strcmp(call->method, CG_METHOD_READ) == 0  ? "read a resource"
+               : strcmp(call->method, CG_METHOD_GET) == 0 ? "get a prompt"
+                                                          : "call a tool";
+}
+
+/* The line that names the tool, the resource or the prompt. */
+static int add_subject(const struct cg_call *call, struct cg_slice args, struct cg_buf *b, struct cg_err *err)
+{
+        bool read = strcmp(call->method, CG_METHOD_READ) == 0, get = strcmp(call->method, CG_METHOD_GET) == 0;
+        struct cg_slice value = CG_SLICE_NONE;
+        cg_auto_free char *text = NULL;
+        int r = cg_buf_adds(b, read ? "\nresource  " : get ? "\nprompt    " : "\ntool      ", err);
+
+        if ((read || get) && (!args.p || !cg_json_find(args, read ? "uri" : "name", &value) ||
+                              cg_json_strdup(value, &text, NULL) < 0))
+                return r < 0 ? r : cg_buf_adds(b, "(not named)", err);
+        return r < 0 ? r : cg_name_render(b, text ? text : call->tool, err);
+}
+
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
                  struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };
-        struct cg_slice args;
+        struct cg_slice args = CG_SLICE_NONE;
+        bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0;
         int r = cg_buf_adds(&text, "server    ", err);
 
         if (r == 0)
                 r = cg_name_render(&text, call->server, err);
         if (r == 0)
-                r = cg_buf_adds(&text, "\ntool      ", err);
-        if (r == 0)
-                r = cg_name_render(&text, call->tool, err);
+                r = add_subject(call, args, &text, err);
         if (r == 0)
                 r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);
         *cut = false;
-        if (r == 0 && cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0) {
+        if (r == 0 && is_object) {
                 r = cg_pretty_json(args, whole ? 0 : SHORT_STRING, &text, cut, err);
         } else if (r == 0) {
                 /* Should not happen; a person is shown what came nevertheless. */

@@ -8,16 +8,17 @@
 
 struct cg_call {
         const char *server, *tool; /* untrusted */
+        const char *method;        /* cg_event_method() */
         const char *args;          /* untrusted: one JSON object, if all is well */
         size_t args_len;
         uint64_t cell;
 };
 
 /*
- * Appends a description: server, tool and arguments as indented JSON. Every line begins with two
- * blanks and is broken before @width columns, so that no text of the call can begin where a line of
- * cellgate begins. Unless @whole, long strings and many lines are cut; each cut is marked and *cut
- * is set.
+ * Appends a description: server, tool (or resource, or prompt) and arguments as indented JSON.
+ * Every line begins with two blanks and is broken before @width columns, so that no text of the
+ * call can begin where a line of cellgate begins. Unless @whole, long strings and many lines are
+ * cut; each cut is marked and *cut is set.
  */
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
                  struct cg_err *err);
@@ -28,6 +29,9 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
  */
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
                  struct cg_err *err);
+
+/* What the call is, for the line before cg_call_show(): "call a tool". Static. */
+const char *cg_call_title(const struct cg_call *call);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err);

@@ -49,6 +49,8 @@ static const struct cg_opt table[] = {
           "  filesystem.read_*  accept calls that match the pattern SERVER.TOOL; * matches any characters,"
           " ? one character\n"
           "  '!filesystem.*'    refuse calls that match\n"
+          "  filesystem:resources/read, filesystem:prompts/get  accept reading resources and getting prompts"
+          " of servers that match, which SERVER.TOOL does not; after a ! refuse it, as !SERVER.* does\n"
           "The order does not matter: a call that a ! pattern matches is refused, another one that a pattern"
           " matches is accepted, and ask, none or all decides about the rest" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,

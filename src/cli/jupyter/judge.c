@@ -12,15 +12,16 @@
 
 static enum cg_front_answer decide(void *data, const struct cg_event *e, struct cg_buf *why)
 {
-        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+                   *rule;
 
-        switch (cg_approve_decide(data, server, tool, &rule)) {
+        switch (cg_approve_decide(data, server, method, tool, &rule)) {
         case CG_APPROVE_ACCEPT:
                 return CG_FRONT_ACCEPT;
         case CG_APPROVE_ASK:
                 return CG_FRONT_ASK;
         default:
-                cg_approve_explain(why, server, tool, rule, NULL);
+                cg_approve_explain(why, server, method, tool, rule, NULL);
                 return CG_FRONT_REFUSE;
         }
 }
@@ -29,39 +30,40 @@ static int show(void *data, const struct cg_event *e, bool whole, const char *di
 {
         struct cg_call call = { .server = cg_event_server(e),
                                 .tool = cg_event_tool(e),
+                                .method = cg_event_method(e),
                                 .cell = cg_event_cell(e) };
         bool cut = false;
         int r;
 
         (void)data;
         call.args = cg_event_arguments(e, &call.args_len);
-        r = cg_buf_adds(text, "[cellgate] This cell wants to call a tool:\n", NULL);
+        r = cg_buf_addf(text, NULL, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
         if (r == 0)
                 r = cg_call_show(&call, WIDTH, whole, text, &cut, NULL);
         if (r == 0 && cut)
                 r = cg_buf_adds(text, "[cellgate] Not all is shown: v shows everything.\n", NULL);
         if (r == 0)
                 r = cg_buf_addf(text, NULL,
-                                "[cellgate] Allow? y%s yes, n no, a%s always for this tool in this session;"
+                                "[cellgate] Allow? y%s yes, n no, a%s always for %s in this session;"
                                 " any other text refuses and is the reason: ",
-                                digits, digits);
+                                digits, digits, cg_approve_scope(call.method));
         return r;
 }
 
 static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 {
         (void)data;
-        cg_approve_explain(why, cg_event_server(e), cg_event_tool(e), NULL, NULL);
+        cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_event_tool(e), NULL, NULL);
         cg_buf_adds(
                 why,
                 "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
-                " ended. Install the kernel with such a rule: cellgate jupyter install --approve SERVER.TOOL",
+                " ended. Install the kernel with such a rule: cellgate jupyter install --approve RULE",
                 NULL);
 }
 
 static void always(void *data, const struct cg_event *e)
 {
-        cg_approve_always(data, cg_event_server(e), cg_event_tool(e), NULL);
+        cg_approve_always(data, cg_event_server(e), cg_event_method(e), cg_event_tool(e), NULL);
 }
 
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules)

@@ -21,7 +21,7 @@
 
 /* The choices of the form. */
 #define YES         "approve"
-#define ALWAYS      "approve this tool from now on"
+#define ALWAYS      "approve %s from now on" /* cg_approve_scope() */
 #define NO          "reject"
 #define HOST_ALWAYS "approve this host in this session"
 #define HOST_NEVER  "reject this host in this session"
@@ -29,15 +29,20 @@
 /* ------------------------------------------------------------------ refusals */
 
 /* The text is read by the code in the kernel, by the agent, and by the user who can add a rule. */
-static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule,
-                        struct cg_err *err)
+static int explain_rule(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                        const char *rule, struct cg_err *err)
 {
+        bool call = strcmp(method, CG_METHOD_CALL) == 0;
+
         if (rule)
-                return cg_approve_explain(b, server, tool, rule, err);
-        if (cg_buf_adds(b, "no approval rule allows ", err) < 0 || cg_name_render(b, server, err) < 0 ||
-            cg_buf_adds(b, ".", err) < 0 || cg_name_render(b, tool, err) < 0)
+                return cg_approve_explain(b, server, method, tool, rule, err);
+        if (cg_buf_adds(b, "no approval rule allows ", err) < 0 ||
+            cg_approve_name(b, server, method, tool, err) < 0)
                 return -1;
-        if (cg_approve_is_plain(server) && cg_approve_is_plain(tool))
+        if (!call && cg_approve_is_plain(server))
+                return cg_buf_addf(b, err, ": start cellgate mcp serve with --approve '%s:%s'", server,
+                                   method);
+        if (call && cg_approve_is_plain(server) && cg_approve_is_plain(tool))
                 return cg_buf_addf(
                         b, err,
                         ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
@@ -59,7 +64,7 @@ static struct cg_serve_ask *ask_free(struct cg_serve_ask *a)
 }
 
 static struct cg_serve_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char *server,
-                                    const char *tool)
+                                    const char *method, const char *tool)
 {
         struct cg_serve_ask *a = calloc(1, sizeof(*a));
 
@@ -68,6 +73,7 @@ static struct cg_serve_ask *ask_new(struct cg_serve *sv, uint64_t approval, cons
         a->approval = approval;
         a->server = strdup(server);
         a->tool = strdup(tool);
+        a->method = method;
         a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
         return a->server && a->tool ? a : ask_free(a);
 }
@@ -86,9 +92,12 @@ static void unlink_ask(struct cg_serve *sv, const struct cg_serve_ask *ask)
 static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *json, size_t len,
                     struct cg_buf *b, struct cg_err *err)
 {
-        struct cg_call call = {
-                .server = a->server, .tool = a->tool, .args = json, .args_len = len, .cell = sv->cell
-        };
+        struct cg_call call = { .server = a->server,
+                                .tool = a->tool,
+                                .method = a->method,
+                                .args = json,
+                                .args_len = len,
+                                .cell = sv->cell };
         bool cut = false;
 
         if (a->connection) {
@@ -97,10 +106,9 @@ static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, con
                         return -1;
                 return cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
         }
-        if (cg_buf_adds(b,
-                        a->approval ? "Code of the agent wants to call a tool:\n"
-                                    : "The agent asks for something that happens outside the sandbox:\n",
-                        err) < 0 ||
+        if ((a->approval ? cg_buf_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
+                         : cg_buf_adds(b, "The agent asks for something that happens outside the sandbox:\n",
+                                       err)) < 0 ||
             cg_call_show(&call, 100, len <= SHOW_WHOLE, b, &cut, err) < 0)
                 return -1;
         return cut ? cg_buf_adds(b, "The arguments are not shown whole.\n", err) : 0;
@@ -110,10 +118,12 @@ static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, con
 static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *json, size_t len)
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX }, params = { .max = SHOW_MAX * 7 };
+        char always[120];
         const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\""
-                           : a->approval ? ",\"" ALWAYS "\""
+                           : a->approval ? always
                                          : "";
 
+        snprintf(always, sizeof(always), ",\"" ALWAYS "\"", cg_approve_scope(a->method));
         a->id = ++sv->last_ask;
         /* A required choice: some clients accept a form without fields by themselves. */
         if (describe(sv, a, json, len, &message, NULL) < 0 ||
@@ -138,8 +148,9 @@ static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *jso
 }
 
 /* Returns the question (stays ours); NULL: it could not be asked, for the reason in @why. */
-static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
-                                const char *args, size_t len, struct cg_buf *why)
+static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server,
+                                const char *method, const char *tool, const char *args, size_t len,
+                                struct cg_buf *why)
 {
         struct cg_serve_ask *a = NULL;
 
@@ -149,9 +160,9 @@ static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const ch
                         why,
                         "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
                         NULL);
-                explain_rule(why, server, tool, NULL, NULL);
+                explain_rule(why, server, method, tool, NULL, NULL);
         } else {
-                a = ask_new(sv, approval, server, tool);
+                a = ask_new(sv, approval, server, method, tool);
                 if (a && send_ask(sv, a, args, len) < 0)
                         a = NULL;
                 if (!a)
@@ -180,7 +191,7 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
         cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
         struct cg_slice content = CG_SLICE_NONE;
         struct cg_serve_ask *a = sv->asks;
-        char id[24];
+        char id[24], always[120];
 
         for (; a; a = a->next) {
                 snprintf(id, sizeof(id), "%" PRIu64, a->id);
@@ -208,7 +219,8 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                 a->accept = decision && strcmp(decision, HOST_ALWAYS) == 0;
                 a->always = a->accept || (decision && strcmp(decision, HOST_NEVER) == 0);
         } else {
-                a->accept = a->always = a->approval && decision && strcmp(decision, ALWAYS) == 0;
+                snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
+                a->accept = a->always = a->approval && decision && strcmp(decision, always) == 0;
         }
         a->accept = a->accept || (decision && strcmp(decision, YES) == 0);
         if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "",
@@ -274,7 +286,7 @@ int64_t cg_serve_settle(struct cg_serve *sv)
                         continue;
                 }
                 if (a->always) /* failed: asked again */
-                        cg_approve_always(sv->opts.kernel.approve, a->server, a->tool, NULL);
+                        cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
                 if (a->accept)
                         cg_approval_accept(sv->session, a->approval, NULL);
                 else
@@ -285,24 +297,28 @@ int64_t cg_serve_settle(struct cg_serve *sv)
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule, *args;
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+                   *rule, *args;
+        cg_auto_buf struct cg_buf name = { .max = 65536 };
         uint64_t approval = cg_event_approval(e);
         size_t len;
 
-        switch (cg_approve_decide(sv->opts.kernel.approve, server, tool, &rule)) {
+        cg_approve_name(&name, server, method, tool, NULL);
+        switch (cg_approve_decide(sv->opts.kernel.approve, server, method, tool, &rule)) {
         case CG_APPROVE_ACCEPT:
-                cg_log(&sv->log, CG_LOG_INFO, "accepted %s.%s by rule %s", server, tool, rule ? rule : "all");
+                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by rule %s", name.data ?: server,
+                       rule ? rule : "all");
                 cg_approval_accept(sv->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
                 args = cg_event_arguments(e, &len);
-                if (ask(sv, approval, server, tool, args, len, &why))
+                if (ask(sv, approval, server, method, tool, args, len, &why))
                         return;
                 break;
         default:
-                explain_rule(&why, server, tool, rule, NULL);
+                explain_rule(&why, server, method, tool, rule, NULL);
         }
-        cg_log(&sv->log, CG_LOG_INFO, "refused %s.%s: %s", server, tool, why.data);
+        cg_log(&sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: server, why.data);
         cg_approval_reject(sv->session, approval, why.data, NULL);
 }
 
@@ -316,7 +332,7 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
-        else if ((a = ask_new(sv, request, "", "")))
+        else if ((a = ask_new(sv, request, "", "", "")))
                 a->connection = true;
         if (a && send_ask(sv, a, json, strlen(json)) < 0)
                 a = NULL;
@@ -400,17 +416,18 @@ bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                       struct cg_buf *why)
 {
         const char *tool = cg_serve_tool_names[job->tool], *rule;
-        enum cg_approve_answer answer = cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule);
+        enum cg_approve_answer answer = cg_approve_decide(sv->opts.kernel.approve, OWN, CG_METHOD_CALL, tool,
+                                                          &rule);
         struct cg_serve_ask *a;
         bool accept;
 
         if (answer == CG_APPROVE_ACCEPT)
                 return true;
         if (answer != CG_APPROVE_ASK) {
-                explain_rule(why, OWN, tool, rule, NULL);
+                explain_rule(why, OWN, CG_METHOD_CALL, tool, rule, NULL);
                 return false;
         }
-        a = ask(sv, 0, OWN, tool, job->args, strlen(job->args), why);
+        a = ask(sv, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);
         if (!a)
                 return false;
         pthread_mutex_lock(&sv->lock);

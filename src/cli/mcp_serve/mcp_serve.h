@@ -61,6 +61,7 @@ struct cg_serve_ask {
         uint64_t approval;   /* of the session; 0: a tool of our own, whose job waits for it */
         bool connection;     /* that the session asks about */
         char *server, *tool; /* of a connection "" */
+        const char *method;  /* cg_event_method(); static */
         int64_t deadline_ms;
         bool answered, accept, always; /* always, of a connection: for this session, a no as well */
         char *reason;

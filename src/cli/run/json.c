@@ -181,6 +181,7 @@ static void add_call(struct json_line *l, const struct cg_event *e)
 
         line_int(l, "approval", (int64_t)cg_event_approval(e));
         line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
+        line_string(l, "method", cg_event_method(e), strlen(cg_event_method(e)));
         line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
         args = cg_event_arguments(e, &len);
         line_object(l, "arguments", args, len);
@@ -200,6 +201,7 @@ static void add_shown(struct json_line *l, const struct cg_event *e)
         } else {
                 call.server = cg_event_server(e);
                 call.tool = cg_event_tool(e);
+                call.method = cg_event_method(e);
                 call.args = cg_event_arguments(e, &call.args_len);
                 l->r = cg_call_show(&call, SHOW_WIDTH, call.args_len <= SHOW_WHOLE, &b, &cut, &l->err);
         }

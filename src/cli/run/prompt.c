@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/approve.h"
 
 /* Sent by terminals before pasted text while "bracketed paste" is on. */
 #define PASTE_BEGIN "\x1b[200~"
@@ -174,8 +175,8 @@ static int question(struct cg_prompt *p, struct cg_err *err)
         else if (r == 0)
                 r = cg_buf_addf(&b, err,
                                 " Allow? y%s yes, n no, r no with a reason, v view everything,\n"
-                                "           a%s always for this tool in this session: ",
-                                d, d);
+                                "           a%s always for %s in this session: ",
+                                d, d, cg_approve_scope(p->call->method));
         tcflush(p->in, TCIFLUSH);
         return r < 0 ? r : put(p, b.data, err);
 }
@@ -268,7 +269,7 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
         start(p, CALL);
         p->call = call;
         if (begin(p, err) < 0 ||
-            cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to call a tool:\n", call->cell) < 0 ||
+            cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call)) < 0 ||
             put(p, b.data, err) < 0 || show_call(p, false, err) < 0)
                 return -1;
         close_question(p);

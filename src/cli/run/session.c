@@ -23,7 +23,8 @@ int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_de
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+                   *rule;
         enum cg_approve_answer answer;
         int r = 0;
 
@@ -32,11 +33,11 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 return run->output->ask(run, e, err);
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->output->event(run, e, err);
-        answer = cg_approve_decide(run->opts.kernel.approve, server, tool, &rule);
+        answer = cg_approve_decide(run->opts.kernel.approve, server, method, tool, &rule);
         if (answer == CG_APPROVE_ASK)
                 return run->output->ask(run, e, err);
         if (answer == CG_APPROVE_REFUSE)
-                r = cg_approve_explain(&why, server, tool, rule, err);
+                r = cg_approve_explain(&why, server, method, tool, rule, err);
         if (r == 0)
                 r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
         if (r == 0)
