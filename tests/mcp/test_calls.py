@@ -388,6 +388,7 @@ def test_tool_that_was_announced_later(ts, k):
     assert content(k.result(2)) == "the new tool brand_new"
     k.call(3, "fake", "newer_still")
     assert k.result(3)[0] == "failed"
+    assert ts.noticed() == "MCP server fake: its modules were made anew; added: brand_new\n"
     ts.broker.nothing()
 
 
@@ -427,10 +428,11 @@ def test_one_list_serves_all_calls_that_wait_for_it(ts, later):
     k.call(12, "fake", "newer_still")
     server.wait_lists(2)
     server.answer()
-    ts.noticed()
+    assert ts.noticed() == "MCP server fake has new tools: brand_new\n"
     asks = [ts.asked() for _ in range(10)]
     assert {a.body["tool"] for a in asks} == {"brand_new"}
     assert k.result(12)[0] == "failed"
+    assert ts.noticed() == "MCP server fake: its modules were made anew; added: brand_new\n"
     ts.broker.nothing()
     server.wait_lists(2)
 
