@@ -185,6 +185,10 @@
 /* Between two reports of one call. */
 #define CG_MCP_CALL_PROGRESS_MS 100
 
+/* --- calls at once --- */
+
+#define CG_MCP_MAX_CONCURRENCY 1000 /* "maxConcurrency" */
+
 /* --- times, milliseconds --- */
 
 #define CG_MCP_MAX_START_S 3600     /* "startTimeout" */

@@ -77,7 +77,7 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why)
         if (c->ending)
                 return;
         c->ending = true;
-        cg_mcp_fail_all(c, CG_MCP_FAILED, why);
+        cg_mcp_fail_all(c, CG_MCP_FAILED, why, NULL);
         cg_mcp_drop_server(c);
         uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
@@ -141,7 +141,7 @@ static void restart(struct cg_mcp_client *c)
 
         cg_mcp_drop_server(c);
         if (start(c, &err) < 0) {
-                cg_mcp_fail_all(c, CG_MCP_FAILED, err.msg);
+                cg_mcp_fail_all(c, CG_MCP_FAILED, err.msg, NULL);
                 return;
         }
         c->init_timeout_ms = timeout_ms; /* of both starts together */
@@ -149,14 +149,14 @@ static void restart(struct cg_mcp_client *c)
         cg_mcp_client_rearm(c);
 }
 
-/* Sends it, or lets it wait for the server's start. Takes @q. */
+/* Sends it, or lets it wait for the server's start or for other requests. Takes @q. */
 static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *err)
 {
         struct cg_mcp_client *c = q->c;
         struct cg_err mine;
         int r = start(c, &mine);
 
-        if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c, q->method))))
+        if (r == 0 && cg_mcp_may_send(q))
                 r = cg_mcp_send_req(q, &mine);
         if (r < 0) {
                 cg_mcp_req_free(q);
@@ -215,8 +215,7 @@ int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, co
                           const char *params, size_t len, int64_t timeout_ms, cg_mcp_done done, void *data,
                           struct cg_mcp_req **ret, struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(c, method, timeout_ms ? timeout_ms : c->def->call_timeout_ms,
-                                              done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, method, cg_mcp_client_call_ms(c, timeout_ms), done, data);
         struct cg_slice members = cg_json_trim((struct cg_slice){ params, len });
         int r;
 
@@ -240,8 +239,8 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_CALL,
-                                              timeout_ms ? timeout_ms : c->def->call_timeout_ms, done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_CALL, cg_mcp_client_call_ms(c, timeout_ms),
+                                              done, data);
         size_t tool_len = strlen(tool);
         char *room;
         int r;
@@ -326,12 +325,6 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c)
 const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 {
         return c->def->label;
-}
-
-bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
-{
-        return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
-               (c->def->kind == CG_MCP_STDIO || c->listen_id || cg_now_ms() - c->listed_ms < c->valid_ms);
 }
 
 void cg_mcp_client_listen(struct cg_mcp_client *c)

@@ -36,6 +36,11 @@ enum cg_mcp_outcome {
          * there.
          */
         CG_MCP_NOT_RUN,
+        /*
+         * A request waited and was not sent: the server has ended, or the tools may have changed.
+         * Check the tool again, as above.
+         */
+        CG_MCP_NOT_SENT,
 };
 
 /*
@@ -99,6 +104,8 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 
 /* How long its start and list may take: by its definition, else @timeout_ms, else the default. */
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
+/* How long a call may take: @timeout_ms, or where that is 0 by its definition; 0: no limit. */
+int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
 /*
  * The program's name without its folder, or the URL's scheme and host; the rest may hold secrets.
  * Borrowed.
@@ -122,7 +129,7 @@ void cg_mcp_client_list_later(struct cg_mcp_client *c);
 
 /*
  * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and
- * LF (copies).
+ * LF (copies). It waits while "maxConcurrency" others are under way.
  * @timeout_ms: 0: by its definition, else none. Negative: as above.
  */
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,

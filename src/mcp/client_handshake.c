@@ -198,24 +198,6 @@ static void become_ready(struct cg_mcp_client *c, const char *version)
         cg_mcp_send_waiting(c);
 }
 
-void cg_mcp_send_waiting(struct cg_mcp_client *c)
-{
-        struct cg_mcp_req *q;
-        struct cg_err err;
-
-        /* Sending sets the id even when it fails, so the loop terminates. */
-        while (c->state == READY) {
-                for (q = c->reqs;
-                     q && (q->id || q->n_open || (q->kind == LIST && cg_mcp_lists(c, q->method)));
-                     q = q->next)
-                        ;
-                if (!q)
-                        break;
-                if (cg_mcp_send_req(q, &err) < 0)
-                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
-        }
-}
-
 /* ---- answers */
 
 /* What the server offers; @caps may be none. */

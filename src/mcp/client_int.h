@@ -44,7 +44,8 @@ struct cg_mcp_req {
         enum req_kind kind;
         enum cg_mcp_method method;
         uint64_t seq;
-        uint64_t id;         /* of the JSON-RPC request in flight; 0: none */
+        uint64_t n_lists;    /* of the client when it was begun */
+        uint64_t id;         /* of the JSON-RPC request in flight; 0: none, it waits */
         int64_t deadline_ms; /* 0: none */
         int64_t timeout_ms;
         enum cg_mcp_outcome failure; /* of cg_mcp_req_fail() */
@@ -153,9 +154,11 @@ struct cg_mcp_client {
         struct cg_param_headers *params; /* arguments that are repeated in headers */
         /* stale: announced as changed since the last list was asked for, or that failed */
         bool listed, stale;
+        uint64_t n_lists;            /* of the tools so far */
         int64_t listed_ms, valid_ms; /* of the last list, and how long it is valid */
         int64_t relist_ms;           /* when it is listed anew without a request; 0: not */
         bool sharing;                /* a list is being given to all requests that wait for one */
+        bool sending;                /* requests that wait are being sent */
         unsigned failures;           /* of its start, or ends without being asked, in a row */
         int64_t failed_at_ms, ready_at_ms;
         char last_failure[400];
@@ -182,9 +185,11 @@ void cg_mcp_req_free(struct cg_mcp_req *q);
 void cg_mcp_req_add(struct cg_mcp_req *q);
 /*
  * Fails the requests that exist at the time of the call: a callback may begin new ones, and cancel
- * others of these.
+ * others of these. @not_sent: the text for those that were never sent, which end with
+ * CG_MCP_NOT_SENT; NULL: they end as the others do.
  */
-void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text);
+void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text,
+                     const char *not_sent);
 /* Ends the process, if there is one; the next request starts another. */
 void cg_mcp_drop_server(struct cg_mcp_client *c);
 /* The tools may have changed: lists them anew, not more often than every CG_MCP_RELIST_MS. */
@@ -196,8 +201,13 @@ void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);
 bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method);
 /* The first list request of the method that has not been sent; NULL: none. */
 struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
-/* Sends the next list requests, unless one of the same method is in flight. */
-void cg_mcp_next_list(struct cg_mcp_client *c);
+/*
+ * Whether it can be sent now: one list of a method at a time, and calls in their order, at most as
+ * many at once as "maxConcurrency" allows.
+ */
+bool cg_mcp_may_send(const struct cg_mcp_req *q);
+/* Sends the requests that wait and can be sent; after the start, and when another one has ended. */
+void cg_mcp_send_waiting(struct cg_mcp_client *c);
 void cg_mcp_free_names(char **names, size_t n);
 /* Both free @q. */
 void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
@@ -243,8 +253,6 @@ void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_listen(struct cg_mcp_client *c);
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const struct cg_transport_failure *f);
-/* Sends the requests that wait for the handshake, and the first of the lists. */
-void cg_mcp_send_waiting(struct cg_mcp_client *c);
 /* The server has forgotten the session: another one is begun, unless that is under way. */
 void cg_mcp_renew_session(struct cg_mcp_client *c);
 

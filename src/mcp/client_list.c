@@ -141,6 +141,7 @@ static void keep_tools(struct cg_mcp_req *q)
         c->n_names = q->n_names;
         q->n_names = 0;
         c->listed = true;
+        c->n_lists++;
         if (c->pins)
                 cg_pins_listed(c->pins, q->tools.data, q->tools.len);
         c->listed_ms = cg_now_ms();
@@ -197,7 +198,7 @@ static void list_done(struct cg_mcp_req *q)
         while (!*stale && !c->ending && (q = cg_mcp_waiting_list(c, method)) && q->seq <= last)
                 cg_mcp_req_finish(q, CG_MCP_OK, list.data, list.len);
         c->sharing = false;
-        cg_mcp_next_list(c);
+        cg_mcp_send_waiting(c);
 }
 
 void cg_mcp_list_again(struct cg_mcp_req *q)

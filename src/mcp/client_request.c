@@ -26,6 +26,11 @@ int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms
                                         : CG_MCP_START_MS;
 }
 
+int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
+{
+        return timeout_ms ? timeout_ms : c->def->call_timeout_ms;
+}
+
 /* ---- requests */
 
 void cg_mcp_req_free(struct cg_mcp_req *q)
@@ -53,6 +58,7 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method me
         q->kind = cg_mcp_methods[method].member ? LIST : CALL;
         q->method = method;
         q->seq = ++c->last_seq;
+        q->n_lists = c->n_lists;
         q->timeout_ms = timeout_ms;
         q->deadline_ms = timeout_ms ? cg_now_ms() + timeout_ms : 0;
         q->failure = CG_MCP_FAILED;
@@ -127,27 +133,69 @@ struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mc
         return NULL;
 }
 
-void cg_mcp_next_list(struct cg_mcp_client *c)
+bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
-        struct cg_mcp_req *q;
+        return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
+               (c->def->kind == CG_MCP_STDIO || c->listen_id || cg_now_ms() - c->listed_ms < c->valid_ms);
+}
+
+bool cg_mcp_may_send(const struct cg_mcp_req *q)
+{
+        const struct cg_mcp_client *c = q->c;
+        const struct cg_mcp_req *first = cg_mcp_waiting_list(c, q->method);
+        unsigned in_flight = 0;
+
+        if (c->state != READY || c->ending || q->id || q->n_open)
+                return false;
+        if (q->kind == LIST)
+                return !c->sharing && !cg_mcp_lists(c, q->method) && (!first || first->seq >= q->seq);
+        if (!c->def->max_concurrency)
+                return true;
+        for (const struct cg_mcp_req *p = c->reqs; p; p = p->next) {
+                if (p->kind != CALL)
+                        continue;
+                if (!p->id && !p->n_open && p->seq < q->seq)
+                        return false;
+                in_flight += p->id != 0;
+        }
+        return in_flight < c->def->max_concurrency;
+}
+
+void cg_mcp_send_waiting(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q = c->reqs;
         struct cg_err err;
 
-        for (enum cg_mcp_method m = CG_MCP_TOOLS_LIST; m < CG_MCP_N_METHODS; m++)
-                while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c, m) &&
-                       (q = cg_mcp_waiting_list(c, m)))
-                        if (cg_mcp_send_req(q, &err) < 0)
-                                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+        if (c->sending) /* by a callback of this loop, which goes on */
+                return;
+        c->sending = true;
+        while (q) {
+                if (!cg_mcp_may_send(q)) {
+                        q = q->next;
+                        continue;
+                }
+                if (q->method == CG_MCP_TOOLS_CALL && !q->rounds &&
+                    (q->n_lists != c->n_lists || !cg_mcp_client_is_listed(c))) {
+                        q->failure = CG_MCP_NOT_SENT;
+                        cg_mcp_req_fail(
+                                q,
+                                "MCP server \"%s\" may have changed its tools while the call waited; it was not sent",
+                                c->def->name);
+                } else if (cg_mcp_send_req(q, &err) < 0) {
+                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+                }
+                q = c->reqs; /* the callback may have changed the list */
+        }
+        c->sending = false;
 }
 
 /* Not the client: that is freed from the event loop. */
 static void forget(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
-        bool list = q->kind == LIST && q->id;
 
         cg_mcp_req_free(q);
-        if (list)
-                cg_mcp_next_list(c);
+        cg_mcp_send_waiting(c);
 }
 
 void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -172,18 +220,22 @@ __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q,
 }
 
 /* Only requests that exist now: a callback may begin new ones, and cancel others. */
-void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text)
+void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const char *text,
+                     const char *not_sent)
 {
         uint64_t last = c->last_seq;
         struct cg_mcp_req *q = c->reqs;
 
         while (q) {
-                if (q->seq <= last) {
-                        cg_mcp_req_finish(q, outcome, text, strlen(text));
-                        q = c->reqs;
-                } else {
+                if (q->seq > last) {
                         q = q->next;
+                        continue;
                 }
+                if (not_sent && !q->id && !q->rounds)
+                        cg_mcp_req_finish(q, CG_MCP_NOT_SENT, not_sent, strlen(not_sent));
+                else
+                        cg_mcp_req_finish(q, outcome, text, strlen(text));
+                q = c->reqs;
         }
 }
 
@@ -218,7 +270,7 @@ void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why)
 
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
 {
-        char text[4096];
+        char text[4096], not_sent[4096];
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
         if (c->def->kind == CG_MCP_STDIO)
@@ -226,7 +278,9 @@ void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
                  how);
-        cg_mcp_fail_all(c, CG_MCP_DIED, text);
+        snprintf(not_sent, sizeof(not_sent), "MCP server \"%s\" failed before the request was sent: %s",
+                 c->def->name, how);
+        cg_mcp_fail_all(c, CG_MCP_DIED, text, not_sent);
 }
 
 void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
@@ -237,7 +291,7 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
         cg_mcp_count_failure(c, why);
         cg_mcp_drop_server(c);
         snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
-        cg_mcp_fail_all(c, CG_MCP_FAILED, text);
+        cg_mcp_fail_all(c, CG_MCP_FAILED, text, NULL);
 }
 
 void cg_mcp_tools_changed(struct cg_mcp_client *c)
@@ -316,6 +370,15 @@ static void expire(struct cg_mcp_req *q)
                         "MCP server \"%s\" did not answer initialize within %lld ms (\"startTimeout\" in its definition, in seconds, "
                         "allows more)%s",
                         c->def->name, (long long)q->timeout_ms, c->t->ops->last_words(c->t));
+                return;
+        }
+        if (q->kind == CALL && !q->id && !q->rounds) {
+                cg_mcp_req_fail(
+                        q,
+                        "MCP server \"%s\": %s \"%s\" was not sent within %lld ms: others were under way, and "
+                        "\"maxConcurrency\" in its definition is %u",
+                        c->def->name, cg_mcp_methods[q->method].what, q->tool, (long long)q->timeout_ms,
+                        c->def->max_concurrency);
                 return;
         }
         if (c->def->kind == CG_MCP_STDIO)

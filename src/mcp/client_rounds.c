@@ -58,9 +58,10 @@ void cg_mcp_send_round(struct cg_mcp_req *q)
 {
         struct cg_err err;
 
-        if ((q->has_inputs && cg_mcp_add_round_answers(q, &q->more, &err) < 0) ||
-            cg_mcp_send_req(q, &err) < 0)
+        if (q->has_inputs && cg_mcp_add_round_answers(q, &q->more, &err) < 0)
                 fail_round(q, &err);
+        else
+                cg_mcp_send_waiting(q->c); /* this one too, if no others have taken its place */
 }
 
 void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result)
@@ -72,4 +73,6 @@ void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result)
                 fail_round(q, &err);
         else if (!q->n_open)
                 cg_mcp_send_round(q);
+        else
+                cg_mcp_send_waiting(q->c); /* others, while it waits for the host */
 }

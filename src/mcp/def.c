@@ -402,9 +402,10 @@ static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, cons
 
 /* ---- the whole */
 
-static int read_times(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+static int read_limits(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
 {
-        const json_t *start = json_object_get(j, "startTimeout"), *call = json_object_get(j, "timeout");
+        const json_t *start = json_object_get(j, "startTimeout"), *call = json_object_get(j, "timeout"),
+                     *at_once = json_object_get(j, "maxConcurrency");
         double s = json_number_value(start);
 
         if (start && !json_is_null(start)) {
@@ -420,6 +421,14 @@ static int read_times(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
                                           "a number of seconds up to 3600, or of milliseconds above that",
                                           err);
                 d->call_timeout_ms = (int64_t)(s > 3600 ? s : s * 1000 + 0.5) ?: 1;
+        }
+        if (at_once && !json_is_null(at_once)) {
+                json_int_t n = json_integer_value(at_once);
+
+                if (n < 1 || n > CG_MCP_MAX_CONCURRENCY)
+                        return bad_member(d->name, "\"maxConcurrency\"",
+                                          "a whole number from 1 to 1000: calls at once", err);
+                d->max_concurrency = (unsigned)n;
         }
         return 0;
 }
@@ -478,7 +487,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                             sizeof(*d->secrets));
         if (!d->secrets)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = read_times(d, j, err);
+        r = read_limits(d, j, err);
         if (r < 0)
                 return r;
         if (url_value || (type && strcmp(type, "stdio") != 0)) {

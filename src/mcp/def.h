@@ -32,11 +32,12 @@ struct cg_mcp_def {
         char *label; /* what may be shown of it: the program, or the URL's scheme and host */
         enum cg_mcp_kind kind;
         enum cg_mcp_era era;
-        uint64_t digest;         /* of the definition: the same for the same one */
-        int64_t call_timeout_ms; /* "timeout"; 0: not given */
-        bool eager;              /* "start": "eager": it is started when it is added */
-        bool roots;              /* "roots": it learns the session's workspace */
-        char *note;              /* for the log: what of the definition has no effect; NULL: nothing */
+        uint64_t digest;          /* of the definition: the same for the same one */
+        int64_t call_timeout_ms;  /* "timeout"; 0: not given */
+        unsigned max_concurrency; /* "maxConcurrency"; 0: not given */
+        bool eager;               /* "start": "eager": it is started when it is added */
+        bool roots;               /* "roots": it learns the session's workspace */
+        char *note;               /* for the log: what of the definition has no effect; NULL: nothing */
 
         /* ---- HTTP */
         char *url;
@@ -68,7 +69,7 @@ struct cg_mcp_def {
 /*
  * Reads {"command", "args", "env", "cwd", "sandbox"} of a stdio server, or {"url", "headers",
  * "caFile", "env"} of one over HTTP, and for both {"type", "era", "start",
- * "startTimeout", "timeout", "roots"}.
+ * "startTimeout", "timeout", "maxConcurrency", "roots"}.
  * "sandbox" is an absolute path of a settings file (docs/settings.md) or such an object itself.
  * Other members are ignored: clients have many. Each error names the server and the member.
  * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above

@@ -40,6 +40,7 @@ struct ts_call {
         enum place place;
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
+        int64_t run_ms;                /* when it was first given to its server's client */
         bool accepted;                 /* by the host */
         bool not_run;                  /* once already: its server had lost the session */
         unsigned lists;                /* since it was accepted, which were out of date when they came */
@@ -314,6 +315,7 @@ static const char *const kinds[] = {
         [CG_MCP_DIED] = "died",
         [CG_MCP_TOO_LARGE] = "too_large",
         [CG_MCP_NOT_RUN] = "unavailable",
+        [CG_MCP_NOT_SENT] = "unavailable",
 };
 
 /*
@@ -413,8 +415,11 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
         call->kind = kinds[outcome];
         if (call->progress_waits)
                 send_progress(call);
-        if (outcome == CG_MCP_NOT_RUN && !call->not_run) {
-                call->not_run = true;
+        if (outcome == CG_MCP_NOT_SENT || (outcome == CG_MCP_NOT_RUN && !call->not_run)) {
+                if (outcome == CG_MCP_NOT_RUN) {
+                        call->not_run = true;
+                        call->run_ms = 0;
+                }
                 call->kind = "";
                 if (call->method == CG_MCP_TOOLS_CALL)
                         list_or_go_on(call);
@@ -437,6 +442,7 @@ static void run_call(struct ts_call *call)
 {
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
         struct cg_bytes args = cg_frame_bytes(call->args);
+        int64_t left_ms, now = cg_now_ms();
         struct cg_err err;
         int r;
 
@@ -445,11 +451,17 @@ static void run_call(struct ts_call *call)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
+        /* Its time includes the wait for other calls, also where it was not sent afterwards. */
+        if (!call->run_ms)
+                call->run_ms = now;
+        left_ms = cg_mcp_client_call_ms(client, call->timeout_ms);
+        if (left_ms)
+                left_ms = left_ms > now - call->run_ms ? left_ms - (now - call->run_ms) : 1;
         r = call->method == CG_MCP_TOOLS_CALL
-                    ? cg_mcp_client_call(client, call->tool, args.data, args.len, call->timeout_ms, on_called,
-                                         call, &call->req, &err)
-                    : cg_mcp_client_request(client, call->method, call->tool, args.data, args.len,
-                                            call->timeout_ms, on_called, call, &call->req, &err);
+                    ? cg_mcp_client_call(client, call->tool, args.data, args.len, left_ms, on_called, call,
+                                         &call->req, &err)
+                    : cg_mcp_client_request(client, call->method, call->tool, args.data, args.len, left_ms,
+                                            on_called, call, &call->req, &err);
         if (r < 0)
                 fail_call(call, "%s", err.msg);
 }

@@ -17,12 +17,14 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
-    "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang",
+    "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang", "hold",
 ]  # fmt: skip
 out = sys.stdout.buffer
 lists: list[tuple[object, object]] = []  # id and cursor of those that were not answered yet
 listed = 0
 released = False
+held: list[tuple[object, dict]] = []  # ids and arguments of calls of hold that were not answered yet
+peak = 0  # of them at once
 
 
 def write(data: bytes) -> None:
@@ -106,6 +108,21 @@ def release(*_: object) -> None:
         answer_list(*lists.pop(0))
 
 
+def release_held(*_: object) -> None:
+    """Answer the oldest call of hold."""
+    if held:
+        ident, arguments = held.pop(0)
+        answer(ident, text(json.dumps({**arguments, "peak": peak})))
+
+
+def hold(ident: object, arguments: dict) -> None:
+    """Answer on SIGUSR2. The log shows it once it is held."""
+    global peak
+    held.append((ident, arguments))
+    peak = max(peak, len(held))
+    note(b"held\n")
+
+
 def list_tools(ident: object, cursor: object) -> None:
     """At once, or with the habit list_later all but the first on SIGUSR1; "fickle" announces a change every time."""
     global listed
@@ -160,6 +177,8 @@ def call(message: dict, line: bytes) -> None:
         answer(ident, text("late"))
     elif name == "hang":
         pass
+    elif name == "hold":
+        hold(ident, arguments)
     elif name == "exit":
         words(arguments.get("words", 0))
         os._exit(arguments.get("status", 7))
@@ -313,6 +332,7 @@ def main() -> None:
         os._exit(1)
     if HABITS.get("list_later"):
         signal.signal(signal.SIGUSR1, release)
+    signal.signal(signal.SIGUSR2, release_held)
     if HABITS.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if saved := HABITS.get("on_sigterm"):

@@ -104,6 +104,24 @@ def test_the_kernel_ends(ts, k):
     assert result(k2, 2) == "hello"
 
 
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_limit_of_calls_at_once(ts, modern):
+    """maxConcurrency: in the modern era the server has answered with its question, and other calls are sent meanwhile."""
+    k = ts.attach()
+    command = {"command": sys.executable, "args": [str(SERVER), json.dumps({"modern": modern})]}
+    add(ts, {**command, "maxConcurrency": 1})
+    begin(ts, k, ask=[FORM])
+    m = question(ts, k)
+    begin(ts, k, "hello", id=2)
+    if modern:
+        assert result(k, 2) == "hello"
+    k.nothing()
+    answer(ts, m)
+    assert result(k) == [json.loads(ACCEPT)]
+    if not modern:
+        assert result(k, 2) == "hello"
+
+
 def test_the_workspace_is_the_root(ts, k):
     begin(ts, k, ask=[{"method": "roots/list"}])
     assert result(k) == [{"roots": [{"uri": "file:///work%20space/%C3%A9"}]}]
