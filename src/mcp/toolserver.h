@@ -26,7 +26,7 @@ struct ts {
         struct ts_session *sessions;
         struct cg_mcp_eras eras;
         uint64_t last_serial; /* of servers */
-        json_t *unrecorded; /* pins: cg_pins_new() */
+        json_t *unrecorded;   /* pins: cg_pins_new() */
         uint64_t last_ask;
         struct cg_kept_sum kept; /* of all kernels */
         size_t converting;       /* bytes of results that are converted beside the loop */

@@ -49,6 +49,8 @@ def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_n
 ) -> None:
     """Each of 400 MB of questions is taken back at once; what the host keeps has a ceiling."""
     tools.run(LIBRARY + TOOL_WIRE)
+    # The server runs afterwards; otherwise nothing would be asked before it has started.
+    assert tools.run("from mcptools.echo import danger\ndanger.run(text='x')", decide=lambda e: "no").result.refused
     before = _memory()
     code = """
 w = tool_wire()
