@@ -52,15 +52,23 @@ def report(ident: object, meta: dict[str, Any], arguments: dict[str, Any]) -> No
         notify("progress", {"progressToken": token, **arguments["after"]})
 
 
-def ask(ident: object, arguments: dict[str, Any]) -> None:
-    """Sends the requests of the argument "ask"; the result has all answers, by their place."""
+def ask_one(call: dict[str, Any], request: dict[str, Any], wide: int = 0) -> None:
     global asked
-    call = {"id": ident, "answers": {}, "n": len(arguments["ask"])}
-    for i, request in enumerate(arguments["ask"]):
-        asked += 1
-        waiting[f"q{asked}"] = {"call": call, "place": i}
-        send({"jsonrpc": "2.0", "id": f"q{asked}", **request})
-    if arguments.get("take_back"):
+    asked += 1
+    waiting[f"q{asked}"] = {"call": call, "place": len(call["answers"])}
+    call["answers"][len(call["answers"])] = None
+    line = json.dumps({"jsonrpc": "2.0", "id": f"q{asked}", **request})
+    print(line.replace('"WIDE"', ",".join(["{}"] * wide)), flush=True)
+
+
+def ask(ident: object, arguments: dict[str, Any]) -> None:
+    """Sends the requests of the argument "ask", and of "then" one after the other. The result has all answers."""
+    call = {"id": ident, "answers": {}, "then": arguments.get("then", [])}
+    for request in arguments["ask"]:
+        ask_one(call, request, arguments.get("wide", 0))
+        if arguments.get("take_back") == "all":
+            notify("cancelled", {"requestId": f"q{asked}"})
+    if arguments.get("take_back") is True:
         notify("cancelled", {"requestId": f"q{asked}", "reason": "not wanted"})
     if arguments.get("die"):
         os._exit(3)
@@ -73,7 +81,8 @@ def round_of(ident: object, params: dict[str, Any]) -> None:
     requests = params["arguments"]["ask"]
     if "inputResponses" in params:
         assert params["requestState"] == "state"
-        finish(ident, [params["inputResponses"][f"k{i}"] for i in range(len(requests))])
+        answers = [params["inputResponses"][f"k{i}"] for i in range(len(requests))]
+        finish(ident, [len(json.dumps(a)) for a in answers] if params["arguments"].get("sizes") else answers)
     else:
         keys = {f"k{i}": r for i, r in enumerate(requests)}
         answer(ident, {"resultType": "input_required", "inputRequests": keys, "requestState": "state"})
@@ -85,8 +94,12 @@ def on_answer(message: dict[str, Any]) -> None:
         return
     call = place["call"]
     call["answers"][place["place"]] = message.get("result", {"error": message.get("error")})
-    if len(call["answers"]) == call["n"]:
-        finish(call["id"], [call["answers"][i] for i in range(call["n"])])
+    if None in call["answers"].values():
+        return
+    if call["then"]:
+        ask_one(call, call["then"].pop(0))
+    else:
+        finish(call["id"], list(call["answers"].values()))
 
 
 def on_request(message: dict[str, Any]) -> None:

@@ -26,18 +26,29 @@ static size_t count_chars(const json_t *string)
         return n;
 }
 
+/* Fields of a form, choices of a field, and items of an answer: all of them are compared. */
+#define MAX_FIELDS  200u
+#define MAX_CHOICES 1000u
+#define MAX_ITEMS   1000u
+
+static const json_t *choices_of(const json_t *schema, bool *titled)
+{
+        const json_t *list = json_object_get(schema, "enum");
+
+        *titled = !json_is_array(list);
+        if (*titled)
+                list = json_object_get(schema, "oneOf");
+        return json_is_array(list) ? list : json_object_get(schema, "anyOf");
+}
+
 /* Whether @value is among the choices of the field or of its items. True where there are none. */
 static bool is_choice(const json_t *schema, const json_t *value)
 {
-        const json_t *list = json_object_get(schema, "enum"), *one;
-        bool titled = false;
+        const json_t *one, *list;
+        bool titled;
         size_t i;
 
-        if (!json_is_array(list)) {
-                list = json_object_get(schema, "oneOf");
-                list = json_is_array(list) ? list : json_object_get(schema, "anyOf");
-                titled = true;
-        }
+        list = choices_of(schema, &titled);
         if (!json_is_array(list))
                 return true;
         json_array_foreach(list, i, one)
@@ -70,6 +81,8 @@ static int check_items(const char *name, const json_t *schema, const json_t *val
 
         if (!json_is_array(value))
                 return cg_fail(err, CG_E_INVAL, "\"%.100s\" must be a list of texts", name);
+        if (json_array_size(value) > MAX_ITEMS)
+                return cg_fail(err, CG_E_INVAL, "\"%.100s\" has over %u items", name, MAX_ITEMS);
         json_array_foreach(value, i, one)
         {
                 if (!json_is_string(one) || !is_choice(items, one))
@@ -112,11 +125,25 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
         const json_t *schema = json_object_get(params, "requestedSchema");
         json_t *properties = json_object_get(schema, "properties"), *required, *field, *value;
         const char *name;
+        bool titled;
         size_t i;
         int r;
 
         if (!json_is_object(properties))
                 return cg_fail(err, CG_E_INVAL, "the form of the MCP server has no fields: decline it");
+        if (json_object_size(properties) > MAX_FIELDS)
+                return cg_fail(err, CG_E_INVAL, "the form of the MCP server has over %u fields: decline it",
+                               MAX_FIELDS);
+        json_object_foreach(properties, name, field)
+        {
+                const json_t *items = json_object_get(field, "items");
+
+                if (json_array_size(choices_of(field, &titled)) > MAX_CHOICES ||
+                    json_array_size(choices_of(items, &titled)) > MAX_CHOICES)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "the field \"%.100s\" of the form has over %u choices: decline it",
+                                       name, MAX_CHOICES);
+        }
         json_object_foreach(content, name, value)
         {
                 field = json_object_get(properties, name);
@@ -165,12 +192,13 @@ static int check_elicitation(const json_t *params, json_t *answer, struct cg_err
         return check_form(params, content, err);
 }
 
-int cg_server_answer_check(const json_t *request, json_t *answer, struct cg_err *err)
+int cg_server_answer_check(const char *text, json_t *answer, struct cg_err *err)
 {
+        cg_auto_json json_t *request = json_loads(text, JSON_ALLOW_NUL, NULL);
         const json_t *params = json_object_get(request, "params"), *content;
 
         if (!request)
-                return cg_fail(err, CG_E_INVAL, "the request has numbers that cannot be read: decline it");
+                return cg_fail(err, CG_E_INVAL, "the request cannot be read: decline it");
         if (strcmp(text_of(request, "method"), "elicitation/create") == 0)
                 return check_elicitation(params, answer, err);
         content = json_object_get(answer, "content");

@@ -58,7 +58,7 @@ struct approval {
         struct approval *next;
         uint64_t id;
         enum cg_event_type type; /* of the event that announced it */
-        json_t *request;         /* SERVER_REQUEST: its content; NULL: jansson cannot hold it */
+        char *request;           /* SERVER_REQUEST: its content; as a tree it is 80 times as large */
 };
 
 struct cg_session {
@@ -124,10 +124,10 @@ struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
 
 /* elicit.c */
 /*
- * Checks the answer to @request, {"method", "params"} (NULL: unreadable), and adds what its form
- * has as defaults.
+ * Checks the answer to @request, {"method", "params"}, and adds what its form has as defaults. This
+ * takes a while with large forms: the lock must not be held.
  */
-int cg_server_answer_check(const json_t *request, json_t *answer, struct cg_err *err);
+int cg_server_answer_check(const char *request, json_t *answer, struct cg_err *err);
 
 /* queue.c; lock held */
 /* Takes @e. */

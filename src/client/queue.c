@@ -2,10 +2,11 @@
 #include "client/internal.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct approval *cg_approval_free(struct approval *a)
 {
-        json_decref(a->request);
+        free(a->request);
         free(a);
         return NULL;
 }
@@ -37,8 +38,10 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
                         return false;
                 a->id = e->approval;
                 a->type = e->type;
-                if (e->type == CG_EVENT_SERVER_REQUEST)
-                        a->request = json_loadb(e->json, e->json_len, JSON_ALLOW_NUL, NULL);
+                if (e->type == CG_EVENT_SERVER_REQUEST && !(a->request = strdup(e->json))) {
+                        free(a);
+                        return false;
+                }
                 a->next = s->approvals;
                 s->approvals = a;
                 break;

@@ -605,16 +605,23 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
 static int send_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .has_raw = true };
-        cg_auto_free char *text = NULL;
+        cg_auto_free char *text = NULL, *request = NULL;
         const struct approval *a;
         int r = enter(s, err);
 
         if (r < 0)
                 return r;
         a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
+        if (a && result) {
+                request = strdup(a->request);
+                pthread_mutex_unlock(&s->client->lock);
+                r = request ? cg_server_answer_check(request, result, err)
+                            : cg_fail(err, CG_E_NOMEM, "answer");
+                if (r < 0 || (r = enter(s, err)) < 0)
+                        return r;
+                a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err); /* it may have ended */
+        }
         r = a ? 0 : CG_E_NOTFOUND;
-        if (r == 0 && result)
-                r = cg_server_answer_check(a->request, result, err);
         if (r == 0 && result) {
                 text = cg_json_text(result, &out.raw_len);
                 if (!text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -180,6 +181,58 @@ def test_what_is_no_answer(opened: Any, request_: dict, answer: Any, code: int) 
     assert wrong(s.answer_server, e.approval, answer) == code
     s.decline_server(e.approval)
     assert "decline" in output(s)
+
+
+def fields(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"method": "elicitation/create", "params": {"message": "m", "requestedSchema": {"properties": properties}}}
+
+
+def many(n: int, items: int = 0) -> dict[str, Any]:
+    return {"type": "array", "items": {"enum": ["a"] * n + ["b"]}, "default": ["b"] * items}
+
+
+@pytest.mark.parametrize(
+    ("properties", "content", "why"),
+    [
+        ({"f": many(30000, 30000)}, {}, "over 1000 choices"),
+        ({"f": many(1000)}, {}, "over 1000 choices"),
+        ({"f": {"type": "string", "oneOf": [{"const": "a"}] * 1001}}, {}, "over 1000 choices"),
+        ({str(i): {"type": "string"} for i in range(201)}, {}, "over 200 fields"),
+        ({"f": many(999)}, {"f": ["b"] * 1001}, "over 1000 items"),
+        ({"f": many(999, 1000)}, {}, None),
+        ({"f": many(999, 1001)}, {}, None),
+    ],
+)
+def test_large_forms(opened: Any, properties: dict, content: dict, why: str | None) -> None:
+    """Checks of answers take bounded time; defaults over the limits are left out."""
+    s = opened("legacy")
+    begin(s, call(ask=[fields(properties)]))
+    e = asked(s)
+    start = time.monotonic()
+    if why:
+        with pytest.raises(CellgateError, match=why) as error:
+            s.answer_server(e.approval, {"action": "accept", "content": content})
+        assert error.value.code == E_INVAL and time.monotonic() - start < 1
+        s.answer_server(e.approval, DECLINE)
+        assert output(s) == f"ok {[DECLINE]}\n"
+    else:
+        s.answer_server(e.approval, {"action": "accept", "content": content})
+        left = {} if len(properties["f"]["default"]) > 1000 else {"f": ["b"] * 1000}
+        assert output(s) == f"ok {[{'action': 'accept', 'content': left}]}\n"
+
+
+def resident_mb() -> int:
+    return int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
+
+
+def test_waiting_questions_take_the_memory_of_their_text(opened: Any) -> None:
+    s = opened("legacy")
+    form = {"method": "elicitation/create", "params": {"message": "m", "x": ["WIDE"]}}
+    before = resident_mb()
+    begin(s, call(ask=[form] * 8, wide=340_000))
+    for _ in range(8):
+        asked(s)
+    assert resident_mb() - before < 300
 
 
 def test_numbers_of_calls_are_no_questions(opened: Any, era: str) -> None:
