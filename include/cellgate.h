@@ -569,7 +569,9 @@ enum cg_event_type {
          * to, where that is known. Waits for cg_server_request_answer() or _decline() about
          * cg_event_approval(); CG_EVENT_APPROVAL_CLOSED ends it early: the call or the server has
          * ended, the server takes it back, or nobody has answered within approval_timeout_ms, the
-         * `timeout` of the server's definition, or else an hour. The cell's clock stands still
+         * `timeout` of the server's definition, or else an hour. The cell's clock stands still. At
+         * most 8 of a server wait at once, a call asks at most 32 times, and no more after a
+         * question that nobody has answered
          */
         CG_EVENT_SERVER_REQUEST,
 };
@@ -752,6 +754,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
  * @result: one JSON object text (borrows), at most 1 MiB. Elicitation: {"action": "accept" |
  *          "decline" | "cancel", "content": {...}}, with `content` where a form was accepted: its
  *          fields by the `requestedSchema` of the params; what is missing gets the form's defaults.
+ *          A form with over 200 fields, or over 1000 choices of a field, can only be declined.
  *          Sampling: {"role", "content", "model", "stopReason"}
  * Return: 0; negative: CG_E_NOTFOUND when no such question waits (any more); CG_E_PARSE, CG_E_INVAL
  *         or CG_E_LIMIT with what is wrong: it then still waits.

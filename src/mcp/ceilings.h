@@ -140,8 +140,12 @@
 #define CG_MCP_POST_COST ((size_t)16 << 10)
 /* Attempts in a row to take up a stream that brings no event. */
 #define CG_MCP_MAX_RETRIES 5
-/* Answers and the server's state in a call that is sent again with answers. */
+/*
+ * In a call that is sent again with answers: the server's state, and all that is added to the call:
+ * the state, an answer to each question that may wait for the host, their keys, and short answers.
+ */
 #define CG_MCP_MAX_STATE ((size_t)1 << 20)
+#define CG_MCP_MAX_MORE  (CG_MCP_MAX_STATE + (CG_MCP_MAX_QUESTIONS + 8) * CG_MAX_BODY)
 /* Arguments that are repeated in headers: how many, how deep, and how long a header is. */
 #define CG_MCP_MAX_PARAM_HEADERS 64u
 #define CG_MCP_MAX_PARAM_DEPTH   32u
@@ -151,8 +155,9 @@
 #define CG_MCP_MAX_LIST_PARAM_NAMES ((size_t)4 << 20)
 /* Things that the answer to a call may ask for at once. */
 #define CG_MCP_MAX_INPUTS 64u
-/* Questions of one server that wait for the host. */
-#define CG_MCP_MAX_QUESTIONS 8u
+/* Questions of one server that wait for the host, and all of one call. */
+#define CG_MCP_MAX_QUESTIONS      8u
+#define CG_MCP_MAX_CALL_QUESTIONS 32u
 /* Rounds of questions (revision 2026-07-28) before a call is given up. */
 #define CG_MCP_MAX_ROUNDS 10
 

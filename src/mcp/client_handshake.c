@@ -144,6 +144,8 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
                 return;
         cg_log(c->log, CG_LOG_INFO, "MCP server %s has forgotten the session: a new one is begun",
                c->def->name);
+        /* A new session has requests of the same ids: an old answer would be one to them. */
+        c->question_ops->server_gone(c);
         c->state = STARTING;
         cg_mcp_lists_stale(c);
         c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);

@@ -61,7 +61,9 @@ struct cg_mcp_req {
         unsigned rounds;
         bool has_inputs;          /* CALL: the server has asked for something in this round */
         unsigned n_open;          /* CALL: its questions that wait for the host */
-        int64_t left_ms;          /* CALL: of its time, while it has such questions; 0: no limit */
+        unsigned n_asked;         /* CALL: questions to the host, with those of unknown calls */
+        bool unanswered;          /* CALL: one of them was not answered */
+        int64_t left_ms;          /* CALL: rest of its time while deadline_ms is suspended; else 0 */
         bool sent_again;          /* LIST: in a new session */
         size_t args_at, args_len; /* CALL: its arguments in line */
         bool has_progress;

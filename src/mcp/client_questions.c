@@ -98,21 +98,50 @@ static struct cg_mcp_question *question_new(struct cg_mcp_client *c, struct cg_m
         return n;
 }
 
-/* The call's own time stops while a person is asked on its behalf. */
-static void pause_call(struct cg_mcp_req *q)
+/* Whether the question belongs to the call @q, or may: to a call in flight, where that is unknown. */
+static bool may_belong(const struct cg_mcp_question *n, const struct cg_mcp_req *q)
 {
-        if (q && q->n_open++ == 0 && q->deadline_ms) {
-                q->left_ms = q->deadline_ms - cg_now_ms();
-                q->deadline_ms = 0;
-        }
+        return q->kind == CALL && (n->q ? n->q == q : !n->round && q->id);
 }
 
-static void resume_call(struct cg_mcp_req *q)
+/* A call's own time stops while the host is asked on its behalf, or may be. */
+static void update_clocks(struct cg_mcp_client *c)
 {
-        if (q && --q->n_open == 0 && q->left_ms) {
-                q->deadline_ms = cg_now_ms() + (q->left_ms > 0 ? q->left_ms : 1);
-                q->left_ms = 0;
+        int64_t now = cg_now_ms();
+
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
+                bool waits = false;
+
+                for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
+                        waits |= n->number && may_belong(n, q);
+                if (waits && q->deadline_ms) {
+                        q->left_ms = q->deadline_ms > now ? q->deadline_ms - now : 1;
+                        q->deadline_ms = 0;
+                } else if (!waits && q->left_ms) {
+                        q->deadline_ms = now + q->left_ms;
+                        q->left_ms = 0;
+                }
         }
+        cg_mcp_client_rearm(c);
+}
+
+/*
+ * A call may ask only so often, also where the server takes its questions back, and not again after
+ * a question that nobody has answered: each of them stops the clocks of the call and of its cell.
+ */
+static int check_calls(const struct cg_mcp_question *n, struct cg_err *err)
+{
+        for (const struct cg_mcp_req *q = n->c->reqs; q; q = q->next) {
+                if (!may_belong(n, q))
+                        continue;
+                if (q->unanswered)
+                        return cg_fail(err, CG_E_STATE,
+                                       "nobody has answered an earlier question of this call");
+                if (q->n_asked >= CG_MCP_MAX_CALL_QUESTIONS)
+                        return cg_fail(err, CG_E_LIMIT, "this call has asked %u questions already",
+                                       q->n_asked);
+        }
+        return 0;
 }
 
 /* Asks the host. Negative: it is not asked, and why. */
@@ -129,15 +158,20 @@ static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_sli
         if (params.len > CG_MAX_BODY)
                 return cg_fail(err, CG_E_LIMIT, "the question has %zu bytes, over the limit of %u",
                                params.len, CG_MAX_BODY);
-        r = cg_json_check_encodable(params.p, params.len, CG_JSON_DEPTH, err);
+        r = check_calls(n, err);
+        if (r == 0)
+                r = cg_json_check_encodable(params.p, params.len, CG_JSON_DEPTH, err);
         if (r == 0)
                 r = c->ask(c->data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
         if (r < 0)
                 return r;
         n->deadline_ms = cg_now_ms() +
                          (c->def->call_timeout_ms ? c->def->call_timeout_ms : CG_MCP_QUESTION_MS);
-        pause_call(n->q);
-        cg_mcp_client_rearm(c);
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
+                q->n_asked += may_belong(n, q);
+        if (n->q)
+                n->q->n_open++;
+        update_clocks(c);
         return 0;
 }
 
@@ -174,7 +208,9 @@ static void settle(struct cg_mcp_question *n, const char *result, size_t len, co
                 result = declined;
         }
         n->number = 0;
-        resume_call(q);
+        if (q)
+                q->n_open--;
+        update_clocks(c);
         if (!n->round) {
                 respond(c, cg_slice_of(n->id), result, len, why);
                 question_free(n);
@@ -186,6 +222,15 @@ static void settle(struct cg_mcp_question *n, const char *result, size_t len, co
                                 cg_mcp_methods[q->method].what, q->tool, result ? "out of memory" : why);
         }
         cg_mcp_client_rearm(c);
+}
+
+/* The same, of a question that the host had time to answer: without an answer it asks no more. */
+static void end_question(struct cg_mcp_question *n, const char *result, size_t len, const char *action,
+                         const char *why)
+{
+        for (struct cg_mcp_req *q = n->c->reqs; q; q = q->next)
+                q->unanswered |= !result && strcmp(action, "cancel") == 0 && may_belong(n, q);
+        settle(n, result, len, action, why);
 }
 
 static struct cg_mcp_question *question_by_number(const struct cg_mcp_client *c, uint64_t number)
@@ -210,7 +255,7 @@ bool cg_mcp_client_answer(struct cg_mcp_client *c, uint64_t number, const char *
                        cg_json_check_object(result, len, CG_JSON_DEPTH, &err) < 0))
                 settle(n, NULL, 0, "cancel", "the answer was not valid");
         else
-                settle(n, result, len, action, why);
+                end_question(n, result, len, action, why);
         return true;
 }
 
@@ -224,7 +269,7 @@ void cg_mcp_questions_expire(struct cg_mcp_client *c, int64_t now_ms)
                         continue;
                 }
                 c->ask_closed(c->data, n->number, why);
-                settle(n, NULL, 0, "cancel", why);
+                end_question(n, NULL, 0, "cancel", why);
                 n = c->questions; /* a callback may have changed the list */
         }
 }
@@ -232,11 +277,14 @@ void cg_mcp_questions_expire(struct cg_mcp_client *c, int64_t now_ms)
 /* The host is not asked any more. The server gets no answer. */
 static void close_question(struct cg_mcp_question *n, const char *why)
 {
-        if (n->number) {
-                n->c->ask_closed(n->c->data, n->number, why);
-                resume_call(n->q);
-        }
+        struct cg_mcp_client *c = n->c;
+
+        if (n->number)
+                c->ask_closed(c->data, n->number, why);
+        if (n->number && n->q)
+                n->q->n_open--;
         question_free(n);
+        update_clocks(c);
 }
 
 void cg_mcp_questions_of_call(struct cg_mcp_client *c, const struct cg_mcp_req *q)
@@ -315,7 +363,6 @@ void cg_mcp_on_server_cancelled(struct cg_mcp_client *c, struct cg_slice id)
                 n = n->next;
         if (n)
                 close_question(n, "the MCP server has taken its question back");
-        cg_mcp_client_rearm(c);
 }
 
 /* ---- questions in the answer to a call, from 2026-07-28 on */

@@ -65,7 +65,7 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method me
         q->done = done;
         q->data = data;
         cg_buf_init(&q->line, (size_t)CG_MAX_TOOL_ARGS + 65536);
-        cg_buf_init(&q->more, CG_MCP_MAX_STATE);
+        cg_buf_init(&q->more, CG_MCP_MAX_MORE);
         cg_buf_init(&q->tools, method == CG_MCP_TOOLS_LIST ? CG_MCP_MAX_LIST : CG_MCP_MAX_KEPT_LIST);
         return q;
 }

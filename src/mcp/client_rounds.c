@@ -37,6 +37,10 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
         if (cg_json_find(result, "requestState", &state)) {
                 if (cg_json_kind(state) != '"')
                         r = cg_fail(err, CG_E_PROTO, "its \"requestState\" is not a string");
+                else if (state.len > CG_MCP_MAX_STATE)
+                        r = cg_fail(err, CG_E_LIMIT,
+                                    "its \"requestState\" has %zu bytes, over the limit of %zu", state.len,
+                                    CG_MCP_MAX_STATE);
                 if (r == 0)
                         r = cg_buf_adds(&q->more, ",\"requestState\":", err);
                 if (r == 0)

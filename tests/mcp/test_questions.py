@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,107 @@ def test_no_workspace_is_no_root(ts):
     ts.add({"s": {"command": sys.executable, "args": [str(SERVER)], "roots": True}})
     begin(ts, k, ask=[{"method": "roots/list"}])
     assert result(k) == [{"roots": []}]
+
+
+@pytest.fixture
+def legacy(ts):
+    kernel = ts.attach()
+    add(ts, {"command": sys.executable, "args": [str(SERVER), "{}"]})
+    return kernel
+
+
+def test_a_call_asks_the_host_only_so_often(ts, legacy):
+    """Questions that the server takes back count as well."""
+    begin(ts, legacy, ask=[FORM] * 500, take_back="all", early="done")
+    assert result(legacy) == "done"
+    got = []
+    while ts.broker.sock.poll(300):
+        got.append(ts.broker.receive().type)
+    assert got == [BROKER.SERVER_REQUEST, BROKER.ASK_CLOSED] * 32
+    begin(ts, legacy, id=2, ask=[FORM])  # the count is that of a call
+    answer(ts, question(ts, legacy))
+    assert result(legacy, 2) == [json.loads(ACCEPT)]
+
+
+def test_answered_questions_count(ts, legacy):
+    begin(ts, legacy, ask=[FORM], then=[FORM] * 40)
+    for _ in range(32):
+        answer(ts, question(ts, legacy))
+    answers = result(legacy)
+    assert answers[:32] == [json.loads(ACCEPT)] * 32 and len(answers) == 41
+    assert all("has asked 32 questions" in a["error"]["message"] for a in answers[32:])
+
+
+@pytest.mark.parametrize(("action", "asked"), [("cancel", 1), ("decline", 3)])
+def test_a_call_that_got_no_answer_asks_no_more(ts, legacy, action, asked):
+    """ "cancel": nobody has answered. A host that declines may be asked again."""
+    begin(ts, legacy, ask=[FORM], then=[FORM] * 2)
+    for _ in range(asked):
+        answer(ts, question(ts, legacy), b"", action=action, why="nobody answered in time")
+    answers = result(legacy)
+    assert [a.get("action") for a in answers] == [action] * asked + [None] * (3 - asked)
+    assert all("nobody has answered" in a["error"]["message"] for a in answers[asked:])
+    ts.broker.nothing()
+
+
+def test_a_question_of_one_of_two_calls_stops_the_time_of_both(ts, legacy):
+    """Until revision 2025-11-25 nothing says which of them it belongs to."""
+    begin(ts, legacy, ask=[FORM])
+    first = question(ts, legacy)
+    legacy.call(2, "s", "ask", json.dumps({"ask": [FORM]}).encode(), 1000)
+    ts.decide(ts.asked())
+    second = ts.broker.expect(BROKER.SERVER_REQUEST)
+    assert "call" not in second.body
+    time.sleep(2)
+    answer(ts, second)
+    assert result(legacy, 2) == [json.loads(ACCEPT)]
+    answer(ts, first)
+    assert result(legacy) == [json.loads(ACCEPT)]
+
+
+def test_large_answers_of_a_round(ts):
+    """What a host may answer never fails the call."""
+    k = ts.attach()
+    add(ts, {"command": sys.executable, "args": [str(SERVER), '{"modern": true}']})
+    begin(ts, k, ask=[FORM] * 3, sizes=True)
+    raw = b'{"action":"accept","content":{"a":"%s"}}' % (b"x" * ((1 << 20) - 40))
+    for _ in range(3):
+        answer(ts, question(ts, k), raw)
+    assert all(n > 1 << 20 for n in result(k))
+
+
+class Asking(Server):
+    """Its tool "ask" asks in a stream that stays open."""
+
+    def call(self, c, r, name, arguments):
+        if name != "ask":
+            return super().call(c, r, name, arguments)
+        self.stream(c)
+        self.chunk(c, self.event({"jsonrpc": "2.0", "id": 1, **FORM}))
+        self.closed.wait(20)
+        raise OSError
+
+
+def test_a_new_session_ends_the_questions_of_the_old_one(ts):
+    """It has requests of the same ids: an answer to an old question would be one to a new."""
+    s = Asking()
+    try:
+        k = ts.attach()
+        add(ts, {"url": s.url})
+        begin(ts, k)
+        m = question(ts, k)
+        s.sessions.clear()
+        k.call(2, "s", "echo", b"{}")
+        ts.decide(ts.asked())
+        assert ts.broker.expect(BROKER.ASK_CLOSED).id == m.id
+        assert k.result(2)[0] == "ok" and s.methods().count("initialize") == 2
+        answer(ts, m)
+        begin(ts, k, id=3)
+        assert ts.broker.expect(BROKER.SERVER_REQUEST).id != m.id
+        assert s.answers.empty()
+    finally:
+        s.closed.set()
+        s.close()
 
 
 @pytest.mark.parametrize("habits", [{}, {"modern": True}, {"sse": True, "path": "/sse"}])
