@@ -204,8 +204,9 @@ bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method);
 /* The first list request of the method that has not been sent; NULL: none. */
 struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
 /*
- * Whether it can be sent now: one list of a method at a time, and calls in their order, at most as
- * many at once as "maxConcurrency" allows.
+ * Whether it can be sent now: one list of a method at a time, and at most as many calls as
+ * "maxConcurrency" allows. The next one is sent as soon as one has ended, so new calls do not
+ * overtake those that wait.
  */
 bool cg_mcp_may_send(const struct cg_mcp_req *q);
 /* Sends the requests that wait and can be sent; after the start, and when another one has ended. */

@@ -151,13 +151,8 @@ bool cg_mcp_may_send(const struct cg_mcp_req *q)
                 return !c->sharing && !cg_mcp_lists(c, q->method) && (!first || first->seq >= q->seq);
         if (!c->def->max_concurrency)
                 return true;
-        for (const struct cg_mcp_req *p = c->reqs; p; p = p->next) {
-                if (p->kind != CALL)
-                        continue;
-                if (!p->id && !p->n_open && p->seq < q->seq)
-                        return false;
-                in_flight += p->id != 0;
-        }
+        for (const struct cg_mcp_req *p = c->reqs; p; p = p->next)
+                in_flight += p->kind == CALL && p->id;
         return in_flight < c->def->max_concurrency;
 }
 

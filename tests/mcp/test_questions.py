@@ -111,9 +111,11 @@ def test_a_limit_of_calls_at_once(ts, modern):
     k = ts.attach()
     command = {"command": sys.executable, "args": [str(SERVER), json.dumps({"modern": modern})]}
     add(ts, {**command, "maxConcurrency": 1})
-    begin(ts, k, ask=[FORM])
+    k.call(1, "s", "ask", json.dumps({"ask": [FORM]}).encode())
+    k.call(2, "s", "hello")
+    for ask in [ts.asked(), ts.asked()]:  # the second one waits, or is accepted while the question waits
+        ts.broker.send(BROKER.ASK_DECISION, ask.id, {"accept": True, "approval": 9, "cell": 3}, session=1)
     m = question(ts, k)
-    begin(ts, k, "hello", id=2)
     if modern:
         assert result(k, 2) == "hello"
     k.nothing()
