@@ -16,6 +16,7 @@ HABITS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 MODERN = "2026-07-28"
 waiting: dict[str, dict[str, Any]] = {}  # our requests to the client, by id: the call, and what is still open
 asked = 0
+descriptions: dict[str, str] = {}  # of tools, where it is not the name
 
 
 def send(message: object) -> None:
@@ -85,6 +86,9 @@ def round_of(ident: object, params: dict[str, Any]) -> None:
         finish(ident, [len(json.dumps(a)) for a in answers] if params["arguments"].get("sizes") else answers)
     else:
         keys = {f"k{i}": r for i, r in enumerate(requests)}
+        if "describe" in params["arguments"]:
+            descriptions["ask"] = params["arguments"]["describe"]
+            notify("tools/list_changed", {})
         answer(ident, {"resultType": "input_required", "inputRequests": keys, "requestState": "state"})
 
 
@@ -114,7 +118,10 @@ def on_request(message: dict[str, Any]) -> None:
         answer(ident, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
     elif method == "tools/list":
         schema = {"type": "object"}
-        tools = [{"name": n, "description": n, "inputSchema": schema} for n in ("report", "ask", "hello")]
+        tools = [
+            {"name": n, "description": descriptions.get(n, n), "inputSchema": schema}
+            for n in ("report", "ask", "hello")
+        ]
         answer(ident, {"tools": tools, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
     elif method != "tools/call":
         send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}})

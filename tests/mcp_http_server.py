@@ -113,7 +113,9 @@ class Server:
 
     @staticmethod
     def event(message: object, id: str = "") -> bytes:
-        return (f"id: {id}\n" if id else "").encode() + b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
+        return (
+            (f"id: {id}\n" if id else "").encode() + b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
+        )
 
     # -- MCP
 
@@ -185,8 +187,11 @@ class Server:
             q: queue.Queue[bytes | None] = queue.Queue()
             self.listening.append(q)
             self.stream(c)
+            names = self.habits.get("acknowledges")
+            agreed = m["params"]["notifications"] if names is None else {f"{n}ListChanged": True for n in names}
             self.chunk(c, self.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
-                                      "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": m["id"]}}}))  # fmt: skip
+                                      "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": m["id"]},
+                                                 "notifications": agreed}}))  # fmt: skip
             while (data := q.get()) is not None:
                 self.chunk(c, data)
             self.chunk(c, b"")
@@ -194,8 +199,9 @@ class Server:
             self.request(c, r)
 
     def capabilities(self) -> dict[str, Any]:
-        changes = {"listChanged": not self.habits.get("silent")}
-        return dict.fromkeys(("tools", *self.habits.get("offers", [])), changes)
+        names = ("tools", *self.habits.get("offers", []))
+        announced = self.habits.get("announces", () if self.habits.get("silent") else names)
+        return {n: {"listChanged": n in announced} for n in names}
 
     def answer(self, c: socket.socket, r: Request, result: object, **headers: str) -> None:
         message = {"jsonrpc": "2.0", "id": r.message["id"], "result": result}
@@ -318,7 +324,9 @@ class Server:
             self.chunk(c, b"")
         elif name == "drip":  # a byte at a time
             body = json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": done}).encode()
-            c.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            c.sendall(
+                f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            )
             for byte in body:
                 c.sendall(bytes([byte]))
                 time.sleep(arguments["seconds"] / len(body))

@@ -2,6 +2,7 @@
 #include "base/state_dir.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,25 +52,26 @@ bool cg_make_state_dir(char ret[PATH_MAX])
 
 int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err)
 {
-        char made[PATH_MAX];
+        char above[PATH_MAX];
+        struct stat st;
         size_t n;
 
         if (!cg_state_dir(ret))
                 return cg_fail(err, CG_E_NOTFOUND,
                                "neither XDG_STATE_HOME nor HOME says where cellgate stores it");
-        if (!cg_make_state_dir(made))
-                return cg_fail(err, CG_E_NOTFOUND,
-                               "%s cannot be made, or too much of its path is missing; end all sandboxes, "
-                               "which could not hide it, and make the folder with mode 0700",
-                               ret);
         n = strlen(ret);
         if (n + 1 + strlen(name) + CG_STATE_NAME > PATH_MAX)
                 return cg_fail(err, CG_E_LIMIT, "the path of the state folder is too long");
         snprintf(ret + n, PATH_MAX - n, "/%s", name);
-        if (!cg_make_own_dir(ret))
-                return cg_fail(err, CG_E_STATE,
-                               "%s is not a folder of this user with mode 0700: chmod or remove it", ret);
-        return 0;
+        if (cg_make_state_dir(above) && cg_make_own_dir(ret))
+                return 0;
+        if (lstat(ret, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "%s cannot be made, or too much of its path is missing; end all sandboxes, "
+                               "which could not hide it, and make the folder with mode 0700",
+                               above);
+        return cg_fail(err, CG_E_STATE, "%s is not a folder of this user with mode 0700: chmod or remove it",
+                       ret);
 }
 
 int cg_state_files(const char *folder, size_t max, json_t **ret, struct cg_err *err)

@@ -22,7 +22,11 @@ bool cg_make_state_dir(char ret[PATH_MAX]);
 /* Bytes that the names of files in a folder of the state folder may have, and a '/'. */
 #define CG_STATE_NAME 128
 
-/* The path of the folder @name in it, of mode 0700, which is made where it is absent. */
+/*
+ * The path of the folder @name in it, of mode 0700, which is made where it is absent.
+ * CG_E_NOTFOUND: it is absent and cannot be made. CG_E_STATE: it is there, or may be, and cannot be
+ * used.
+ */
 int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err);
 /* The paths of at most @max files of @folder whose names end with ".json": an array (returns). */
 int cg_state_files(const char *folder, size_t max, json_t **ret, struct cg_err *err);

@@ -173,6 +173,7 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         if (now - c->listened_ms < CG_MCP_LISTEN_MS)
                 return;
         c->listened_ms = now;
+        c->tools_announced = false;
         m.id = c->listen_id = ++c->last_id;
         r = cg_buf_addf(&b, NULL,
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","

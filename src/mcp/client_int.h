@@ -60,6 +60,8 @@ struct cg_mcp_req {
         struct cg_buf more; /* CALL: answers to the server's questions, and its state */
         unsigned rounds;
         bool has_inputs;          /* CALL: the server has asked for something in this round */
+        unsigned round_lists;     /* CALL: lists before this round */
+        struct cg_mcp_req *list;  /* CALL: the one in flight, before this round is sent; NULL: none */
         unsigned n_open;          /* CALL: its questions that wait for the host */
         unsigned n_asked;         /* CALL: questions to the host, with those of unknown calls */
         bool unanswered;          /* CALL: one of them was not answered */
@@ -128,6 +130,7 @@ struct cg_mcp_client {
         int64_t ping_deadline_ms; /* 0: none */
         unsigned timeouts;        /* of requests in a row: nothing was answered since */
         int64_t listened_ms;
+        bool tools_announced;      /* by the subscription listen_id: the server has confirmed it */
         int64_t probe_deadline_ms; /* 0: none */
         void (*probe_expired)(struct cg_mcp_client *c);
         /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
@@ -287,7 +290,10 @@ void cg_mcp_questions_of_server(struct cg_mcp_client *c);
  * there, the call is sent again with the server's state. Frees @q where that fails.
  */
 void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result);
-/* All questions of the round have their answers. */
+/*
+ * All questions of the round have their answers. The tool is compared with its pin again, after a
+ * list if it may have changed meanwhile. Frees @q where that fails.
+ */
 void cg_mcp_send_round(struct cg_mcp_req *q);
 
 /* client_receive.c */

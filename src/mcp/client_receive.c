@@ -194,6 +194,16 @@ static bool is_subscribed(const struct cg_mcp_client *c, const struct cg_rpc *m)
         return cg_slice_is(id, mine);
 }
 
+/* The first message of a subscription: which of the changes the server is going to announce. */
+static void on_acknowledged(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_slice agreed = CG_SLICE_NONE, tools = CG_SLICE_NONE;
+
+        c->tools_announced = (c->announces & CG_MCP_TOOLS) && is_subscribed(c, m) &&
+                             cg_json_find(m->params, "notifications", &agreed) &&
+                             cg_json_find(agreed, "toolsListChanged", &tools) && cg_slice_is(tools, "true");
+}
+
 static bool read_number(struct cg_slice value, double *ret)
 {
         char kind = cg_json_kind(value), text[64];
@@ -246,6 +256,8 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                 if (!c->stale || (c->on_listed && !c->relist_ms))
                         cg_log(c->log, CG_LOG_INFO, "MCP server %s: its tools have changed", c->def->name);
                 cg_mcp_tools_changed(c);
+        } else if (strcmp(m->method, "notifications/subscriptions/acknowledged") == 0) {
+                on_acknowledged(c, m);
         } else if (strcmp(m->method, "notifications/cancelled") == 0) {
                 struct cg_slice id = CG_SLICE_NONE;
 

@@ -115,6 +115,8 @@ static void unlink_req(struct cg_mcp_req *q)
         }
         if (q->kind == CALL)
                 q->c->question_ops->call_ended(q->c, q);
+        if (q->list)
+                cg_mcp_req_cancel(q->list, "the call has ended");
 }
 
 bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method)
@@ -136,7 +138,8 @@ struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mc
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
         return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
-               (c->def->kind == CG_MCP_STDIO || c->listen_id || cg_now_ms() - c->listed_ms < c->valid_ms);
+               (c->def->kind == CG_MCP_STDIO || (c->listen_id && c->tools_announced) ||
+                cg_now_ms() - c->listed_ms < c->valid_ms);
 }
 
 bool cg_mcp_may_send(const struct cg_mcp_req *q)
@@ -145,7 +148,7 @@ bool cg_mcp_may_send(const struct cg_mcp_req *q)
         const struct cg_mcp_req *first = cg_mcp_waiting_list(c, q->method);
         unsigned in_flight = 0;
 
-        if (c->state != READY || c->ending || q->id || q->n_open)
+        if (c->state != READY || c->ending || q->id || q->n_open || q->list)
                 return false;
         if (q->kind == LIST)
                 return !c->sharing && !cg_mcp_lists(c, q->method) && (!first || first->seq >= q->seq);
@@ -154,6 +157,18 @@ bool cg_mcp_may_send(const struct cg_mcp_req *q)
         for (const struct cg_mcp_req *p = c->reqs; p; p = p->next)
                 in_flight += p->kind == CALL && p->id;
         return in_flight < c->def->max_concurrency;
+}
+
+/* True if the tool may be another since the call, or its round, was compared with the pins. */
+static bool may_have_changed(const struct cg_mcp_req *q)
+{
+        const struct cg_mcp_client *c = q->c;
+
+        if (q->method != CG_MCP_TOOLS_CALL)
+                return false;
+        if (!cg_mcp_client_is_listed(c))
+                return true;
+        return q->rounds ? c->pins && cg_pins_check(c->pins, q->tool, NULL) < 0 : q->n_lists != c->n_lists;
 }
 
 void cg_mcp_send_waiting(struct cg_mcp_client *c)
@@ -169,9 +184,9 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
                         q = q->next;
                         continue;
                 }
-                if (q->method == CG_MCP_TOOLS_CALL && !q->rounds &&
-                    (q->n_lists != c->n_lists || !cg_mcp_client_is_listed(c))) {
-                        q->failure = CG_MCP_NOT_SENT;
+                if (may_have_changed(q)) {
+                        if (!q->rounds) /* else it has been sent before */
+                                q->failure = CG_MCP_NOT_SENT;
                         cg_mcp_req_fail(
                                 q,
                                 "MCP server \"%s\" may have changed its tools while the call waited; it was not sent",

@@ -33,6 +33,7 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
 
         if (++q->rounds > CG_MCP_MAX_ROUNDS)
                 return cg_fail(err, CG_E_LIMIT, "it asked more than %d times", CG_MCP_MAX_ROUNDS);
+        q->round_lists = 0;
         cg_buf_consume(&q->more, q->more.len);
         if (cg_json_find(result, "requestState", &state)) {
                 if (cg_json_kind(state) != '"')
@@ -58,14 +59,57 @@ static void fail_round(struct cg_mcp_req *q, const struct cg_err *why)
                         cg_mcp_methods[q->method].what, q->tool, why->msg);
 }
 
+static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct cg_mcp_req *q = data;
+
+        q->list = NULL;
+        if (outcome == CG_MCP_OK)
+                cg_mcp_send_round(q);
+        else
+                cg_mcp_req_finish(q, outcome, bytes, len);
+}
+
+/* Lists the tools, which may have changed while the host answered. Frees @q where that fails. */
+static void list_first(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+
+        if (++q->round_lists > CG_MCP_MAX_STALE_LISTS) {
+                cg_mcp_req_fail(
+                        q, "MCP server \"%s\" has announced changes of its tools during each of %u lists",
+                        c->def->name, CG_MCP_MAX_STALE_LISTS);
+                return;
+        }
+        q->list = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, 0), on_listed, q);
+        if (!q->list) {
+                cg_mcp_req_fail(q, "out of memory: request");
+                return;
+        }
+        cg_mcp_req_add(q->list);
+        cg_mcp_client_rearm(c);
+        cg_mcp_send_waiting(c);
+}
+
 void cg_mcp_send_round(struct cg_mcp_req *q)
 {
+        struct cg_mcp_client *c = q->c;
         struct cg_err err;
 
+        if (q->method == CG_MCP_TOOLS_CALL && c->pins) {
+                if (cg_pins_check(c->pins, q->tool, &err) < 0) {
+                        cg_mcp_req_fail(q, "%s", err.msg);
+                        return;
+                }
+                if (!cg_mcp_client_is_listed(c)) {
+                        list_first(q);
+                        return;
+                }
+        }
         if (q->has_inputs && cg_mcp_add_round_answers(q, &q->more, &err) < 0)
                 fail_round(q, &err);
         else
-                cg_mcp_send_waiting(q->c); /* this one too, if no others have taken its place */
+                cg_mcp_send_waiting(c); /* this one too, if no others have taken its place */
 }
 
 void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result)

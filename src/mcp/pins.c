@@ -310,6 +310,10 @@ static int update(struct cg_pins *p, struct cg_err *err)
         struct cg_err why = { .code = 0 }, unread;
         int r, locked = p->path[0] ? 0 : cg_pins_path(p->key, p->path, sizeof(p->path), &why);
 
+        if (locked < 0 && locked != CG_E_NOTFOUND) { /* there may be pins in it */
+                *err = why;
+                return locked;
+        }
         if (locked == 0)
                 locked = cg_pins_lock(p->path, CG_PINS_LOCK_MS, &lock, &why);
         r = load(p, &doc, &unread);

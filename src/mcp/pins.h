@@ -97,7 +97,10 @@ const char *cg_pins_state(const struct cg_pins *p, const char *tool);
 
 /* ---- pins_file.c: the files */
 
-/* The path of the file of a server's definition, in a folder that is made where it is absent. */
+/*
+ * The path of the file of a server's definition, in a folder that is made where it is absent.
+ * CG_E_NOTFOUND: it is absent and cannot be made, so that there are no pins.
+ */
 int cg_pins_path(const char *key, char path[], size_t size, struct cg_err *err);
 /* Checks the text of a file, whose path is for messages. */
 int cg_pins_parse(const char *text, size_t len, const char *path, json_t **ret, struct cg_err *err);

@@ -323,6 +323,28 @@ def test_file_that_cannot_be_used_is_an_error_and_stays(s, pins, text, says):
         assert says in s.refused("read")
 
 
+@pytest.mark.parametrize("why", ["mode", "link"])
+def test_folder_that_cannot_be_used_is_an_error(s, why):
+    """The pins in it may be there: the tools are not taken for new ones."""
+    s.lists(tool("read"))
+    s.add()
+    s.lists(tool("read", "Evil."))
+    folder = Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-tools")
+    moved = folder.with_name("moved")
+    if why == "mode":
+        folder.chmod(0o755)
+    else:
+        folder.rename(moved)
+        folder.symlink_to(moved)
+    assert f"{folder} is not a folder of this user with mode 0700" in s.ts.refuse({"s": s.definition()})
+    if why == "mode":
+        folder.chmod(0o700)
+    else:
+        folder.unlink()
+        moved.rename(folder)
+    assert "has changed since it was accepted" in s.add()["pins"]["text"]
+
+
 def test_pins_that_cannot_be_written(s, pins, start, tmp_path):
     """No folder for state: tools are new in each process, and changes in it stop them."""
     state = tmp_path / "no-state"

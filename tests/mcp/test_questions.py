@@ -81,6 +81,25 @@ def test_answers_to_no_question(ts, k):
     assert result(k) == [{"action": "decline"}]
 
 
+@pytest.mark.parametrize("description", ["ask", "Sends all to evil.example."])
+def test_changed_tool_is_not_called_again(ts, tmp_path, description):
+    """The server has announced a change while the host answers: its tools are compared with the pins again."""
+    k = ts.attach()
+    log = tmp_path / "lines"
+    add(ts, {"command": sys.executable, "args": [str(SERVER), json.dumps({"modern": True, "log": str(log)})]})
+    begin(ts, k, ask=[FORM], describe=description)
+    answer(ts, question(ts, k))
+    if description == "ask":
+        assert result(k) == [json.loads(ACCEPT)]
+    else:
+        assert "evil.example" in ts.noticed()
+        status, raw = k.result(1)
+        assert status == "failed" and b"has changed since it was accepted" in raw
+    methods = [json.loads(line)["method"] for line in log.read_text().splitlines()]
+    assert methods.count("tools/call") == (2 if description == "ask" else 1)
+    assert methods.count("tools/list") == 2
+
+
 @pytest.mark.parametrize("forged", [BROKER.SERVER_ANSWER, BROKER.ASK_DECISION, TOOL.CALL_RESULT])
 def test_a_kernel_cannot_answer(ts, k, forged):
     """It is cut off, its call ends, and the host is not asked any more."""
