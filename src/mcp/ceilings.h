@@ -233,9 +233,12 @@
 #define CG_MCP_RESTART_MS     1000
 #define CG_MCP_MAX_RESTART_MS 60000
 #define CG_MCP_WORKED_MS      30000
-/* For the answer to ping, which a stdio server gets that has not answered a request in time. */
+/*
+ * A stdio server that has not answered a request in time is sent ping, and ended if it writes
+ * nothing for so long, nor works on another request.
+ */
 #define CG_MCP_PING_MS 5000
-/* Requests in a row that were not answered in time by a stdio server without ping: it is ended. */
+/* Without ping: after so many requests in a row that were not answered in time. */
 #define CG_MCP_MAX_TIMEOUTS 3u
 
 #endif

@@ -127,8 +127,9 @@ struct cg_mcp_client {
         bool skip_probe;   /* it ended when it was sent server/discover */
         bool probed_again; /* in this handshake */
         uint64_t probe_id, listen_id, ping_id;
-        int64_t ping_deadline_ms; /* 0: none */
-        unsigned timeouts;        /* of requests in a row: nothing was answered since */
+        unsigned timeouts;   /* of requests in a row: it has written nothing since */
+        int64_t hung_ms;     /* when it is ended if it writes nothing and is not busy; 0: not */
+        uint64_t doubted_id; /* the last request before hung_ms was set */
         int64_t listened_ms;
         bool tools_announced;      /* by the subscription listen_id: the server has confirmed it */
         int64_t probe_deadline_ms; /* 0: none */

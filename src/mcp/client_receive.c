@@ -79,8 +79,6 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
         struct cg_mcp_req *q;
 
-        c->timeouts = 0; /* it answers */
-        c->ping_deadline_ms = 0;
         if (m->id_is_number && m->id_number && m->id_number == c->ping_id) {
                 c->ping_id = 0;
                 return;
@@ -319,6 +317,8 @@ void cg_mcp_on_line(void *data, struct cg_slice line)
         line = cg_json_trim(line);
         if (!line.len)
                 return;
+        c->timeouts = 0; /* it does not hang */
+        c->hung_ms = 0;
         if (line.p[0] != '[') {
                 on_message(c, line);
                 return;

@@ -72,6 +72,18 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method me
 
 static void on_timer(uv_timer_t *t);
 
+/*
+ * Whether a request within its time may be why the server is silent. Later requests are not: a
+ * program that works in order would have reached ping before them.
+ */
+static bool is_busy(const struct cg_mcp_client *c)
+{
+        for (const struct cg_mcp_req *q = c->reqs; q; q = q->next)
+                if (q->id && q->id <= c->doubted_id)
+                        return true;
+        return false;
+}
+
 void cg_mcp_client_rearm(struct cg_mcp_client *c)
 {
         int64_t first = c->state == STARTING ? c->init_deadline_ms : 0, now = cg_now_ms();
@@ -82,8 +94,8 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                 first = c->probe_deadline_ms;
         if (c->relist_ms && (!first || c->relist_ms < first))
                 first = c->relist_ms;
-        if (c->ping_deadline_ms && (!first || c->ping_deadline_ms < first))
-                first = c->ping_deadline_ms;
+        if (c->hung_ms && (!first || c->hung_ms < first) && !is_busy(c))
+                first = c->hung_ms;
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
                 if (q->deadline_ms && (!first || q->deadline_ms < first))
                         first = q->deadline_ms;
@@ -113,6 +125,8 @@ static void unlink_req(struct cg_mcp_req *q)
                         break;
                 }
         }
+        if (q->c->hung_ms && q->id && q->id <= q->c->doubted_id)
+                q->c->hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* it may have worked on this one */
         if (q->kind == CALL)
                 q->c->question_ops->call_ended(q->c, q);
         if (q->list)
@@ -259,7 +273,7 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         c->state = IDLE;
         c->init_id = c->probe_id = c->listen_id = 0;
         c->ping_id = 0;
-        c->probe_deadline_ms = c->ping_deadline_ms = c->relist_ms = 0;
+        c->probe_deadline_ms = c->hung_ms = c->relist_ms = 0;
         c->timeouts = 0;
         c->question_ops->server_gone(c);
         if (t)
@@ -335,8 +349,9 @@ int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len)
 /* ---- deadlines */
 
 /*
- * A request was not answered in time: the server is busy with it, or hangs. If it hangs, the timer
- * ends it, and the next request starts it again.
+ * A request was not answered in time: the server is busy, or hangs. It is ended by the timer, and
+ * started again by the next request, unless it writes something before. Not while it may work on
+ * another request: to end a call that somebody has approved is worse than to notice late.
  */
 static void check_health(struct cg_mcp_client *c)
 {
@@ -344,12 +359,13 @@ static void check_health(struct cg_mcp_client *c)
         cg_auto_buf struct cg_buf b = { .max = 1024 };
 
         c->timeouts++;
-        if (c->modern && c->timeouts >= CG_MCP_MAX_TIMEOUTS)
-                c->ping_deadline_ms = cg_now_ms();
-        if (c->modern || c->ping_deadline_ms)
+        if (c->hung_ms || (c->modern && c->timeouts < CG_MCP_MAX_TIMEOUTS))
+                return;
+        c->hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* also where it does not read */
+        c->doubted_id = c->last_id;
+        if (c->modern || c->ping_id)
                 return;
         m.id = c->ping_id = ++c->last_id;
-        c->ping_deadline_ms = cg_now_ms() + CG_MCP_PING_MS; /* also where it does not read */
         if (cg_rpc_add_request(&b, m.id, m.method, NULL, NULL) == 0)
                 cg_mcp_send(c, &m, &b, NULL);
 }
@@ -359,8 +375,10 @@ static void on_hung(struct cg_mcp_client *c)
         char how[CG_MCP_STDERR_SHOWN + 256];
 
         if (c->modern)
-                snprintf(how, sizeof(how), "it has not answered %u requests in a row and is ended%s",
-                         c->timeouts, c->t->ops->last_words(c->t));
+                snprintf(
+                        how, sizeof(how),
+                        "it has not answered %u requests in a row, has written nothing for %d s, and is ended%s",
+                        c->timeouts, CG_MCP_PING_MS / 1000, c->t->ops->last_words(c->t));
         else
                 snprintf(how, sizeof(how),
                          "it has answered neither a request in time nor ping within %d s and is ended%s",
@@ -415,7 +433,7 @@ static void on_timer(uv_timer_t *t)
                 expire(q);
                 q = c->reqs; /* the callback may have changed the list */
         }
-        if (c->state == READY && c->ping_deadline_ms && c->ping_deadline_ms <= now && !c->ending)
+        if (c->state == READY && c->hung_ms && c->hung_ms <= now && !is_busy(c) && !c->ending)
                 on_hung(c);
         c->question_ops->expire(c, now);
         if (c->state == READY && c->relist_ms && c->relist_ms <= now && !c->ending)

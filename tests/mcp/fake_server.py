@@ -173,7 +173,13 @@ def call(message: dict, line: bytes) -> None:
     if name == "echo":
         answer(ident, text(json.dumps(arguments)))
     elif name == "echo_late":
-        time.sleep(arguments["seconds"])
+        if arguments.get("changed"):
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        for _ in range(arguments["seconds"] if arguments.get("says") else 0):
+            time.sleep(1)
+            send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": arguments["says"]}})
+        if not arguments.get("says"):
+            time.sleep(arguments["seconds"])
         answer(ident, text("late"))
     elif name == "hang":
         pass

@@ -111,6 +111,17 @@ def test_silent_server_does_not_delay_others(ts, fake, slowness):
     assert set(ts.add({"a": fake(discover="silent"), "b": fake(discover="silent"), "c": fake()})) == {"a", "b", "c"}
 
 
+def test_modern_server_is_not_ended_beside_a_call_within_its_time(ts, modern):
+    k = ts.attach()
+    ts.add({"new": {**modern(), "timeout": 300}})
+    for id, timeout_ms in ((1, 600_000), (2, 0), (3, 0), (4, 0)):
+        k.call(id, "new", "hang", timeout_ms=timeout_ms)
+        ts.decide(ts.asked())
+    assert sorted(k.expect(TOOL.CALL_RESULT).id for _ in range(3)) == [2, 3, 4]
+    assert ts.run(k, 5, "new", "echo")[0] == "ok"
+    assert [m["method"] for m in modern.read()].count("server/discover") == 1
+
+
 def test_modern_server_that_answers_nothing_is_ended(ts, modern):
     """There is no ping any more: three requests in a row that were not answered in time."""
     k = ts.attach()
@@ -120,7 +131,7 @@ def test_modern_server_that_answers_nothing_is_ended(ts, modern):
     assert ts.run(k, 2, "new", "echo")[0] == "ok"  # it counts from the beginning again
     for i in range(3, 6):
         assert ts.run(k, i, "new", "hang", timeout_ms=50)[0] == "failed"
-    ts.wait_log("it has not answered 3 requests in a row and is ended")
+    ts.wait_log("it has not answered 3 requests in a row, has written nothing for 5 s, and is ended")
     assert [m["method"] for m in modern.read()].count("server/discover") == 1
     assert ts.run(k, 6, "new", "echo")[0] == "ok"
     assert [m["method"] for m in modern.read()].count("server/discover") == 2

@@ -386,26 +386,60 @@ def test_restarts_are_damped(ts, fake, tmp_path):
     assert b"failed 5 times in a row and can be started again in 4 s" in refused(8)
 
 
+def starts(log) -> int:
+    return log.read_text().count('"initialize"')
+
+
 def test_server_that_hangs_is_ended_and_started_again(ts, fake, tmp_path):
-    """It answers not even ping after a call that took too long; a server that answers goes on, and so do its calls."""
+    """Neither before the end of a call that it may work on, nor where it answers ping; later calls do not delay it."""
     k = ts.attach()
-    ts.add({name: fake(log=str(tmp_path / name)) for name in ("hung", "slow")})
-    calls = [(1, "slow", "hang", 0), (2, "slow", "hang", 300), (3, "hung", "hang", 0), (4, "hung", "echo_late", 300)]
+    ts.add({name: {**fake(log=str(tmp_path / name)), "timeout": 300} for name in ("hung", "slow")})
+    calls = [
+        (1, "slow", "hang", 600_000),
+        (2, "slow", "hang", 0),
+        (3, "hung", "hang", 600_000),
+        (4, "hung", "echo_late", 0),
+    ]
     for id, server, tool, timeout_ms in calls:
         k.call(id, server, tool, b'{"seconds":600}', timeout_ms)
         ts.decide(ts.asked())
     for _ in range(2):
         m = k.expect(TOOL.CALL_RESULT)
         assert m.id in (2, 4) and m.body["kind"] == "timeout"
-    status, text = k.result(3)
-    assert status == "failed" and k.kind == "died" and b"neither a request in time nor ping within 5 s" in text
-    assert ts.run(k, 5, "hung", "echo")[0] == "ok"
+    k.call(5, "hung", "echo", timeout_ms=600_000)
+    ts.decide(ts.asked())
     assert ts.run(k, 6, "slow", "echo")[0] == "ok"
-    starts = {n: (tmp_path / n).read_text().count('"initialize"') for n in ("hung", "slow")}
-    assert starts == {"hung": 2, "slow": 1}
+    time.sleep(5.5)
+    k.nothing()
+    k.send(TOOL.CALL_CANCEL, 3)
+    assert k.result(3)[0] == "failed" and k.kind != "died"
+    status, text = k.result(5)
+    assert status == "failed" and k.kind == "died" and b"neither a request in time nor ping within 5 s" in text
+    assert ts.run(k, 7, "hung", "echo")[0] == "ok"
+    assert (starts(tmp_path / "hung"), starts(tmp_path / "slow")) == (2, 1)
     assert '"method":"ping"' in (tmp_path / "slow").read_text()
     k.send(TOOL.CALL_CANCEL, 1)
     assert k.result(1)[0] == "failed"
+
+
+def test_server_that_works_is_not_ended(ts, fake, tmp_path):
+    """It answers nothing else meanwhile: not a short call, not a list of its changed tools, not ping."""
+    k = ts.attach()
+    ts.add({n: {**fake(log=str(tmp_path / n)), "startTimeout": 1} for n in ("short", "list", "talks")})
+    calls = [
+        (1, "short", {"seconds": 8}, 600_000),
+        (2, "short", {"seconds": 0}, 300),
+        (3, "list", {"seconds": 8, "changed": True}, 0),
+        (4, "talks", {"seconds": 7, "says": "at work"}, 300),
+    ]
+    for id, server, args, timeout_ms in calls:
+        k.call(id, server, "echo_late", json.dumps(args).encode(), timeout_ms)
+        ts.decide(ts.asked())
+    results = [k.expect(TOOL.CALL_RESULT, 15) for _ in calls]
+    assert {m.id: m.body.get("kind", m.body["status"]) for m in results} == {1: "ok", 2: "timeout", 3: "ok", 4: "timeout"}
+    for id, name in ((5, "short"), (6, "list"), (7, "talks")):
+        assert ts.run(k, id, name, "echo")[0] == "ok"
+        assert starts(tmp_path / name) == 1
 
 
 def test_one_bad_server_costs_only_its_own_tools(ts, fake, slowness):
