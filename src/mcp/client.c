@@ -36,6 +36,11 @@ static void on_ended(void *data, const char *how)
                 cg_mcp_client_start_failed(c, how);
                 return;
         }
+        if (c->answered && !c->reqs) { /* some end themselves when they are idle: no failure */
+                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
+                cg_mcp_drop_server(c);
+                return;
+        }
         cg_mcp_client_died(c, how);
 }
 
@@ -125,6 +130,7 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
         }
         c->n_transports++;
         c->state = STARTING;
+        c->answered = false;
         c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
         c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
         c->probed_again = false;

@@ -165,6 +165,7 @@ struct cg_mcp_client {
         int64_t relist_ms;           /* when it is listed anew without a request; 0: not */
         bool sharing;                /* a list is being given to all requests that wait for one */
         bool sending;                /* requests that wait are being sent */
+        bool answered;               /* a call, since its start */
         unsigned failures;           /* of its start, or ends without being asked, in a row */
         int64_t failed_at_ms, ready_at_ms;
         char last_failure[400];

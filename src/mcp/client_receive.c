@@ -137,6 +137,7 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         } else if (m->kind == CG_RPC_ERROR) {
                 finish_with_error(q, payload);
         } else {
+                c->answered = true;
                 cg_mcp_req_finish(q, CG_MCP_OK, payload.p, payload.len);
         }
 }

@@ -383,6 +383,9 @@ def main() -> None:
             list_tools(message["id"], message.get("params", {}).get("cursor"))
         elif method == "tools/call":
             call(message, line)
+            if "idle" in HABITS:
+                time.sleep(0.1)
+                os._exit(HABITS["idle"])
         elif method == "ping":
             answer(message["id"], {})
         elif method in ("resources/list", "resources/templates/list", "prompts/list"):

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from wire_table import TOOL
 
 MODERN = '''
 import json, sys
@@ -113,7 +114,7 @@ def test_silent_server_does_not_delay_others(ts, fake, slowness):
 
 def test_modern_server_is_not_ended_beside_a_call_within_its_time(ts, modern):
     k = ts.attach()
-    ts.add({"new": {**modern(), "timeout": 300}})
+    ts.add({"new": {**modern(), "timeout": 1}})
     for id, timeout_ms in ((1, 600_000), (2, 0), (3, 0), (4, 0)):
         k.call(id, "new", "hang", timeout_ms=timeout_ms)
         ts.decide(ts.asked())

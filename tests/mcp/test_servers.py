@@ -386,6 +386,19 @@ def test_restarts_are_damped(ts, fake, tmp_path):
     assert b"failed 5 times in a row and can be started again in 4 s" in refused(8)
 
 
+def test_end_of_an_idle_server_is_no_failure(ts, fake, waiting):
+    """It is started again at once for every call; a server that answers no call is not."""
+    k = ts.attach()
+    ts.add({"idle": fake(idle=0)})
+    for i in range(5):
+        assert ts.run(k, i, "idle", "echo")[0] == "ok"
+        waiting(lambda: ts.log().count("MCP server idle: it ended") > i, 10 * ts.slowness, "its end")  # noqa: B023
+    assert [ts.run(k, i, "idle", "exit")[0] for i in (5, 6, 7)] == ["failed"] * 3
+    k.call(8, "idle", "echo")
+    status, text = k.result(8)
+    assert status == "failed" and b"failed 3 times in a row" in text
+
+
 def starts(log) -> int:
     return log.read_text().count('"initialize"')
 
@@ -393,7 +406,7 @@ def starts(log) -> int:
 def test_server_that_hangs_is_ended_and_started_again(ts, fake, tmp_path):
     """Neither before the end of a call that it may work on, nor where it answers ping; later calls do not delay it."""
     k = ts.attach()
-    ts.add({name: {**fake(log=str(tmp_path / name)), "timeout": 300} for name in ("hung", "slow")})
+    ts.add({name: {**fake(log=str(tmp_path / name)), "timeout": 1} for name in ("hung", "slow")})
     calls = [
         (1, "slow", "hang", 600_000),
         (2, "slow", "hang", 0),
@@ -429,13 +442,13 @@ def test_server_that_works_is_not_ended(ts, fake, tmp_path):
     calls = [
         (1, "short", {"seconds": 8}, 600_000),
         (2, "short", {"seconds": 0}, 300),
-        (3, "list", {"seconds": 8, "changed": True}, 0),
+        (3, "list", {"seconds": 12, "changed": True}, 0),
         (4, "talks", {"seconds": 7, "says": "at work"}, 300),
     ]
     for id, server, args, timeout_ms in calls:
         k.call(id, server, "echo_late", json.dumps(args).encode(), timeout_ms)
         ts.decide(ts.asked())
-    results = [k.expect(TOOL.CALL_RESULT, 15) for _ in calls]
+    results = [k.expect(TOOL.CALL_RESULT, 20) for _ in calls]
     assert {m.id: m.body.get("kind", m.body["status"]) for m in results} == {1: "ok", 2: "timeout", 3: "ok", 4: "timeout"}
     for id, name in ((5, "short"), (6, "list"), (7, "talks")):
         assert ts.run(k, id, name, "echo")[0] == "ok"
