@@ -98,7 +98,7 @@ static struct cg_mcp_question *question_new(struct cg_mcp_client *c, struct cg_m
         return n;
 }
 
-/* Whether the question belongs to the call @q, or may: to a call in flight, where that is unknown. */
+/* Whether the question belongs to the call @q, or may: to one in flight, where it is unknown. */
 static bool may_belong(const struct cg_mcp_question *n, const struct cg_mcp_req *q)
 {
         return q->kind == CALL && (n->q ? n->q == q : !n->round && q->id);
