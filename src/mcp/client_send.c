@@ -170,7 +170,8 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
 {
         int r;
 
-        if (q->method != CG_MCP_TOOLS_LIST && q->c->knows_offers &&
+        /* Many servers have tools without the capability. */
+        if (cg_mcp_methods[q->method].offer != CG_MCP_TOOLS && q->c->knows_offers &&
             !(q->c->offers & cg_mcp_methods[q->method].offer))
                 return cg_fail(err, CG_E_UNSUPPORTED, "it does not offer %s", cg_mcp_methods[q->method].name);
         if (q->kind == LIST) {

@@ -90,7 +90,7 @@ def initialize(ident: object) -> None:
         if how == "noisy":
             write(b'Welcome to the server!\r\n\n{"level": "info"}\n[1, 2\n')
         version = HABITS.get("version", "2025-11-25")
-        capabilities = {} if HABITS.get("no_tools") else {"tools": {"listChanged": True}}
+        capabilities = {} if HABITS.get("no_tools") or HABITS.get("undeclared") else {"tools": {"listChanged": True}}
         capabilities.update({name: {"listChanged": True} for name in HABITS.get("offers", [])})
         answer(ident, {"protocolVersion": version, "capabilities": capabilities,
                        "serverInfo": {"name": "fake", "version": "1"}})  # fmt: skip

@@ -455,6 +455,12 @@ def test_server_that_works_is_not_ended(ts, fake, tmp_path):
         assert starts(tmp_path / name) == 1
 
 
+def test_tools_that_the_server_has_not_declared(ts, fake):
+    k = ts.attach()
+    ts.add({"fake": fake(undeclared=True)})
+    assert ts.run(k, 1, "fake", "echo")[0] == "ok"
+
+
 def test_one_bad_server_costs_only_its_own_tools(ts, fake, slowness):
     """Beside servers that list garbage, die, flood or never answer, the calls of a good one are answered first."""
     k = ts.attach()

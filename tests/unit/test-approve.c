@@ -104,7 +104,7 @@ static void test_denial_wins_in_any_order(void **state)
         cg_approve_free(two);
 }
 
-/* Rules about tools do not decide about resources and prompts, but !SERVER.* refuses them too. */
+/* Rules about tools do not decide about resources and prompts; those that refuse all tools do. */
 static void test_methods(void **state)
 {
         static const struct {
@@ -126,6 +126,12 @@ static void test_methods(void **state)
                 { "!fs.*", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
                 { "!*.*", CG_METHOD_READ, "", CG_APPROVE_REFUSE },
                 { "!fs.r*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "!fs.?*", CG_METHOD_READ, "", CG_APPROVE_REFUSE },
+                { "!f?.*?", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
+                { "!fs.**", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
+                { "!fs.??", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "!fs.?*_", CG_METHOD_READ, "", CG_APPROVE_ASK },
+                { "fs.?*", CG_METHOD_READ, "", CG_APPROVE_ASK },
                 { "!other.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
         };
         static const char *const invalid[] = { "fs:tools/call", ":resources/read", "fs:resources/list",

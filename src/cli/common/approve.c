@@ -203,7 +203,7 @@ static bool matches(const struct rule *r, const char *server, const char *method
         if (is_call(method))
                 return cg_approve_glob(tools, strlen(tools), tool, strlen(tool));
         /* A rule about tools accepts nothing else; one that refuses all tools refuses all else. */
-        return r->deny && tools[strspn(tools, "*")] == '\0';
+        return r->deny && strchr(tools, '*') && tools[strspn(tools, "*?")] == '\0';
 }
 
 enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *method,
