@@ -7,6 +7,7 @@ descriptors 1 and 2, which the kernel captures in order with all other output.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,17 +23,23 @@ def _shell() -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the command and its descendants, first with SIGINT."""
-    for number, patience in ((signal.SIGINT, 0.3), (signal.SIGKILL, 5.0)):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(patience)
-            return
-        except ProcessLookupError:
-            process.wait()
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    """End the command and its descendants, first with SIGINT. A further interrupt ends them at once."""
+    try:
+        for number, patience in ((signal.SIGINT, 0.3), (signal.SIGKILL, 5.0)):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(patience)
+                return
+            except ProcessLookupError:
+                process.wait()
+                return
+            except subprocess.TimeoutExpired:
+                continue
+    except BaseException:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def _status(code: int) -> int:

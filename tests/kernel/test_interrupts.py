@@ -78,6 +78,41 @@ def test_interrupted_children_are_gone(kernel: Kernel) -> None:
     assert not [line for line in lines if f"sleep\0{seconds}".encode() in line]
 
 
+# Records the process of a command, and reports when the command has made the file.
+RECORD = """
+import os, pathlib, select, subprocess, threading, time
+real, pids = subprocess._fork_exec, []
+def fork(*args):
+    pids.append(real(*args))
+    return pids[-1]
+subprocess._fork_exec = fork
+def report():
+    while not pathlib.Path('/tmp/up').exists():
+        time.sleep(0.01)
+    print('started', flush=True)
+threading.Thread(target=report, daemon=True).start()
+def ends(pid, seconds):
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    return select.select([fd], [], [], seconds)[0] == [fd]
+"""
+
+
+@pytest.mark.parametrize("code", ["!{}", "x = !{}"])
+def test_second_interrupt_ends_a_command_that_ignores_the_first(kernel: Kernel, code: str) -> None:
+    """It comes within the time that a command has to end after SIGINT."""
+    kernel.run(RECORD)
+    cell = kernel.execute(code.format("trap '' INT; touch /tmp/up; sleep 1000 & wait; sleep 1000"))
+    kernel.wait_for_text("started\n")
+    kernel.interrupt(cell)
+    time.sleep(0.1)
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    assert kernel.run(f"ends(pids[0], {5 * SLOWNESS})", timeout=15).result == "True"
+
+
 # The process of a command has started, but subprocess.Popen() has not returned before the gate opens.
 GATE = """
 import os, subprocess
