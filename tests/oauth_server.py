@@ -39,7 +39,7 @@ class OAuthServer(ThreadingHTTPServer):
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}  # in place of the documents
         self.token: dict[str, Any] = {"access_token": ACCESS, "token_type": "Bearer", "refresh_token": REFRESH}
         self.token_status = 200
-        self.revoke_status = 200
+        self.not_revoked: set[str] = set()  # kinds of tokens
         self.token_waits = 0.0  # seconds until the token endpoint answers
         self.redirect: dict[str, str] = {}  # parameters to add or replace; "" removes one
         self.pkce = ""
@@ -87,7 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
         form = {k: v[0] for k, v in parse_qs(body).items()} if self.path in ("/token", "/revoke") else json.loads(body)
         s.seen.append(("POST", self.path, dict(self.headers.items()), form))
         if self.path == "/revoke":
-            self.answer(s.revoke_status, {} if s.revoke_status == 200 else {"error": "unsupported_token_type"})
+            refused = form["token_type_hint"] in s.not_revoked
+            self.answer(400 if refused else 200, {"error": "unsupported_token_type"} if refused else {})
         elif self.path == "/register":
             self.answer(201, {"client_id": "CLIENT", "client_secret": SECRET})
         elif self.path == "/token":

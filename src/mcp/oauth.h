@@ -99,9 +99,9 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
                    struct cg_err *err);
 /*
  * Asks the authorization server to end the tokens of @record, the refresh token first (RFC 7009).
- * CG_E_UNSUPPORTED: it announces no way to do that.
+ * *some (returns): it has ended at least one. CG_E_UNSUPPORTED: it announces no way to do that.
  */
-int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struct cg_err *err);
+int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, bool *some, struct cg_err *err);
 /* The redirect URI of the registered client, for the same port again (returns); NULL: none. */
 int cg_oauth_registered_redirect(const struct cg_oauth_server *s, char **ret, struct cg_err *err);
 

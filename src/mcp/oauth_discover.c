@@ -140,8 +140,10 @@ static int get_as(const struct cg_oauth_server *s, const char *url, const char *
                 r = check_place(s, m.token_endpoint, "token endpoint", err);
         if (r == 0)
                 r = check_place(s, m.registration_endpoint, "registration endpoint", err);
-        if (r == 0)
-                r = check_place(s, m.revocation_endpoint, "revocation endpoint", err);
+        if (r == 0 && check_place(s, m.revocation_endpoint, "revocation endpoint", NULL) < 0) {
+                free(m.revocation_endpoint); /* login and refresh do not need it */
+                m.revocation_endpoint = NULL;
+        }
         if (r != 0)
                 cg_oauth_as_fini(&m);
         else

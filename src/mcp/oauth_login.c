@@ -330,7 +330,7 @@ static int revoke_one(const struct cg_oauth_server *s, const struct cg_oauth_as 
         return r;
 }
 
-int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struct cg_err *err)
+int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, bool *some, struct cg_err *err)
 {
         static const char *const kinds[][2] = { { "refresh", "refresh_token" },
                                                 { "access", "access_token" } };
@@ -338,8 +338,11 @@ int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struc
         struct cg_oauth_challenge challenge = { 0 };
         struct cg_oauth_client client = { 0 };
         struct cg_oauth_place p = { 0 };
-        int r = probe(s, &challenge, err);
+        struct cg_err why;
+        int r = probe(s, &challenge, err), one;
+        bool ready;
 
+        *some = false;
         if (r == 0)
                 r = cg_oauth_discover(s, challenge.resource_metadata, &p, err);
         /* Tokens of another issuer are never sent to this one. */
@@ -353,9 +356,17 @@ int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, struc
                 r = cg_oauth_known_client(s, record, &p.as, &client, err);
         if (r == 0 && !client.id)
                 r = cg_fail(err, CG_E_STATE, "the registration of their client at %s has ended", p.as.issuer);
-        for (size_t i = 0; i < CG_ARRAY_LEN(kinds) && r == 0; i++)
-                if ((token = member(record, "token", kinds[i][0])))
-                        r = revoke_one(s, &p.as, &client, token, kinds[i][1], err);
+        ready = r == 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds) && ready; i++)
+                if ((token = member(record, "token", kinds[i][0]))) {
+                        one = revoke_one(s, &p.as, &client, token, kinds[i][1], &why);
+                        *some = *some || one == 0;
+                        if (one < 0 && r == 0) { /* the first failure is reported */
+                                r = one;
+                                if (err)
+                                        *err = why;
+                        }
+                }
         cg_oauth_client_fini(&client);
         cg_oauth_place_fini(&p);
         cg_oauth_challenge_fini(&challenge);

@@ -424,11 +424,13 @@ int cg_oauth_as_parse(const char *text, size_t len, const char *issuer, struct c
                 r = take_url(j, what, "token_endpoint", true, &m.token_endpoint, err);
         if (r == 0)
                 r = take_url(j, what, "registration_endpoint", false, &m.registration_endpoint, err);
-        if (r == 0)
-                r = take_url(j, what, "revocation_endpoint", false, &m.revocation_endpoint, err);
         if (r < 0) {
                 cg_oauth_as_fini(&m);
                 return r;
+        }
+        if (take_url(j, what, "revocation_endpoint", false, &m.revocation_endpoint, NULL) < 0) {
+                free(m.revocation_endpoint); /* only a logout would use it */
+                m.revocation_endpoint = NULL;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
                 if (lists(j, methods_key, methods[i].name))

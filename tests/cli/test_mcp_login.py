@@ -356,21 +356,34 @@ def test_logout_revokes_the_tokens(login: Login, server: OAuthServer, given: boo
     assert base64.b64decode(header.removeprefix("Basic ")).decode() == f"CLIENT:{SECRET}"
 
 
+@pytest.mark.parametrize("place", ["http://example.com/revoke", "/revoke", "https://u:p@example.com/", 7, {}])
+def test_unusable_place_to_revoke_tokens_counts_as_none(login: Login, server: OAuthServer, place: object) -> None:
+    server.metadata["revocation_endpoint"] = place
+    assert login("--mcp", login.define(server)).returncode == 0
+    assert _logout(login).endswith("does not offer to revoke tokens.")
+
+
 def test_logout_says_why_tokens_are_not_revoked(login: Login, server: OAuthServer) -> None:
     server.metadata["revocation_endpoint"] = server.origin + "/revoke"
-    server.revoke_status = 400
-    assert login("--mcp", login.define(server)).returncode == 0
-    assert _logout(login).endswith(f"{server.origin}/revoke answered 400, unsupported_token_type.")
-    assert [form["token"] for form in server.requests("/revoke")] == [REFRESH]
+    why = f"{server.origin}/revoke answered 400, unsupported_token_type."
+    for kinds, says in (
+        (("refresh_token", "access_token"), "Its tokens were not revoked, and stay valid until their life ends: "),
+        (("refresh_token",), "Not all of its tokens were revoked; the others stay valid until their life ends: "),
+    ):
+        server.seen.clear()
+        server.not_revoked = set(kinds)
+        assert login("--mcp", login.define(server)).returncode == 0
+        assert _logout(login) == says + why
+        assert [form["token"] for form in server.requests("/revoke")] == [REFRESH, ACCESS]
     # Tokens are not sent to an issuer that has not given them.
-    server.revoke_status = 200
+    server.not_revoked = set()
     assert login("--mcp", login.define(server)).returncode == 0
     [record] = (login.state / "cellgate/mcp-login").glob("*.json")
     text = json.loads(record.read_text())
     text["token"]["issuer"] = "https://other.example"
     record.write_text(json.dumps(text))
     assert "they are of https://other.example, and the server names" in _logout(login)
-    assert len(server.requests("/revoke")) == 1
+    assert len(server.requests("/revoke")) == 2
     # The server is gone.
     assert login("--mcp", login.define(server)).returncode == 0
     server.server_close()

@@ -316,6 +316,7 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                                      .fetch = cg_oauth_net_fetch,
                                      .data = &net };
         struct cg_err why;
+        bool some = false;
         int r = 0;
 
         if (t->def) {
@@ -328,14 +329,17 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
         if (r == 0)
                 r = cg_oauth_net_init(&net, &why);
         if (r == 0) {
-                r = cg_oauth_revoke(&s, record, &why);
+                r = cg_oauth_revoke(&s, record, &some, &why);
                 cg_oauth_net_fini(&net);
         }
         if (r == 0) {
                 r = cg_buf_adds(&b, "Its tokens were revoked", err);
         } else {
-                r = cg_buf_adds(&b,
-                                "Its tokens were not revoked, and stay valid until their life ends: ", err);
+                r = cg_buf_adds(
+                        &b,
+                        some ? "Not all of its tokens were revoked; the others stay valid until their life ends: "
+                             : "Its tokens were not revoked, and stay valid until their life ends: ",
+                        err);
                 if (r == 0)
                         r = cg_text_render(&b, why.msg, strlen(why.msg), 0, err);
         }
