@@ -272,10 +272,12 @@ struct cg_session_options {
 };
 
 enum cg_server_requests {
-        /* a form for a person to fill in, or a web page to open: "elicitation/create" */
+        /* a form for a person to fill in: "elicitation/create" without a mode, or of "form" */
         CG_SERVER_REQUEST_ELICITATION = 1,
         /* a message of the host's language model: "sampling/createMessage" */
         CG_SERVER_REQUEST_SAMPLING = 2,
+        /* an http or https page for a person to open: "elicitation/create" of the mode "url" */
+        CG_SERVER_REQUEST_URL = 4,
 };
 
 /**
@@ -565,7 +567,8 @@ enum cg_event_type {
         /*
          * an MCP server asks the host for something, of a kind in `server_requests`:
          * cg_event_json() is {"server", "method", "call", "params"}, with the params exactly as the
-         * server sent them (untrusted), and the number of the approval of the call that it belongs
+         * server sent them (untrusted, but without duplicate names, and numbers fit 64 bits), and
+         * the number of the approval of the call that it belongs
          * to, where that is known. Waits for cg_server_request_answer() or _decline() about
          * cg_event_approval(); CG_EVENT_APPROVAL_CLOSED ends it early: the call or the server has
          * ended, the server takes it back, or nobody has answered within approval_timeout_ms, the

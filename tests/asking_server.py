@@ -16,6 +16,7 @@ HABITS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 MODERN = "2026-07-28"
 waiting: dict[str, dict[str, Any]] = {}  # our requests to the client, by id: the call, and what is still open
 asked = 0
+hanging: list[tuple[object, object]] = []  # calls that wait, with their tokens
 descriptions: dict[str, str] = {}  # of tools, where it is not the name
 
 
@@ -47,26 +48,33 @@ def report(ident: object, meta: dict[str, Any], arguments: dict[str, Any]) -> No
         line = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s}}'
         print(line % (token, number), flush=True)
     if arguments.get("hang"):
+        hanging.append((ident, token))
         return
+    for value in arguments.get("of_hanging", []):
+        for _, of in hanging:
+            notify("progress", {"progressToken": of, **value})
+        time.sleep(0.2)
+    while hanging and "of_hanging" in arguments:
+        finish(hanging.pop()[0], None)
     finish(ident, meta.get("progressToken"))
     if "after" in arguments:
         notify("progress", {"progressToken": token, **arguments["after"]})
 
 
-def ask_one(call: dict[str, Any], request: dict[str, Any], wide: int = 0) -> None:
+def ask_one(call: dict[str, Any], request: dict[str, Any], insert: str = "") -> None:
     global asked
     asked += 1
     waiting[f"q{asked}"] = {"call": call, "place": len(call["answers"])}
     call["answers"][len(call["answers"])] = None
     line = json.dumps({"jsonrpc": "2.0", "id": f"q{asked}", **request})
-    print(line.replace('"WIDE"', ",".join(["{}"] * wide)), flush=True)
+    print(line.replace('"INSERT"', insert), flush=True)
 
 
 def ask(ident: object, arguments: dict[str, Any]) -> None:
     """Sends the requests of the argument "ask", and of "then" one after the other. The result has all answers."""
     call = {"id": ident, "answers": {}, "then": arguments.get("then", [])}
     for request in arguments["ask"]:
-        ask_one(call, request, arguments.get("wide", 0))
+        ask_one(call, request, arguments.get("insert") or ",".join(["{}"] * arguments.get("wide", 0)))
         if arguments.get("take_back") == "all":
             notify("cancelled", {"requestId": f"q{asked}"})
     if arguments.get("take_back") is True:

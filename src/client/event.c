@@ -203,7 +203,7 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         e->approval = m->id;
         e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
         e->server = strdup(str(o, "server"));
-        if (!e->server || cg_json_check_encodable(params, len, CG_JSON_DEPTH, NULL) < 0)
+        if (!e->server || cg_json_check_encodable(params, len, CG_JSON_PARAMS_DEPTH, NULL) < 0)
                 return false;
         r = cg_buf_adds(&b, "{\"server\":", NULL);
         if (r == 0)

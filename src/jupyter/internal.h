@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <uv.h>
+#include "base/ceilings.h"
 #include "base/confirm.h"
 #include "jupyter/loop.h"
 #include "cellgate.h"
@@ -28,8 +29,8 @@
 #define MAX_SUBSHELLS 64u
 /* Limit of unanswered questions, cancelled ones included. */
 #define MAX_ASKED 256u
-/* Calls whose progress is displayed at one time. */
-#define MAX_PROGRESS 64u
+/* Calls whose progress is displayed at one time: as many as can be in flight. */
+#define MAX_PROGRESS ((unsigned)CG_MAX_CALLS)
 
 enum request_kind {
         KIND_UNKNOWN,

@@ -63,8 +63,9 @@ struct cg_mcp_progress {
 };
 
 /* Kinds of what a server asks the host for. */
-#define CG_MCP_ELICITATION 1u
+#define CG_MCP_ELICITATION 1u /* forms */
 #define CG_MCP_SAMPLING    2u
+#define CG_MCP_URL         4u /* elicitation by a web page */
 
 struct cg_mcp_client_options {
         uv_loop_t *loop;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -46,6 +47,12 @@ static unsigned kind_of(const char *method)
         return strcmp(method, "elicitation/create") == 0       ? CG_MCP_ELICITATION
                : strcmp(method, "sampling/createMessage") == 0 ? CG_MCP_SAMPLING
                                                                : 0;
+}
+
+/* Of CG_MCP_ELICITATION: at least one mode of it. */
+static bool is_handled(const struct cg_mcp_client *c, unsigned kind)
+{
+        return c->handles & (kind == CG_MCP_ELICITATION ? CG_MCP_ELICITATION | CG_MCP_URL : kind);
 }
 
 /* ---- questions */
@@ -144,6 +151,38 @@ static int check_calls(const struct cg_mcp_question *n, struct cg_err *err)
         return 0;
 }
 
+/* Whether all hosts read the same in the params, and this one handles what they ask for. */
+static int check_params(const struct cg_mcp_question *n, struct cg_slice params, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        const char *mode, *url;
+        json_error_t why;
+        int r;
+
+        if (params.len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "the question has %zu bytes, over the limit of %u",
+                               params.len, CG_MAX_BODY);
+        r = cg_json_check_encodable(params.p, params.len, CG_JSON_PARAMS_DEPTH, err);
+        if (r < 0)
+                return r;
+        o = json_loadb(params.p, params.len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+        if (!o)
+                return cg_fail(err, CG_E_INVAL, "the question cannot be read by hosts: %s", why.text);
+        if (n->kind != CG_MCP_ELICITATION)
+                return 0;
+        mode = json_string_value(json_object_get(o, "mode"));
+        if (!json_object_get(o, "mode") || (mode && strcmp(mode, "form") == 0))
+                return n->c->handles & CG_MCP_ELICITATION
+                               ? 0
+                               : cg_fail(err, CG_E_UNSUPPORTED, "the host shows no forms");
+        if (!mode || strcmp(mode, "url") != 0 || !(n->c->handles & CG_MCP_URL))
+                return cg_fail(err, CG_E_UNSUPPORTED, "the host does not handle this mode of elicitation");
+        url = json_string_value(json_object_get(o, "url"));
+        if (!url || (strncasecmp(url, "https://", 8) != 0 && strncasecmp(url, "http://", 7) != 0))
+                return cg_fail(err, CG_E_INVAL, "the URL to open is neither https nor http");
+        return 0;
+}
+
 /* Asks the host. Negative: it is not asked, and why. */
 static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_slice params, struct cg_err *err)
 {
@@ -155,12 +194,9 @@ static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_sli
                 open += o->number != 0;
         if (open >= CG_MCP_MAX_QUESTIONS)
                 return cg_fail(err, CG_E_LIMIT, "%u questions of this server wait already", open);
-        if (params.len > CG_MAX_BODY)
-                return cg_fail(err, CG_E_LIMIT, "the question has %zu bytes, over the limit of %u",
-                               params.len, CG_MAX_BODY);
         r = check_calls(n, err);
         if (r == 0)
-                r = cg_json_check_encodable(params.p, params.len, CG_JSON_DEPTH, err);
+                r = check_params(n, params, err);
         if (r == 0)
                 r = c->ask(c->data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
         if (r < 0)
@@ -323,7 +359,7 @@ void cg_mcp_questions_of_server(struct cg_mcp_client *c)
 
 bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
-        unsigned kind = kind_of(m->method) & c->handles, n_calls;
+        unsigned kind = kind_of(m->method), n_calls;
         struct cg_mcp_req *q = only_call(c, &n_calls);
         struct cg_mcp_question *n;
         struct cg_err err;
@@ -334,7 +370,7 @@ bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                         respond(c, m->id, c->roots, strlen(c->roots), NULL);
                 return c->roots != NULL;
         }
-        if (!kind)
+        if (!is_handled(c, kind))
                 return false;
         n = question_new(c, q, kind, m->id);
         if (!n)
@@ -389,7 +425,7 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
                 return n->answer ? 0 : cg_fail(err, CG_E_NOMEM, "roots");
         }
         cg_json_find(request, "params", &params);
-        if (kind & c->handles) {
+        if (is_handled(c, kind)) {
                 if (ask_host(n, method, params, &why) == 0)
                         return 0;
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, method,
@@ -399,7 +435,7 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
                 n->answer = strdup("{\"action\":\"decline\"}");
                 return n->answer ? 0 : cg_fail(err, CG_E_NOMEM, "answer");
         }
-        if (kind & c->handles)
+        if (is_handled(c, kind))
                 return cg_fail(err, CG_E_STATE, "%s", why.msg);
         cg_text_render_as(&shown, method, strlen(method), 100, CG_TEXT_LINE, NULL);
         return cg_fail(err, CG_E_UNSUPPORTED, "it needs %s, which this client does not offer",

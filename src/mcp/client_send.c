@@ -55,10 +55,14 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
 
 int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err)
 {
-        const char *offers[] = { c->roots ? "\"roots\":{}" : NULL,
-                                 c->handles & CG_MCP_ELICITATION ? "\"elicitation\":{\"form\":{},\"url\":{}}"
-                                                                 : NULL,
-                                 c->handles & CG_MCP_SAMPLING ? "\"sampling\":{}" : NULL };
+        static const char *const elicitation[] = { NULL, "\"elicitation\":{\"form\":{}}",
+                                                   "\"elicitation\":{\"url\":{}}",
+                                                   "\"elicitation\":{\"form\":{},\"url\":{}}" };
+        const char *offers[] = {
+                c->roots ? "\"roots\":{}" : NULL,
+                elicitation[(c->handles & CG_MCP_ELICITATION ? 1 : 0) + (c->handles & CG_MCP_URL ? 2 : 0)],
+                c->handles & CG_MCP_SAMPLING ? "\"sampling\":{}" : NULL
+        };
         const char *before = "{";
         int r = 0;
 

@@ -702,7 +702,7 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
         if (!a)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
         a->workspace = workspace ? strdup(workspace) : NULL;
-        a->handles = (unsigned)handles & (CG_MCP_ELICITATION | CG_MCP_SAMPLING);
+        a->handles = (unsigned)handles & (CG_MCP_ELICITATION | CG_MCP_SAMPLING | CG_MCP_URL);
         if ((workspace && !a->workspace) || asprintf(&a->out_dir, "%s/mcptools", out) < 0) {
                 free(a->workspace);
                 free(a);

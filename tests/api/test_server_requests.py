@@ -16,7 +16,7 @@ import pytest
 from cellgate_api import E_INVAL, E_LIMIT, E_NOTFOUND, E_PARSE, CellgateError, Client, Event, Session
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"
-ELICITATION, SAMPLING = 1, 2
+ELICITATION, SAMPLING, URL = 1, 2, 4
 FIELDS = {
     "name": {"type": "string", "default": "John", "minLength": 2, "maxLength": 5},
     "age": {"type": "integer", "minimum": 1, "default": 30},
@@ -55,7 +55,7 @@ def opened(client: Client, workspace: Path, tmp_path: Path) -> Iterator[Callable
     """opened(ERA, KINDS, OPTION...): a session with the server "s"."""
     sessions: list[Session] = []
 
-    def make(era: str, kinds: int = ELICITATION | SAMPLING, definition: dict | None = None, **opts: Any) -> Session:
+    def make(era: str, kinds: int = ELICITATION | SAMPLING | URL, definition: dict | None = None, **opts: Any) -> Session:
         sessions.append(client.session(workspace=workspace, server_requests=kinds, **opts))
         habits = json.dumps({"modern": era == "modern", "log": str(tmp_path / "lines")})
         server = {"command": sys.executable, "args": [str(SERVER), habits], **(definition or {})}
@@ -227,7 +227,7 @@ def resident_mb() -> int:
 
 def test_waiting_questions_take_the_memory_of_their_text(opened: Any) -> None:
     s = opened("legacy")
-    form = {"method": "elicitation/create", "params": {"message": "m", "x": ["WIDE"]}}
+    form = {"method": "elicitation/create", "params": {"message": "m", "x": ["INSERT"]}}
     before = resident_mb()
     begin(s, call(ask=[form] * 8, wide=340_000))
     for _ in range(8):
@@ -277,7 +277,28 @@ def test_what_the_host_does_not_handle_is_declined(opened: Any, era: str, tmp_pa
     begin(s, call(ask=[SAMPLE]))
     assert "does not offer" in output(s)
     offered = (tmp_path / "lines").read_text()[len(offered) :]
-    assert '"elicitation":{"form":{},"url":{}}' in offered and '"sampling"' not in offered
+    assert '"elicitation":{"form":{}}' in offered and '"sampling"' not in offered
+
+
+@pytest.mark.parametrize(
+    ("kinds", "params", "offered"),
+    [
+        (ELICITATION, PAGE["params"], '{"form":{}}'),
+        (URL, FORM["params"], '{"url":{}}'),
+        (URL, {**PAGE["params"], "url": "javascript:alert(1)"}, '{"url":{}}'),
+        (URL, {**PAGE["params"], "url": "file:///etc/passwd"}, '{"url":{}}'),
+        (URL, {**PAGE["params"], "url": 1}, '{"url":{}}'),
+        (ELICITATION | URL, {**PAGE["params"], "mode": "other"}, '{"form":{},"url":{}}'),
+        (ELICITATION | URL, {**FORM["params"], "mode": 1}, '{"form":{},"url":{}}'),
+    ],
+)
+def test_modes_of_elicitation(opened: Any, era: str, tmp_path: Path, kinds: int, params: dict, offered: str) -> None:
+    """Hosts get what they have declared, and pages of http and https only."""
+    s = opened(era, kinds)
+    begin(s, call(ask=[{"method": "elicitation/create", "params": params}]))
+    events = s.until("result")
+    assert events[-1].status == "ok" and not [e for e in events if e.type == "server_request"]
+    assert f'"elicitation":{offered}' in (tmp_path / "lines").read_text()
 
 
 def test_declined_sampling(opened: Any, era: str) -> None:

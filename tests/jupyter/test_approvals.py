@@ -439,6 +439,24 @@ def test_progress_of_a_call_is_one_display(start: Callable[..., Any], asking: Ca
     }
 
 
+def test_progress_of_many_calls_at_once(start: Callable[..., Any], asking: Callable[..., Path]) -> None:
+    """Each has one display, however many there are."""
+    client = start("--mcp", asking(), "--approve=all").client()
+    run = client.run(
+        "import threading, time\nfrom mcptools.s import report\n"
+        "hang = {'values': [], 'hang': True}\n"
+        "threads = [threading.Thread(target=report.run, kwargs=hang) for _ in range(80)]\n"
+        "for t in threads: t.start()\n"
+        "time.sleep(3)\n"
+        "report.run(values=[], of_hanging=[{'progress': i} for i in (1, 2, 3)])\n"
+        "for t in threads: t.join()"
+    )
+    assert run.content["status"] == "ok"
+    shown = [m["transient"]["display_id"] for m in run.of("display_data")]
+    assert len(shown) == len(set(shown)) == 80
+    assert {u["transient"]["display_id"] for u in run.of("update_display_data")} == set(shown)
+
+
 READ_RESOURCE = "import mcptools; print(mcptools.read_resource('fs', 'file:///x'))"
 
 

@@ -178,6 +178,24 @@ def test_a_call_asks_the_host_only_so_often(ts, legacy):
     assert result(legacy, 2) == [json.loads(ACCEPT)]
 
 
+@pytest.mark.parametrize(
+    "insert",
+    ["1e400", "-1e999", "1" * 30, '{"\\u0000":1}', '{"a":1,"a":2}', "[" * 198 + "]" * 198],
+)
+def test_questions_that_hosts_cannot_read(ts, legacy, insert):
+    """They could neither be shown nor answered."""
+    begin(ts, legacy, ask=[{"method": "elicitation/create", "params": {"message": "INSERT"}}], insert=insert)
+    assert "error" in result(legacy)[0]
+    ts.broker.nothing()
+
+
+def test_the_deepest_question(ts, legacy):
+    insert = "[" * 197 + "]" * 197
+    begin(ts, legacy, ask=[{"method": "elicitation/create", "params": {"message": "INSERT"}}], insert=insert)
+    answer(ts, ts.broker.expect(BROKER.SERVER_REQUEST))
+    assert result(legacy) == [json.loads(ACCEPT)]
+
+
 def test_answered_questions_count(ts, legacy):
     begin(ts, legacy, ask=[FORM], then=[FORM] * 40)
     for _ in range(32):

@@ -93,8 +93,8 @@ static const struct cg_opt table[] = {
           "with --json: after CODE and FILE, or an error in them, go on with the cells that standard input"
           " sends" },
         { CG_KOPT_SERVER_REQUESTS, 0, "server-requests", "KINDS", CG_CMD_RUN,
-          "with --json: what MCP servers may ask the host for, which must answer: elicitation, sampling, or"
-          " both with a comma between (default: nothing; docs/cli-json.md)" },
+          "with --json: what MCP servers may ask the host for, which must answer: elicitation (forms), url"
+          " (web pages), sampling, with commas between (default: nothing; docs/cli-json.md)" },
         { CG_KOPT_LINGER, 0, "linger", "SECONDS", JUPYTER,
           "time until the shared supervisor ends after its last kernel has ended (default: 600)" },
         { CG_KOPT_SPARES, 0, "spares", "N", JUPYTER,

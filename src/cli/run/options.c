@@ -54,6 +54,7 @@ static int read_kinds(const char *value, unsigned *kinds, struct cg_err *err)
                 const char *name;
                 unsigned bit;
         } known[] = { { "elicitation", CG_SERVER_REQUEST_ELICITATION },
+                      { "url", CG_SERVER_REQUEST_URL },
                       { "sampling", CG_SERVER_REQUEST_SAMPLING } };
 
         *kinds = 0;
@@ -65,7 +66,7 @@ static int read_kinds(const char *value, unsigned *kinds, struct cg_err *err)
                 if (i == CG_ARRAY_LEN(known))
                         return cg_fail(
                                 err, CG_E_INVAL,
-                                "--server-requests %s: kinds are elicitation and sampling, with a comma between",
+                                "--server-requests %s: kinds are elicitation, url and sampling, with commas between",
                                 value);
                 *kinds |= known[i].bit;
                 p += len;
