@@ -29,8 +29,11 @@ class Box:
         self.program = program
         self.work, self.home, self.out = (self.folder(base / n) for n in ("work", "home", "out"))
         # Without SHELL bash looks up its user, which makes the C library ask nscd, wherever these tests run.
-        keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and k not in ("SHELL", "TMPDIR")}
-        self.env = {**keep, "HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
+        keep = {
+            k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and k not in ("SHELL", "TMPDIR")
+        }
+        state = str(self.folder(base / "state"))  # the tests' own folder belongs to another user
+        self.env = {**keep, "HOME": str(self.home), "XDG_STATE_HOME": state, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def folder(self, path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
