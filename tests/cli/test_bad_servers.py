@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -100,7 +101,8 @@ def test_only_bad_servers(run: Run) -> None:
 def test_switched_off(run: Run, good: dict, off: dict) -> None:
     done = run({"a": {"command": "false", **off}, "fs": good}, "-c", USE, "-c", "import mcptools\nprint(dir(mcptools))")
     assert done.returncode == 0 and "not available" not in done.stderr
-    assert done.stdout == "used\n['fs', 'search', 'servers', 'signature', 'tools']\n"
+    names = ast.literal_eval(done.stdout.removeprefix("used\n"))
+    assert "fs" in names and "a" not in names and "tools" in names
 
 
 def test_defaults_of_variables(run: Run, good: dict) -> None:
@@ -121,4 +123,5 @@ def test_files_of_other_clients(run: Run, good: dict) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
     named = run({"servers": good}, "-c", "import mcptools\nprint(dir(mcptools))")
     # a server that has the name of a function
-    assert named.stdout == "['search', 'servers', 'servers_', 'signature', 'tools']\n"
+    names = ast.literal_eval(named.stdout)
+    assert "servers" in names and "servers_" in names

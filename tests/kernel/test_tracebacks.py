@@ -46,7 +46,7 @@ def test_the_exception_keeps_its_frames(kernel: Kernel) -> None:
     kernel.tool_functions.append(lambda c: ("rejected", b"no"))
     kernel.run("mine()")
     code = "import sys, traceback\n[f.name for f in traceback.extract_tb(sys.last_value.__traceback__)][-1]"
-    assert kernel.run(code).result == "'_result'"
+    assert kernel.run(code).result == "'answer_of'"
 
 
 def test_a_group_has_no_internal_frames(kernel: Kernel) -> None:
