@@ -265,7 +265,7 @@ struct cg_session_options {
          */
         int cli_hints;
         /*
-         * Of what MCP servers may ask their client for, what the host answers: bits of enum
+         * The requests of MCP servers to their client that the host answers: bits of enum
          * cg_server_requests. Only these are offered to servers, and everything else is declined
          */
         unsigned server_requests;
@@ -714,7 +714,7 @@ CG_API const char *cg_event_method(const struct cg_event *e);
  * server
  * @len: bytes (may be NULL)
  *
- * Of "resources/read" they are {"uri"}, of "prompts/get" {"name", "arguments": {NAME: text}}.
+ * "resources/read" has {"uri"}, and "prompts/get" {"name", "arguments": {NAME: text}}.
  * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the
  *         event.
  */

@@ -36,7 +36,7 @@ int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, stru
 
 /* Deeper than any real content, shallow enough for recursion over it. */
 #define CG_JSON_DEPTH 200
-/* Of the params of a server's request: events and JSON lines wrap them twice. */
+/* Depth limit of the params of a server's request: events and JSON lines wrap them twice. */
 #define CG_JSON_PARAMS_DEPTH (CG_JSON_DEPTH - 2)
 
 /* Checks an object of at most CG_JSON_DEPTH levels; *ret: without the white space around it. */

@@ -41,7 +41,7 @@ static const json_t *choices_of(const json_t *schema, bool *titled)
         return json_is_array(list) ? list : json_object_get(schema, "anyOf");
 }
 
-/* Whether @value is among the choices of the field or of its items. True where there are none. */
+/* True if @value is among the choices of the field or of its items, or there are no choices. */
 static bool is_choice(const json_t *schema, const json_t *value)
 {
         const json_t *one, *list;

@@ -46,7 +46,7 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
         return NULL;
 }
 
-/* Of those that rules can name. NULL: unknown. */
+/* The method with this name in a rule. NULL: rules cannot name it. */
 static const char *method_of(const char *name)
 {
         static const char *const methods[] = { CG_METHOD_CALL, CG_METHOD_READ, CG_METHOD_GET };

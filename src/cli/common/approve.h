@@ -19,7 +19,7 @@
 
 struct cg_approve;
 
-/* What is decided about: cg_event_method(). The tool is "" for the last two. */
+/* Methods that wait for a decision: cg_event_method(). The tool is "" for the last two. */
 #define CG_METHOD_CALL "tools/call"
 #define CG_METHOD_READ "resources/read"
 #define CG_METHOD_GET  "prompts/get"
@@ -49,7 +49,7 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
  */
 int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
                       struct cg_err *err);
-/* What cg_approve_always() accepts, for the question. Static. */
+/* Describes what cg_approve_always() accepts, for the question. Static. */
 const char *cg_approve_scope(const char *method);
 
 /* Drops what cg_approve_always() has accepted for @server: another program has its name now. */

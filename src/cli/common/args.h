@@ -30,7 +30,7 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
                  struct cg_err *err);
 
-/* What the call is, for the line before cg_call_show(): "call a tool". Static. */
+/* Describes the call for the line before cg_call_show(): "call a tool". Static. */
 const char *cg_call_title(const struct cg_call *call);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
