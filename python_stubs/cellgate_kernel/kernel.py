@@ -9,7 +9,6 @@ import faulthandler
 import gc
 import json
 import os
-import pwd
 import signal
 import sys
 import tempfile
@@ -45,35 +44,10 @@ from cellgate_kernel.shell import ZMQInteractiveShell
 from cellgate_kernel.worker import Worker
 
 
-def _home_without_sandbox() -> str:
-    """The user's home; / for a user without a passwd entry, as in containers."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return "/"
-
-
 def _set_environment(config: dict[str, Any]) -> None:
-    """The variables of a kernel: these, and those of the host; none are inherited."""
-    bin_dir = os.path.dirname(sys.executable)
-    tmp = config.get("tmp", "")
-    home = f"{tmp or '/tmp'}/home" if config.get("sandbox", True) else _home_without_sandbox()
-    env = {
-        "PATH": f"{bin_dir}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": "C.UTF-8",
-        "HOME": home,
-        "TERM": "xterm-256color" if config.get("color") else "dumb",
-        "MPLBACKEND": preload.INLINE_BACKEND,
-        "PAGER": "cat",
-        "GIT_PAGER": "cat",
-    }
-    if not config.get("color"):
-        env["NO_COLOR"] = "1"
-    if tmp:  # without mounts /tmp is the host's, and read-only
-        env["TMPDIR"] = tmp
-    for item in config.get("env", []):
-        name, _, value = item.partition("=")
-        env[name] = value
+    """The variables of a kernel, which inherits none."""
+    env = dict(item.split("=", 1) for item in config["environ"])
+    env.setdefault("MPLBACKEND", preload.INLINE_BACKEND)
     os.environ.clear()
     os.environ.update(env)
     if config.get("sandbox", True):
@@ -173,7 +147,7 @@ _kernel: Kernel | None = None
 def make(text: str) -> None:
     """First call in a forked kernel, while its sandbox is made: must not use files or threads.
 
-    `text` is the kernel's part of the spec, a JSON object: session, workspace, env, sandbox, color,
+    `text` is the kernel's part of the spec, a JSON object: session, workspace, environ, sandbox, color,
     python_path, front, working_dir.
     """
     global _kernel

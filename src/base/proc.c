@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -103,6 +104,8 @@ static _Noreturn void child_main(struct child_plan *p)
                         _exit(127);
         }
         child_fds(p);
+        if (s->controlling_terminal && ioctl(0, TIOCSCTTY, 0) < 0)
+                child_fail(p, 0);
         if (s->cwd && chdir(s->cwd) < 0)
                 child_fail(p, 1);
         execve(p->path, s->argv, s->envp ? s->envp : no_env);

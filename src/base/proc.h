@@ -27,6 +27,8 @@ struct cg_proc_spec {
         size_t n_fds;
         /* setsid(): own session and process group, so that the group can be ended whole */
         bool new_session;
+        /* with @new_session: the terminal at descriptor 0 becomes the session's */
+        bool controlling_terminal;
         /* PDEATHSIG SIGKILL, in addition to the lifeline that the child watches */
         bool die_with_parent;
 };

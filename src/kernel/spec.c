@@ -5,13 +5,16 @@
 #include "kernel/spec.h"
 
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/proc.h"
 #include "base/util.h"
+#include "config.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/environ.h"
 #include "sandbox/sandbox.h"
@@ -181,10 +184,72 @@ static int set_host_paths(const json_t *o, json_t *config, struct cg_err *err)
                        : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-/* Only what the kernel needs, without the host's paths of binds and hidden files. */
-static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
+/* Adds "NAME=VALUE" of a format. */
+static int add_variable(struct cg_environ *env, const char *name, struct cg_err *err, const char *format, ...)
+        __attribute__((format(printf, 4, 5)));
+static int add_variable(struct cg_environ *env, const char *name, struct cg_err *err, const char *format, ...)
 {
-        static const char *const keys[] = { "session",     "workspace", "env",         "sandbox",   "color",
+        cg_auto_free char *value = NULL;
+        va_list ap;
+        int n;
+
+        va_start(ap, format);
+        n = vasprintf(&value, format, ap);
+        va_end(ap);
+        return n < 0 ? cg_fail(err, CG_E_NOMEM, "spawn request") : cg_environ_set(env, name, value, err);
+}
+
+/*
+ * The variables of the kernel and of commands beside it: these, and those of the host; none are
+ * inherited. @tmp: the landlock tier's folder for temporary files, or NULL.
+ */
+static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env, struct cg_err *err)
+{
+        const char *python = json_string_value(json_object_get(o, "kernel_env"));
+        bool on = !json_is_false(json_object_get(o, "sandbox"));
+        bool color = json_is_true(json_object_get(o, "color"));
+        char account[PATH_MAX] = "/"; /* for a user without an entry, as in containers */
+        const json_t *v;
+        size_t i;
+        int r;
+
+        if (!on)
+                cg_account_home(account);
+        r = add_variable(env, "PATH", err,
+                         "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                         python ?: CG_KERNEL_ENV);
+        if (r == 0)
+                r = add_variable(env, "LANG", err, "C.UTF-8");
+        if (r == 0)
+                r = on ? add_variable(env, "HOME", err, "%s/home", tmp ?: "/tmp")
+                       : add_variable(env, "HOME", err, "%s", account);
+        if (r == 0)
+                r = add_variable(env, "TERM", err, color ? "xterm-256color" : "dumb");
+        if (r == 0)
+                r = add_variable(env, "PAGER", err, "cat");
+        if (r == 0)
+                r = add_variable(env, "GIT_PAGER", err, "cat");
+        if (r == 0 && !color)
+                r = add_variable(env, "NO_COLOR", err, "1");
+        if (r == 0 && tmp) /* without mounts /tmp is the host's, and read-only */
+                r = add_variable(env, "TMPDIR", err, "%s", tmp);
+        json_array_foreach(json_object_get(o, "env"), i, v)
+        {
+                const char *text = json_string_value(v), *eq = text ? strchr(text, '=') : NULL;
+                cg_auto_free char *name = eq ? strndup(text, (size_t)(eq - text)) : NULL;
+
+                if (r == 0)
+                        r = name ? cg_environ_set(env, name, eq + 1, err)
+                                 : cg_fail(err, CG_E_PARSE, "spawn request: \"env\" must have NAME=VALUE");
+        }
+        return r;
+}
+
+/* Only what the kernel needs, without the host's paths of binds and hidden files. */
+static int make_config(const json_t *o, const struct cg_environ *env, struct cg_spawn_spec *ret,
+                       struct cg_err *err)
+{
+        static const char *const keys[] = { "session",     "workspace", "sandbox",     "color",
                                             "python_path", "front",     "working_dir", "kernel_env" };
         cg_auto_json json_t *config = json_object();
 
@@ -194,9 +259,16 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        if (ret->tmp && (set_host_paths(o, config, err) < 0 ||
-                         json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
+        json_t *environ = json_array();
+
+        for (size_t i = 0; i < env->n; i++)
+                json_array_append_new(environ, json_string(env->v[i]));
+        if (json_array_size(environ) != env->n || json_object_set(config, "environ", environ) < 0 ||
+            (ret->tmp && set_host_paths(o, config, err) < 0)) {
+                json_decref(environ);
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
+        }
+        json_decref(environ);
         ret->config = cg_json_text(config, &ret->config_len);
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
@@ -207,6 +279,7 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_json json_t *o = NULL;
         const json_t *settings;
+        struct cg_environ env = { .v = NULL };
         const char *wanted, *tmp = NULL;
         char *text = NULL;
         size_t len = 0;
@@ -248,7 +321,14 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                         r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
         }
         if (r == 0)
-                r = make_config(o, ret, err);
+                r = make_environ(o, ret->tmp, &env, err);
+        if (r == 0)
+                r = cg_sandbox_set_commands(ret->plan, (const char *const *)env.v, err);
+        if (r == 0)
+                r = make_config(o, &env, ret, err);
+        for (size_t i = 0; i < env.n; i++)
+                wipe(env.v[i], strlen(env.v[i]));
+        cg_environ_fini(&env);
         if (r < 0)
                 cg_spawn_spec_fini(ret);
         return r;

@@ -172,8 +172,9 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
         const char *const *names = cg_sandbox_layers(plan);
         json_t *layers = json_array(), *by = json_array(), *body;
         struct cg_cgroup_files files = { NULL, NULL, NULL };
-        int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denials_fd };
-        size_t n = child->denials_fd >= 0 ? 3 : 2;
+        int fds[5 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->commands_fd,
+                                              child->denials_fd };
+        size_t n = child->denials_fd >= 0 ? 4 : 3;
         const char *tier = cg_sandbox_tier(plan);
 
         for (; names && *names; names++)
@@ -238,6 +239,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                 close(child.status_fd);
                 cg_closep_(&child.denials_fd);
                 cg_closep_(&child.doors_fd);
+                cg_closep_(&child.commands_fd);
                 for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                         cg_closep_(&child.ports[i]);
         }

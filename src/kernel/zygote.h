@@ -8,7 +8,7 @@
  *        received; descriptors: spec memfd, listeners of the kernel wire and of the tool wire
  *   {"spawned": ID, "pid", "layers", ...} or {"failed": ID, "code", "errno", "message"}
  *        the reply; descriptors of the first: pidfd of init, status pipe (struct
- *        cg_sandbox_status), then those of denials, doors and ports, if any
+ *        cg_sandbox_status), socket for commands, then those of denials, doors and ports, if any
  *   {"ended": ID, ...}
  *        sent when a kernel with a control group has ended: the group's counters
  * Members of the spec: spec.c. When the supervisor closes its end, the zygote ends all kernels and

@@ -4,7 +4,6 @@
  */
 #include "sandbox/steps.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <linux/keyctl.h>
@@ -109,9 +108,9 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
 }
 
 /* Limits the process to whole CPUs among the caller's; not to the same ones for every sandbox. */
-static int limit_cpus(uint64_t cores_milli, struct cg_err *err)
+static int limit_cpus(const struct cg_spawn *sp, struct cg_err *err)
 {
-        size_t wanted = (size_t)((cores_milli + 999) / 1000), n, skip;
+        size_t wanted = (size_t)((sp->sb->limits.cores_milli + 999) / 1000), n, skip;
         cpu_set_t may, set;
 
         if (sched_getaffinity(0, sizeof(may), &may) < 0)
@@ -120,7 +119,7 @@ static int limit_cpus(uint64_t cores_milli, struct cg_err *err)
         if (wanted >= n)
                 return 0;
         CPU_ZERO(&set);
-        skip = (size_t)cg_now_ms() % n;
+        skip = sp->first_cpu % n;
         for (size_t i = 0, seen = 0; (size_t)CPU_COUNT(&set) < wanted; i = (i + 1) % CPU_SETSIZE) {
                 if (CPU_ISSET(i, &may) && seen++ >= skip)
                         CPU_SET(i, &set);
@@ -148,6 +147,21 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
         return 0;
 }
 
+/* Keeps @more (bits), and CAP_SETFCAP across an exec with @setfcap. */
+static int set_caps(bool setfcap, uint32_t more, struct cg_err *err)
+{
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
+
+        if (setfcap)
+                left[0].effective = left[0].permitted = left[0].inheritable = 1U << CAP_SETFCAP;
+        left[0].effective |= more;
+        left[0].permitted |= more;
+        if (syscall(SYS_capset, &header, left) < 0)
+                return cg_fail_errno(err, "sandbox: capabilities");
+        return 0;
+}
+
 int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err)
 {
         /*
@@ -158,8 +172,7 @@ int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err)
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } },
-                                      left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
         /* Bits first: changing them needs CAP_SETPCAP, which the last line drops. */
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
@@ -176,13 +189,7 @@ int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err)
         }
         if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: securebits");
-        if (setfcap)
-                left[0].effective = left[0].permitted = left[0].inheritable = 1U << CAP_SETFCAP;
-        left[0].effective |= more;
-        left[0].permitted |= more;
-        if (syscall(SYS_capset, &header, left) < 0)
-                return cg_fail_errno(err, "sandbox: capabilities");
-        return 0;
+        return set_caps(setfcap, more, err);
 }
 
 static int no_new_privs(struct cg_err *err)
@@ -208,7 +215,7 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         /* without a user namespace RLIMIT_NPROC counts all processes of the user */
         if (sp->counted)
                 l.processes = CG_PLAN_NO_LIMIT;
-        if (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0)
+        if (sp->affinity && limit_cpus(sp, err) < 0)
                 return -1;
         /* No pid namespace ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
@@ -277,32 +284,6 @@ int cg_enter_drop_caps_outside(struct cg_err *err)
         return 0;
 }
 
-/*
- * RLIMIT_NPROC counts all processes of the user on this machine: the sandbox's limit is added to
- * the present number.
- */
-static uint64_t processes_beside(void)
-{
-        DIR *dir = opendir("/proc");
-        uint64_t count = 0;
-        const struct dirent *d;
-        uid_t uid = getuid();
-
-        while (dir && (d = readdir(dir))) {
-                char path[300];
-                struct stat st;
-
-                if (d->d_name[0] < '1' || d->d_name[0] > '9')
-                        continue;
-                snprintf(path, sizeof(path), "/proc/%s/task", d->d_name);
-                if (stat(path, &st) == 0 && st.st_uid == uid)
-                        count += st.st_nlink - 2;
-        }
-        if (dir)
-                closedir(dir);
-        return count;
-}
-
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
@@ -312,10 +293,10 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         if (new_session(err) < 0 || join_session_keyring(err) < 0 || start_in(sp, err) < 0)
                 return -1;
         if (limits.processes != CG_PLAN_NO_LIMIT)
-                limits.processes += processes_beside();
-        if (set_limits(&limits, err) < 0 || (sp->affinity && limit_cpus(limits.cores_milli, err) < 0))
+                limits.processes += sp->processes_beside;
+        if (set_limits(&limits, err) < 0 || (sp->affinity && limit_cpus(sp, err) < 0))
                 return -1;
-        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+        if (!sp->late && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         if (cg_enter_drop_caps_outside(err) < 0 || no_new_privs(err) < 0)
                 return -1;
@@ -376,19 +357,19 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
          */
         if (start_in(sp, err) < 0)
                 return -1;
-        if (set_limits(&sp->sb->limits, err) < 0 ||
-            (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0))
+        if (set_limits(&sp->sb->limits, err) < 0 || (sp->affinity && limit_cpus(sp, err) < 0))
                 return -1;
         /*
          * init is not dumpable and its copy inherited that; without it a process cannot use its own
          * /proc/self/fd.
          */
-        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+        if (!sp->late && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
-        if (cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err) < 0)
+        if (!sp->late && cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
-        if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, 0, err) < 0)
+        if ((sp->late ? set_caps(sp->sb->nested_users && !sp->uid, 0, err)
+                      : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, 0, err)) < 0)
                 return -1;
         /*
          * No program can regain privileges; required for Landlock and seccomp without capabilities.

@@ -26,6 +26,7 @@
 
 #include "base/fd.h"
 #include "base/proc.h"
+#include "sandbox/commands.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
 #include "sandbox/notify/mediate.h"
@@ -39,7 +40,8 @@ enum {
         LISTENER_FD = 2,
         DENIED_FD = 3,
         DOORS_FD = 4,
-        PROXY_FD = 5,
+        COMMANDS_FD = 5,
+        PROXY_FD = 6,
         FIXED_FDS = PROXY_FD + CG_LANDLOCK_PORTS
 };
 
@@ -231,8 +233,8 @@ static int open_signals(const struct cg_spawn *sp)
 /* Resets handlers, closes descriptors and drops rights of the caller. */
 static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
-        int fds[FIXED_FDS] = { sp->status_fd, open_signals(sp), sp->listener_out, sp->denials_fd,
-                               sp->doors_fd };
+        int fds[FIXED_FDS] = { sp->status_fd,  open_signals(sp), sp->listener_out,
+                               sp->denials_fd, sp->doors_fd,     sp->commands_fd };
 
         memcpy(fds + PROXY_FD, proxies, sizeof(int) * CG_LANDLOCK_PORTS);
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
@@ -308,8 +310,79 @@ static bool end_all(void)
         }
 }
 
+/* ---- command servers (commands.h) */
+
+/*
+ * Listeners: of the main process, and of command servers. A server that processes inside have
+ * killed is replaced; its listener stays as long as programs that it started run.
+ */
+#define LISTENERS 5
+
+/* The child's part: nothing of init's own stays open. */
+static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listener)
+{
+        struct cg_spawn late = *sp;
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC), keep[] = { sock, listener };
+
+        /* Above init's own, and in ascending order. */
+        for (size_t i = 0; i < CG_ARRAY_LEN(keep); i++) {
+                if (keep[i] >= 0 && (keep[i] = fcntl(keep[i], F_DUPFD_CLOEXEC, FIXED_FDS)) < 0)
+                        _exit(125);
+        }
+        for (int fd = 0; fd < FIXED_FDS; fd++) {
+                if (fd < 3 ? dup2(null, fd) < 0 : close_range((unsigned int)fd, (unsigned int)fd, 0) < 0)
+                        _exit(125);
+        }
+        late.late = true;
+        late.ready_fd = -1;
+        late.listener_in = keep[1];
+        late.keep = keep;
+        late.n_keep = listener >= 0 ? 2 : 1;
+        if (cg_enter_close_others(&late, NULL) < 0)
+                _exit(125);
+        cg_command_server_run(&late, keep[0]);
+}
+
+/* A request of the caller for a command server: forks it. False: no more will come. */
+static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LISTENERS])
+{
+        struct cg_command_server_ready failed = { .ok = 0 };
+        int sock = -1, pair[2] = { -1, -1 }, slot = -1;
+        size_t n = 1;
+        struct cg_err err;
+        ssize_t got;
+        char type;
+        pid_t pid;
+
+        got = cg_recv_fds(COMMANDS_FD, &type, 1, &sock, &n, &err);
+        if (got <= 0)
+                return got < 0 && (err.sys_errno == EAGAIN || err.sys_errno == EINTR);
+        if (n != 1)
+                return true;
+        for (int i = 1; i < LISTENERS && slot < 0; i++)
+                slot = notify[i].sock < 0 && notify[i].listener < 0 ? i : -1;
+        if (slot < 0)
+                cg_fail(&failed.err, CG_E_LIMIT,
+                        "commands: processes in the sandbox have ended what starts them too often; reset the session");
+        else if (sp->listener_out >= 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+                cg_fail_errno(&failed.err, "commands: socket");
+        else if ((pid = fork()) == 0)
+                run_server(sp, sock, pair[0]);
+        else if (pid < 0)
+                cg_fail_errno(&failed.err, "commands: fork");
+        if (failed.err.code < 0) {
+                cg_send_fds(sock, &failed, sizeof(failed), NULL, 0, NULL);
+                cg_closep_(&pair[1]);
+        } else {
+                notify[slot].sock = pair[1];
+        }
+        cg_closep_(&pair[0]);
+        cg_closep_(&sock);
+        return true;
+}
+
 /* Reaps children; true if the main process was one. */
-static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify,
+static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify notify[LISTENERS],
                  struct cg_mediator *mediator)
 {
         struct cg_sandbox_status st;
@@ -337,7 +410,8 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
                 while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
                         ;
         }
-        cg_reply_report_lost(notify); /* before the status: the reader may stop there */
+        for (size_t i = 0; i < LISTENERS; i++)
+                cg_reply_report_lost(&notify[i]); /* before the status: the reader may stop there */
         st = (struct cg_sandbox_status){ .magic = CG_SANDBOX_STATUS_MAGIC,
                                          .exit_code = WIFEXITED(main_status) ? WEXITSTATUS(main_status) : -1,
                                          .signal = WIFSIGNALED(main_status) ? WTERMSIG(main_status) : 0 };
@@ -386,7 +460,8 @@ static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
         return term;
 }
 
-#define FIRST_DOOR 3 /* index in watch()'s pollfds */
+/* Indices in watch()'s pollfds. */
+enum { STATUS_POLL, SIGNAL_POLL, COMMANDS_POLL, FIRST_LISTENER, FIRST_DOOR = FIRST_LISTENER + LISTENERS };
 
 /*
  * Init's loop, until the main process or the caller has ended, or (plan off) SIGTERM is received.
@@ -395,47 +470,56 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
         /* A pipe's write end reports POLLERR when its last reader is closed. */
         struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = { { .fd = STATUS_FD },
-                                                         { .fd = SIGNAL_FD, .events = POLLIN } };
+                                                         { .fd = SIGNAL_FD, .events = POLLIN },
+                                                         { .fd = sp->commands_fd >= 0 ? COMMANDS_FD : -1,
+                                                           .events = POLLIN } };
         struct cg_broker broker = { .sb = sp->sb, .proxies = PROXY_FD };
         pid_t parent = getppid();
         struct cg_mediator mediator;
-        struct cg_notify notify;
+        struct cg_notify notify[LISTENERS];
         struct cg_doors doors;
         /* The main process may have ended before there was a signal descriptor to report it. */
         bool child = true;
 
-        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD,
-                       sp->sb->weak_proc && !sp->sb->grants);
-        cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
-        if (sp->sb->grants)
-                notify.broker = &broker;
-        notify.watch = sp->sb->watch ? sp->sb : NULL;
-        notify.watch_network = cg_plan_reports_network(sp->sb);
         cg_mediate_init(&mediator, sp->sb);
-        notify.mediator = &mediator;
-        while (!child || !reap(sp, main_pid, &notify, &mediator)) {
+        cg_doors_init(&doors, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
+        for (size_t i = 0; i < LISTENERS; i++) {
+                cg_notify_init(&notify[i], i == 0 && sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD,
+                               sp->sb->weak_proc && !sp->sb->grants);
+                if (sp->sb->grants)
+                        notify[i].broker = &broker;
+                notify[i].doors = &doors;
+                notify[i].watch = sp->sb->watch ? sp->sb : NULL;
+                notify[i].watch_network = cg_plan_reports_network(sp->sb);
+                notify[i].mediator = &mediator;
+        }
+        while (!child || !reap(sp, main_pid, notify, &mediator)) {
                 bool term;
 
-                fds[2] = cg_notify_poll(&notify);
+                for (size_t i = 0; i < LISTENERS; i++)
+                        fds[FIRST_LISTENER + i] = cg_notify_poll(&notify[i]);
                 if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR),
                          cg_doors_timeout(&doors)) < 0) {
                         if (errno != EINTR)
                                 return;
                         continue;
                 }
-                if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
+                if (fds[STATUS_POLL].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
                 /* In a pid namespace SIGTERM can only come from processes inside. */
                 child = false;
-                term = fds[1].revents &&
+                term = fds[SIGNAL_POLL].revents &&
                        take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
                 if (term && sp->sb->off)
                         return;
                 /* the guard was killed, so everything ends */
                 if (sp->sb->grants && getppid() != parent)
                         return;
-                cg_notify_work(&notify, &fds[2]);
+                for (size_t i = 0; i < LISTENERS; i++)
+                        cg_notify_work(&notify[i], &fds[FIRST_LISTENER + i]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);
+                if (fds[COMMANDS_POLL].revents && !take_request(sp, notify))
+                        fds[COMMANDS_POLL].fd = -1;
         }
 }
 

@@ -20,6 +20,7 @@
 #include "sandbox/landlock_rules.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/notify/mediate.h"
+#include "sandbox/notify/notify.h"
 #include "sandbox/steps.h"
 
 static int add_rule(int ruleset, int fd, uint64_t access, const char *path, struct cg_err *err)
@@ -39,7 +40,9 @@ static int add_rule(int ruleset, int fd, uint64_t access, const char *path, stru
 
 static int allow_below(int ruleset, uint64_t access, const char *path, struct cg_err *err)
 {
-        cg_auto_fd int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        /* For a command server, programs inside may have replaced folders by links. */
+        cg_auto_fd int fd = cg_open_path(AT_FDCWD, path, O_NOFOLLOW,
+                                         RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
         /* A write root in a hidden folder does not exist inside. */
         if (fd < 0 && errno == ENOENT)
@@ -204,7 +207,8 @@ static const char *const of_dev[] = { "/dev/null",   "/dev/zero",    "/dev/full"
 
 static int allow_kernel_files(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
 {
-        _Static_assert(CG_ARRAY_LEN(of_proc) <= CG_LANDLOCK_PINS, "room for all");
+        _Static_assert(CG_ARRAY_LEN(of_proc) <= CG_LANDLOCK_PINS && CG_LANDLOCK_PINS <= CG_NOTIFY_PINS,
+                       "room for all");
 
         for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++) {
                 if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)

@@ -223,6 +223,36 @@ static void free_names(struct cg_sandbox *sb)
                 free(sb->writable_names[--sb->n_writable_names]);
 }
 
+/* Variables may hold secrets, and kernels are forked from the process that has this plan. */
+static void free_environ(struct cg_sandbox *sb)
+{
+        for (size_t i = 0; sb->environ && sb->environ[i]; i++) {
+                explicit_bzero(sb->environ[i], strlen(sb->environ[i]));
+                free(sb->environ[i]);
+        }
+        free(sb->environ);
+        sb->environ = NULL;
+}
+
+int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *environ, struct cg_err *err)
+{
+        size_t n = 0;
+
+        while (environ && environ[n])
+                n++;
+        free_environ(sb);
+        sb->environ = calloc(n + 1, sizeof(*sb->environ));
+        for (size_t i = 0; sb->environ && i < n; i++) {
+                sb->environ[i] = strdup(environ[i]);
+                if (!sb->environ[i])
+                        free_environ(sb);
+        }
+        if (!sb->environ)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: variables of commands");
+        sb->commands = true;
+        return 0;
+}
+
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
 {
         if (!sb)
@@ -234,6 +264,7 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
                 free(sb->placeholders[i].path);
         free(sb->placeholders);
         free_names(sb);
+        free_environ(sb);
         free(sb->cwd);
         cg_grants_free(sb->grants);
         free(sb);
@@ -275,6 +306,8 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
                 to->cwd = sb->cwd ? strdup(sb->cwd) : NULL;
                 set_filter(to, sb->filter_flags);
                 r = sb->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
+                if (r == 0 && sb->commands)
+                        r = cg_sandbox_set_commands(to, (const char *const *)sb->environ, err);
         }
         if (r < 0) {
                 cg_sandbox_free(to);

@@ -9,6 +9,7 @@
  *      init (pid 1)        init.c    namespaces.c, mounts.c (dev.c, proc.c), fork; then reaps,
  *                                    reports, and replies to system calls (notify)
  *      main process        enter.c   drops all privileges in order; landlock.c, seccomp.c; main_fn
+ *      command server      commands.c  enters as well, on request; starts programs beside it
  */
 #ifndef CG_SANDBOX_SANDBOX_H
 #define CG_SANDBOX_SANDBOX_H
@@ -188,6 +189,12 @@ enum {
 };
 void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors);
 
+/*
+ * Programs can be started beside the main process (commands.h), with the variables @environ ("NAME=VALUE",
+ * NULL-terminated; copies, and wipes the copy when the plan is freed).
+ */
+int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *environ, struct cg_err *err);
+
 struct cg_sandbox_child {
         pid_t init_pid; /* in the caller's pid namespace; a child of the caller, which reaps it */
         /*
@@ -212,6 +219,7 @@ struct cg_sandbox_child {
         struct cg_cgroup *cgroup;
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is enforced */
         int doors_fd;                   /* socket; -1 without cg_sandbox_set_doors() */
+        int commands_fd;                /* socket; -1 without cg_sandbox_set_commands() */
 };
 
 /* Written by init to status_fd. EOF without a status means that init itself was killed. */

@@ -5,11 +5,13 @@
  */
 #include "sandbox/steps.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -216,6 +218,32 @@ static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[C
         cg_fail(err, CG_E_LIMIT, "sandbox: %s before anything ran: raise cellgate.limits.memoryMb", why);
 }
 
+/*
+ * RLIMIT_NPROC counts all processes of the user on this machine: the sandbox's limit is added to
+ * the present number, and to init and the main process.
+ */
+static uint64_t processes_beside(void)
+{
+        DIR *dir = opendir("/proc");
+        uint64_t count = 2;
+        const struct dirent *d;
+        uid_t uid = getuid();
+
+        while (dir && (d = readdir(dir))) {
+                char path[300];
+                struct stat st;
+
+                if (d->d_name[0] < '1' || d->d_name[0] > '9')
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%s/task", d->d_name);
+                if (stat(path, &st) == 0 && st.st_uid == uid)
+                        count += st.st_nlink - 2;
+        }
+        if (dir)
+                closedir(dir);
+        return count;
+}
+
 int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
                      int (*main_fn)(void *data), void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
@@ -235,7 +263,7 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         char cwd[PATH_MAX];
         cg_auto_pipe int ready[2] = { -1, -1 }, status[2] = { -1, -1 }, ports[2] = { -1, -1 },
                          listener[2] = { -1, -1 }, denied[2] = { -1, -1 }, doors[2] = { -1, -1 },
-                         go[2] = { -1, -1 };
+                         commands[2] = { -1, -1 }, go[2] = { -1, -1 };
         cg_auto_fd int pidfd = -1;
         pid_t pid;
         int r;
@@ -259,11 +287,15 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         if (sb->doors && !sb->off &&
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
                 return cg_fail_errno(err, "sandbox: socket for doors");
+        if (sb->commands &&
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, commands) < 0)
+                return cg_fail_errno(err, "sandbox: socket for commands");
         if (prepare_fn && cg_plan_has_namespaces(sb) && pipe2(go, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");
         sp.go_in = go[0];
         sp.go_out = go[1];
         sp.doors_fd = doors[1];
+        sp.commands_fd = commands[1];
         sp.listener_in = listener[0];
         sp.listener_out = listener[1];
         sp.denials_fd = denied[1];
@@ -273,6 +305,9 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
         sp.cwd = sb->cwd ? sb->cwd : getcwd(cwd, sizeof(cwd)) && cwd[0] == '/' ? cwd : "/";
+        sp.first_cpu = (size_t)cg_now_ms();
+        if (sb->grants)
+                sp.processes_beside = processes_beside();
         r = make_group(&sp, ret->by, err);
         if (r < 0) {
                 free(sp.keep);
@@ -303,5 +338,6 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         ret->status_fd = cg_steal_fd(&status[0]);
         ret->denials_fd = cg_steal_fd(&denied[0]);
         ret->doors_fd = cg_steal_fd(&doors[0]);
+        ret->commands_fd = cg_steal_fd(&commands[0]);
         return 0;
 }

@@ -24,12 +24,20 @@ struct cg_spawn {
         int status_fd;
         /* the main process sends the filter's listener to init; -1: denials are not reported */
         int listener_in, listener_out;
-        int denials_fd;           /* receives init's reports of denials; -1 */
-        struct cg_cgroup *cgroup; /* NULL: none */
-        bool cloned_into;         /* the clone has put the child into its version 2 group */
-        bool affinity;            /* cores are limited by CPUs */
-        int doors_fd;             /* init's socket to cellgate-egress; -1 */
-        bool counted;             /* the group limits processes */
+        int denials_fd;            /* receives init's reports of denials; -1 */
+        struct cg_cgroup *cgroup;  /* NULL: none */
+        bool cloned_into;          /* the clone has put the child into its version 2 group */
+        bool affinity;             /* cores are limited by CPUs */
+        size_t first_cpu;          /* any number: where these begin */
+        uint64_t processes_beside; /* the user's others (landlock tier) */
+        int doors_fd;              /* init's socket to cellgate-egress; -1 */
+        int commands_fd;           /* init's socket for command servers (commands.h); -1 */
+        /*
+         * the process is a command server: init has dropped its own privileges before the fork, and
+         * the process must not be traced by others inside
+         */
+        bool late;
+        bool counted; /* the group limits processes */
         /*
          * no limit on the memory of all processes together: they are killed before others if the
          * machine runs out

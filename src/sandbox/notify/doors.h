@@ -56,6 +56,7 @@ struct cg_door_msg {
 struct cg_notify;
 
 struct cg_door_call {
+        struct cg_notify *notify; /* that received it */
         enum { CG_CALL_FREE, CG_CALL_ASKED, CG_CALL_CONNECTING, CG_CALL_FULL } state;
         struct seccomp_notif call;
         int sock;      /* the caller's own */
@@ -68,15 +69,14 @@ struct cg_door_call {
 };
 
 struct cg_doors {
-        struct cg_notify *notify;
         int sock;          /* -1: none */
         unsigned int open; /* CG_DOOR_* of sandbox.h */
         uint32_t next_id;
         struct cg_door_call calls[CG_DOORS_WAITING];
 };
 
-/* Borrows all arguments. Sets @notify's doors. */
-void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open);
+/* Borrows @sock. */
+void cg_doors_init(struct cg_doors *d, int sock, unsigned int open);
 /* Fills in the entries for poll(2). Return: their number. */
 size_t cg_doors_poll(const struct cg_doors *d, struct pollfd fds[CG_DOORS_FDS]);
 int cg_doors_timeout(const struct cg_doors *d);

@@ -36,13 +36,11 @@
 #define CHECK_MS   1000   /* interval of checks whether callers still wait: a killed one is not reported */
 #define RETRY_MS   20     /* interval of retries: room in the queue is not reported */
 
-void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open)
+void cg_doors_init(struct cg_doors *d, int sock, unsigned int open)
 {
         memset(d, 0, sizeof(*d));
-        d->notify = notify;
         d->sock = sock;
         d->open = open;
-        notify->doors = d;
 }
 
 /* ---- the caller */
@@ -88,24 +86,24 @@ static void drop_call(struct cg_door_call *c)
         c->state = CG_CALL_FREE;
 }
 
-static void finish(struct cg_doors *d, struct cg_door_call *c, int error)
+static void finish(struct cg_door_call *c, int error)
 {
         struct seccomp_notif call = c->call;
 
         drop_call(c); /* restores blocking mode before the caller continues */
-        cg_reply_result(d->notify, &call, -error);
+        cg_reply_result(c->notify, &call, -error);
 }
 
-static void refuse(struct cg_doors *d, struct cg_door_call *c)
+static void refuse(struct cg_door_call *c)
 {
         struct seccomp_notif call = c->call;
 
         drop_call(c);
         /* The C library's own attempt before it looks up a user or a group is not reported. */
         if (strcmp(c->path, "/var/run/nscd/socket") == 0 || strcmp(c->path, "/run/nscd/socket") == 0)
-                cg_reply_result(d->notify, &call, -EPERM);
+                cg_reply_result(c->notify, &call, -EPERM);
         else
-                cg_reply_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
+                cg_reply_deny(c->notify, &call, EPERM, c->path[0] ? c->path : NULL);
 }
 
 /* Connects without waiting, since init serves other calls as well. */
@@ -127,7 +125,7 @@ static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct
                         c->deadline_ms = cg_now_ms() + BACKLOG_MS;
                 c->state = CG_CALL_FULL;
         } else {
-                finish(d, c, error);
+                finish(c, error);
         }
 }
 
@@ -160,11 +158,11 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
          * without connect().
          */
         if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
-                refuse(d, c);
+                refuse(c);
                 return;
         }
         if (a->ss_family != AF_UNIX || n > sizeof(un->sun_path)) {
-                finish(d, c, EINVAL);
+                finish(c, EINVAL);
                 return;
         }
         /* Abstract names belong to the network namespace. */
@@ -176,14 +174,14 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
         given[n] = '\0';
         if (given[0] != '/') {
                 snprintf(link, sizeof(link), "/proc/%u/cwd", c->call.pid);
-                cwd = d->notify->foreign_proc ? -1 : readlink(link, m.path, sizeof(m.path) - 1);
+                cwd = c->notify->foreign_proc ? -1 : readlink(link, m.path, sizeof(m.path) - 1);
                 if (cwd <= 0 || m.path[0] != '/') {
-                        finish(d, c, EPERM);
+                        finish(c, EPERM);
                         return;
                 }
         }
         if ((size_t)cwd + strlen(given) + 2 > sizeof(m.path)) {
-                finish(d, c, ENAMETOOLONG);
+                finish(c, ENAMETOOLONG);
                 return;
         }
         snprintf(m.path + cwd, sizeof(m.path) - (size_t)cwd, "%s%s", cwd ? "/" : "", given);
@@ -203,7 +201,7 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
         c->state = CG_CALL_ASKED;
         c->deadline_ms = cg_now_ms() + ASK_MS;
         if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
-                refuse(d, c);
+                refuse(c);
 }
 
 void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
@@ -239,16 +237,16 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
                 cg_reply_result(n, call, error ? error : -EAGAIN);
                 return;
         }
-        *c = (struct cg_door_call){ .call = *call, .sock = sock, .target = -1 };
+        *c = (struct cg_door_call){ .notify = n, .call = *call, .sock = sock, .target = -1 };
         domain = option(sock, SO_DOMAIN);
         if (domain == AF_UNIX)
                 connect_unix(d, c, &a, len);
         else if (domain == AF_INET || domain == AF_INET6)
                 connect_now(d, c, (struct sockaddr *)&a, len);
         else if (domain < 0)
-                finish(d, c, ENOTSOCK);
+                finish(c, ENOTSOCK);
         else
-                refuse(d, c);
+                refuse(c);
 }
 
 /* ---- listening */
@@ -298,11 +296,11 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
                 if (fd >= 0)
                         connect_to(d, c, fd);
                 else if (m->value == EPERM && c->missing)
-                        finish(d, c, c->missing); /* no denial: programs try several paths */
+                        finish(c, c->missing); /* no denial: programs try several paths */
                 else if (m->value == EPERM)
-                        refuse(d, c);
+                        refuse(c);
                 else
-                        finish(d, c, m->value ? m->value : ECONNREFUSED);
+                        finish(c, m->value ? m->value : ECONNREFUSED);
                 return fd >= 0;
         }
         return false;
@@ -382,12 +380,12 @@ void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS])
 
                 if (c->state == CG_CALL_FREE)
                         continue;
-                if (!cg_caller_waits(d->notify, &c->call)) /* the caller was interrupted or killed */
+                if (!cg_caller_waits(c->notify, &c->call)) /* the caller was interrupted or killed */
                         drop_call(c);
                 else if (c->state == CG_CALL_CONNECTING && fd->fd == c->sock && fd->revents)
-                        finish(d, c, option(c->sock, SO_ERROR) & 0xfff);
+                        finish(c, option(c->sock, SO_ERROR) & 0xfff);
                 else if (cg_now_ms() >= c->deadline_ms)
-                        finish(d, c, ETIMEDOUT);
+                        finish(c, ETIMEDOUT);
                 else if (c->state == CG_CALL_FULL)
                         connect_to(d, c, c->target);
         }

@@ -86,6 +86,13 @@ static void take_call(struct cg_notify *n)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
+static void close_listener(struct cg_notify *n)
+{
+        cg_closep_(&n->listener);
+        while (n->n_pins)
+                close(n->pins[--n->n_pins]);
+}
+
 void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
 {
         size_t count = CG_MAX_FDS;
@@ -99,14 +106,23 @@ void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
                 if (fd->revents & POLLIN)
                         take_call(n);
                 else
-                        cg_closep_(&n->listener); /* no process with the filter is left */
+                        close_listener(n); /* no process with the filter is left */
                 return;
         }
         got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
-        if (got && byte == 'p')
-                return; /* descriptors to hold open: the landlock tier's pins */
+        if (got && byte == 'p') { /* the landlock tier's */
+                for (size_t i = 0; i < count; i++) {
+                        if (n->n_pins < CG_NOTIFY_PINS)
+                                n->pins[n->n_pins++] = fds[i];
+                        else
+                                close(fds[i]);
+                }
+                return;
+        }
         if (got && count == 1)
                 n->listener = fds[0];
+        else
+                close_listener(n);
         if (n->listener >= 0)
                 ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
         cg_closep_(&n->sock);

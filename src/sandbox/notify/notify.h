@@ -12,7 +12,7 @@
  * Init has no filter, the sandbox's view and its user, and no capabilities but those of the main
  * process. When the listener is closed the calls fail with ENOSYS; it is closed when init ends, and
  * the sandbox ends with it. A process can have one listener only: programs inside that want their
- * own get EBUSY.
+ * own get EBUSY. Main process and command servers (commands.h) have a listener each.
  */
 #ifndef CG_SANDBOX_NOTIFY_NOTIFY_H
 #define CG_SANDBOX_NOTIFY_NOTIFY_H
@@ -28,13 +28,17 @@
 #define CG_NOTIFY_BURST      64
 #define CG_NOTIFY_PER_SECOND 8
 #define CG_NOTIFY_SAME       32
+/* What a process may send with its listener to be held open. */
+#define CG_NOTIFY_PINS 64
 
 struct cg_broker;
 struct cg_mediator;
 
 struct cg_notify {
-        int sock;               /* to the main process, until it has sent the listener; then -1 */
-        int listener;           /* -1: not received yet, or no process has the filter any more */
+        int sock;                 /* to the main process, until it has sent the listener; then -1 */
+        int listener;             /* -1: not received yet, or no process has the filter any more */
+        int pins[CG_NOTIFY_PINS]; /* descriptors that stay open as long as the listener does */
+        size_t n_pins;
         int out;                /* messages of struct cg_sandbox_denial */
         bool foreign_proc;      /* /proc is not this pid namespace's */
         struct cg_doors *doors; /* for connect() and listen(); borrowed */

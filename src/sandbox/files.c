@@ -1,0 +1,400 @@
+/* File operations inside a sandbox: see files.h. */
+#include "sandbox/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+
+#define COPY_BYTES (1u << 20)
+/* Attempts to find a name for a temporary file that does not exist. */
+#define ATTEMPTS 100
+
+/* Says what failed; the errno. */
+static int failed(const char *what, const char *path)
+{
+        int e = errno ?: EIO;
+
+        dprintf(STDERR_FILENO, "%s %s: %s\n", what, path, strerror(e));
+        return e & 0xff;
+}
+
+/* ---- reading */
+
+/* A FIFO without a writer, and devices, are opened without waiting, and refused. */
+static int open_regular(const char *path, struct stat *st)
+{
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+        if (fd < 0)
+                return -1;
+        if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+                return fd;
+        close(fd);
+        errno = S_ISDIR(st->st_mode) ? EISDIR : EINVAL;
+        return -1;
+}
+
+/* Copies at most @left bytes; -1: to the end. */
+static bool copy(int from, int to, long long left)
+{
+        cg_auto_free char *data = malloc(COPY_BYTES);
+
+        while (data && left != 0) {
+                ssize_t n = read(from, data, left > 0 && left < COPY_BYTES ? (size_t)left : COPY_BYTES);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return n == 0;
+                for (ssize_t done = 0; done < n;) {
+                        ssize_t w = write(to, data + done, (size_t)(n - done));
+
+                        if (w < 0 && errno != EINTR)
+                                return false;
+                        done += w > 0 ? w : 0;
+                }
+                left -= left > 0 ? n : 0;
+        }
+        return data != NULL;
+}
+
+static int do_read(char *const *argv)
+{
+        long long offset = argv[2] ? strtoll(argv[2], NULL, 10) : 0, left = -1;
+        cg_auto_fd int fd = -1;
+        struct stat st;
+
+        if (argv[2] && argv[3])
+                left = strtoll(argv[3], NULL, 10);
+        fd = open_regular(argv[1], &st);
+        if (fd < 0 || lseek(fd, offset, SEEK_SET) < 0 || !copy(fd, STDOUT_FILENO, left))
+                return failed("read", argv[1]);
+        return 0;
+}
+
+/* ---- writing */
+
+/* A name for the file that replaces @path: of a new one, or with @unnamed of that one. */
+static int make_name(const char *path, int unnamed, mode_t mode, char *name, size_t size)
+{
+        for (int i = 0; i < ATTEMPTS; i++) {
+                char random[17], link[48];
+                int r;
+
+                if (cg_random_hex(random, 8, NULL) < 0 ||
+                    snprintf(name, size, "%s.%s", path, random) >= (int)size) {
+                        errno = ENAMETOOLONG;
+                        break;
+                }
+                snprintf(link, sizeof(link), "/proc/self/fd/%d", unnamed);
+                r = unnamed >= 0 ? linkat(AT_FDCWD, link, AT_FDCWD, name, AT_SYMLINK_FOLLOW)
+                                 : open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+                if (r >= 0)
+                        return r;
+                if (errno != EEXIST)
+                        break;
+        }
+        *name = '\0';
+        return -1;
+}
+
+/* A file in the folder of @path that ends with this process unless it gets a name. */
+static int make_unnamed(const char *path, mode_t mode)
+{
+        /* Without it (the landlock tier) the file could not get a name. */
+        cg_auto_fd int links = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        const char *slash = strrchr(path, '/');
+        char folder[PATH_MAX];
+
+        snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+        return links < 0 ? -1 : open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+}
+
+static int do_write(char *const *argv)
+{
+        mode_t mode = argv[2] ? (mode_t)strtoul(argv[2], NULL, 8) & 0777 : 0666;
+        char target[PATH_MAX], name[PATH_MAX + 32] = "";
+        cg_auto_fd int fd = -1;
+        bool exists, unnamed;
+        struct stat st;
+        int e;
+
+        /* A link is followed, as programs do; what it leads to is replaced. */
+        if (!realpath(argv[1], target) &&
+            (errno != ENOENT || snprintf(target, sizeof(target), "%s", argv[1]) >= (int)sizeof(target)))
+                return failed("write", argv[1]);
+        exists = lstat(target, &st) == 0;
+        if (exists && !S_ISREG(st.st_mode)) {
+                errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+                return failed("write", argv[1]);
+        }
+        fd = make_unnamed(target, mode);
+        unnamed = fd >= 0;
+        if (!unnamed)
+                fd = make_name(target, -1, mode, name, sizeof(name));
+        if (fd < 0)
+                return failed("write", argv[1]);
+        if (exists)
+                fchmod(fd, st.st_mode & 07777);
+        if (copy(STDIN_FILENO, fd, -1) && fsync(fd) == 0 &&
+            (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
+                return 0;
+        e = failed("write", argv[1]);
+        if (*name)
+                unlink(name);
+        return e;
+}
+
+/* ---- what is there */
+
+static const char *kind_of(mode_t mode)
+{
+        switch (mode & S_IFMT) {
+        case S_IFREG:
+                return "file";
+        case S_IFDIR:
+                return "folder";
+        case S_IFLNK:
+                return "link";
+        case S_IFIFO:
+                return "fifo";
+        case S_IFSOCK:
+                return "socket";
+        default:
+                return "device";
+        }
+}
+
+static bool is_utf8(const char *text)
+{
+        size_t len = strlen(text);
+        uint32_t c;
+
+        for (size_t i = 0, n; i < len; i += n) {
+                n = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
+                if (!n)
+                        return false;
+        }
+        return true;
+}
+
+/* "KEY":TEXT, or "KEY_hex": the bytes of a text that is not UTF-8. */
+static int add_name(struct cg_buf *b, const char *key, const char *text)
+{
+        bool plain = is_utf8(text);
+        int r = cg_buf_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
+
+        if (r == 0 && plain)
+                return cg_json_quote(b, text, strlen(text), NULL);
+        for (const char *p = text; r == 0 && *p; p++)
+                r = cg_buf_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
+        return r == 0 ? cg_buf_adds(b, "\"", NULL) : r;
+}
+
+/* Saturates: programs can set any time. */
+static long long in_ns(const struct timespec *t)
+{
+        long long ns;
+
+        if (__builtin_mul_overflow((long long)t->tv_sec, 1000000000LL, &ns) ||
+            __builtin_add_overflow(ns, (long long)t->tv_nsec, &ns))
+                return t->tv_sec < 0 ? LLONG_MIN : LLONG_MAX;
+        return ns;
+}
+
+/*
+ * {"name", "type", "size", "mode", "mtime_ns", "target" of a link}; @name is in the folder @dir.
+ * False, with errno.
+ */
+static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
+{
+        char target[PATH_MAX];
+        struct stat st;
+        ssize_t n;
+        int r;
+
+        if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return false;
+        r = cg_buf_adds(b, "{", NULL);
+        if (r == 0 && named)
+                r = add_name(b, "name", name);
+        if (r == 0)
+                r = cg_buf_addf(b, NULL, "%s\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld",
+                                named ? "," : "", kind_of(st.st_mode), (long long)st.st_size,
+                                (unsigned)st.st_mode & 07777, in_ns(&st.st_mtim));
+        n = S_ISLNK(st.st_mode) ? readlinkat(dir, name, target, sizeof(target) - 1) : -1;
+        if (r == 0 && n >= 0) {
+                target[n] = '\0';
+                r = cg_buf_adds(b, ",", NULL);
+                if (r == 0)
+                        r = add_name(b, "target", target);
+        }
+        if (r == 0)
+                r = cg_buf_adds(b, "}", NULL);
+        if (r < 0)
+                errno = ENOMEM;
+        return r == 0;
+}
+
+/* Writes what was collected, and empties @b. */
+static bool flush(struct cg_buf *b)
+{
+        bool ok = cg_write_all(STDOUT_FILENO, b->data, b->len, NULL) == 0;
+
+        b->len = 0;
+        return ok;
+}
+
+static int do_stat(char *const *argv)
+{
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 4 * COPY_BYTES);
+        return add_entry(AT_FDCWD, argv[1], false, &b) && flush(&b) ? 0 : failed("stat", argv[1]);
+}
+
+static int do_list(char *const *argv)
+{
+        int fd = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+        cg_auto_buf struct cg_buf b;
+        const struct dirent *d;
+        bool ok = dir != NULL, first = true;
+        size_t n = 0;
+
+        cg_buf_init(&b, 4 * COPY_BYTES);
+        ok = ok && cg_buf_adds(&b, "[", NULL) == 0;
+        while (ok && (errno = 0, d = readdir(dir))) {
+                size_t before = b.len;
+
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                        continue;
+                if (++n > CG_FILES_LIST_MAX) {
+                        errno = E2BIG;
+                        ok = false;
+                        break;
+                }
+                ok = first || cg_buf_adds(&b, ",", NULL) == 0;
+                if (ok && !add_entry(dirfd(dir), d->d_name, true, &b)) {
+                        ok = errno == ENOENT; /* removed since */
+                        b.len = before;
+                        continue;
+                }
+                first = false;
+                if (ok && b.len > COPY_BYTES)
+                        ok = flush(&b);
+        }
+        ok = ok && errno == 0 && cg_buf_adds(&b, "]", NULL) == 0 && flush(&b);
+        if (!ok) {
+                int e = failed("list", argv[1]);
+
+                if (dir)
+                        closedir(dir);
+                return e;
+        }
+        closedir(dir);
+        return 0;
+}
+
+/* ---- changes of folders */
+
+static int do_mkdir(char *const *argv)
+{
+        mode_t mode = argv[2] ? (mode_t)strtoul(argv[2], NULL, 8) & 0777 : 0777;
+        cg_auto_free char *path = strdup(argv[1]);
+        struct stat st;
+
+        for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/'; n--)
+                path[n - 1] = '\0'; /* @mode is for what is before it */
+        for (char *p = path ? path + (*path == '/') : NULL; p; p++) {
+                p = strchrnul(p, '/');
+                char end = *p;
+
+                *p = '\0';
+                if (*path && mkdir(path, end ? 0777 : mode) < 0 && errno != EEXIST)
+                        return failed("mkdir", argv[1]);
+                *p = end;
+                if (!end)
+                        break;
+        }
+        if (path && stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
+                errno = ENOTDIR;
+                return failed("mkdir", argv[1]);
+        }
+        return path ? 0 : failed("mkdir", argv[1]);
+}
+
+/* Links are removed, not followed. */
+static bool remove_at(int dir, const char *name, int depth)
+{
+        const struct dirent *d;
+        bool ok = true;
+        DIR *folder;
+        int fd;
+
+        if (unlinkat(dir, name, 0) == 0)
+                return true;
+        if (errno != EISDIR && errno != EPERM)
+                return false;
+        if (depth >= CG_FILES_DEPTH) {
+                errno = ELOOP;
+                return false;
+        }
+        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        folder = fd >= 0 ? fdopendir(fd) : NULL;
+        if (!folder) {
+                cg_closep_(&fd);
+                return false;
+        }
+        while (ok && (errno = 0, d = readdir(folder))) {
+                if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+                        ok = remove_at(dirfd(folder), d->d_name, depth + 1) || errno == ENOENT;
+        }
+        fd = errno;
+        closedir(folder);
+        errno = fd;
+        return ok && unlinkat(dir, name, AT_REMOVEDIR) == 0;
+}
+
+static int do_remove(char *const *argv)
+{
+        return remove_at(AT_FDCWD, argv[1], 0) ? 0 : failed("remove", argv[1]);
+}
+
+static int do_rename(char *const *argv)
+{
+        return rename(argv[1], argv[2]) == 0 ? 0 : failed("rename", argv[1]);
+}
+
+int cg_files_run(char *const *argv)
+{
+        static const struct {
+                const char *name;
+                int paths;
+                int (*run)(char *const *argv);
+        } operations[] = {
+                { "read", 1, do_read },     { "write", 1, do_write }, { "stat", 1, do_stat },
+                { "list", 1, do_list },     { "mkdir", 1, do_mkdir }, { "remove", 1, do_remove },
+                { "rename", 2, do_rename },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
+                if (strcmp(argv[0], operations[i].name) == 0 && argv[1] &&
+                    (operations[i].paths == 1 || argv[2]))
+                        return operations[i].run(argv);
+        }
+        errno = ENOSYS;
+        return failed("no such operation:", argv[0]);
+}

@@ -1,0 +1,28 @@
+/*
+ * File operations of the caller inside a sandbox: commands (commands.h) that are built in. They run
+ * in a process of the sandbox, so they see and may do what its programs see and may do.
+ *
+ *      read PATH OFFSET LENGTH    copies a regular file to the output; LENGTH -1: to its end
+ *      write PATH MODE            replaces a file by the input, atomically; MODE (octal): of a new
+ *                                 one
+ *      stat PATH                  a JSON object: see add_entry()
+ *      list PATH                  a JSON array of such objects with "name", at most CG_FILES_LIST_MAX
+ *      mkdir PATH MODE            with missing parents; an existing folder is no error
+ *      remove PATH                a file, a link, or a folder with all that it contains, at most
+ *                                 CG_FILES_DEPTH folders deep
+ *      rename FROM TO
+ *
+ * No operation waits for a FIFO or a device. Paths are absolute, or below the working folder. Names
+ * and targets that are not UTF-8 are hexadecimal, as "name_hex" and "target_hex". The exit status is
+ * 0, or the errno; then the error output says what failed.
+ */
+#ifndef CG_SANDBOX_FILES_H
+#define CG_SANDBOX_FILES_H
+
+#define CG_FILES_LIST_MAX 200000
+#define CG_FILES_DEPTH    512
+
+/* @argv: NULL-terminated. Return: the exit status. */
+int cg_files_run(char *const *argv);
+
+#endif
