@@ -488,6 +488,161 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
  */
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err);
 
+/* ------------------------------------------------------------------ commands */
+
+struct cg_exec_options {
+        size_t size; /* sizeof(struct cg_exec_options) */
+        /*
+         * program and arguments, NULL-terminated; the program is looked up in PATH inside. For a
+         * line of a shell: { "bash", "-c", LINE, NULL }
+         */
+        const char *const *argv;
+        /* "NAME=VALUE", NULL-terminated: replace or join the session's; NULL: none */
+        const char *const *env;
+        const char *cwd;    /* NULL: the workspace */
+        int64_t timeout_ms; /* all processes of the command end then, also left ones; 0: no limit */
+        /* 1: cg_command_write() feeds its standard input; 0: that is empty */
+        int input;
+        /*
+         * both not 0: it runs in a terminal of its own of that size, always with input. Not in the
+         * landlock tier, where it does not start
+         */
+        uint16_t rows, columns;
+};
+
+/**
+ * cg_session_exec() - run a program beside the cells of a session
+ * @opts:    copies
+ * @command: its number, as of a cell (may be NULL)
+ * Return: 0; negative: CG_E_INVAL, CG_E_LIMIT, CG_E_CLOSED. That the program cannot be started
+ *         comes as its result.
+ * Threads: any.  Source: docs/wire.md.
+ *
+ * The program runs in the sandbox of the session's kernel, with its files, network, limits and
+ * control group, but not through the kernel: also while a cell runs, or before a kernel is up. It
+ * is a process group of its own. It ends with that sandbox, so at cg_session_reset() and when the
+ * kernel ends. Events: CG_EVENT_COMMAND_OUTPUT, in order for each stream, and then one
+ * CG_EVENT_COMMAND_RESULT. When the host does not read, the program's writes block.
+ * The session's limit of output does not apply; its size is the host's to limit.
+ * cg_session_cancel() ends it with all processes that it has started; those that it leaves behind
+ * when it ends by itself run on, and end in the same way, at its time limit, or with the session.
+ * Input and output are closed with the result: a process that is to live on must redirect its
+ * output, or it gets SIGPIPE (with a terminal SIGHUP). At most 64 commands run, or have left
+ * processes, at the same time.
+ *
+ * Programs can stop (SIGSTOP) or kill the process that runs their command: its result comes, at the
+ * latest 6 seconds after its time limit or cancel, but what then still runs ends with the session's
+ * sandbox. Since Linux 6.12 commands and cells cannot signal each other's processes; commands can.
+ */
+CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *opts, uint64_t *command,
+                           struct cg_err *err);
+
+/**
+ * cg_command_write() - feed the standard input of a command
+ * @len:        bytes; 0: the end of input
+ * @timeout_ms: how long to wait while the program has not read 1 MiB of earlier input; -1: for ever
+ * Return: 0; CG_TIMEOUT: nothing was sent; negative: CG_E_NOTFOUND when the command has no input or
+ *         has ended (the host has read its result); CG_E_LIMIT: more than 1 MiB at once.
+ * Threads: any but the only one that reads events, for which @timeout_ms must be 0.
+ */
+CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *data, size_t len,
+                            int64_t timeout_ms, struct cg_err *err);
+
+/** cg_command_signal() - send a signal to the program's process group, if it runs. */
+CG_API int cg_command_signal(struct cg_session *s, uint64_t command, int sig, struct cg_err *err);
+
+/** cg_command_resize() - set the size of its terminal; the program gets SIGWINCH. */
+CG_API int cg_command_resize(struct cg_session *s, uint64_t command, uint16_t rows, uint16_t columns,
+                             struct cg_err *err);
+
+/* ------------------------------------------------------------------ files */
+
+/*
+ * Files as the programs in the session's sandbox see them, its private /tmp included, read and
+ * changed with their rights by a process inside: links, mounts and races lead it nowhere that these
+ * programs cannot reach, FIFOs and devices are refused, and a read or write that the sandbox
+ * refuses fails. Relative paths are below the workspace.
+ *
+ * Content, names and messages come from the sandbox: untrusted. JSON is checked to be JSON; its
+ * content is not checked.
+ *
+ * All block for at most @timeout_ms (0: 60 s; -1: for ever), also for the host's descriptors.
+ * Threads: any; the session's events need not be read meanwhile, but all operations must have
+ * returned before cg_session_free() or cg_client_close().
+ * Return: 0; negative: CG_E_NOTFOUND, CG_E_EXISTS, CG_E_INVAL (not a regular file), CG_E_TIMEDOUT,
+ * CG_E_CLOSED, CG_E_PROTO, or CG_E_SYS with err->sys_errno (0 of the sandbox's `tar`).
+ */
+
+/**
+ * cg_session_files_read() - read a file into memory
+ * @max: bytes at most, from @offset on; -1: all, up to 1 GiB
+ * @ret: its bytes and a NUL (returns; cg_free())
+ */
+CG_API int cg_session_files_read(struct cg_session *s, const char *path, int64_t offset, int64_t max,
+                                 int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err);
+
+/**
+ * cg_session_files_write() - replace a file, or make it with @mode (less the sandbox's umask)
+ *
+ * Programs see either the old file or the new one, which has the old one's mode. If the operation
+ * does not end, the old one stays (and in the landlock tier a file NAME.<16 hexadecimal digits>).
+ */
+CG_API int cg_session_files_write(struct cg_session *s, const char *path, unsigned int mode, const void *data,
+                                  size_t len, int64_t timeout_ms, struct cg_err *err);
+
+/**
+ * cg_session_files_get() - copy a file to the host's @fd (borrows; may block or not)
+ * @max: CG_E_LIMIT for a larger file, after that many bytes or fewer; -1: any size
+ */
+CG_API int cg_session_files_get(struct cg_session *s, const char *path, int fd, int64_t max,
+                                int64_t timeout_ms, struct cg_err *err);
+
+/** cg_session_files_put() - as cg_session_files_write(), from the host's @fd to its end. */
+CG_API int cg_session_files_put(struct cg_session *s, const char *path, unsigned int mode, int fd,
+                                int64_t timeout_ms, struct cg_err *err);
+
+/**
+ * cg_session_files_stat() - what is at a path; a link is not followed
+ * @ret: {"type": "file" | "folder" | "link" | "fifo" | "socket" | "device", "size", "mode",
+ *       "mtime_ns", "target" of a link} (returns; cg_free())
+ */
+CG_API int cg_session_files_stat(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
+                                 struct cg_err *err);
+
+/**
+ * cg_session_files_list() - what is in a folder, in no order; at most 200,000 entries
+ * @ret: array of objects as of cg_session_files_stat() with "name" (returns; cg_free()). Of names
+ *       and targets that are not UTF-8: "name_hex", "target_hex"
+ */
+CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
+                                 struct cg_err *err);
+
+/** cg_session_files_mkdir() - make a folder with missing parents; one that exists is no error. */
+CG_API int cg_session_files_mkdir(struct cg_session *s, const char *path, unsigned int mode,
+                                  int64_t timeout_ms, struct cg_err *err);
+
+/**
+ * cg_session_files_remove() - remove a file, a link, or a folder with all that it contains
+ *
+ * Of folders more than 512 deep nothing, or not all, is removed: CG_E_SYS with ELOOP.
+ */
+CG_API int cg_session_files_remove(struct cg_session *s, const char *path, int64_t timeout_ms,
+                                   struct cg_err *err);
+
+CG_API int cg_session_files_rename(struct cg_session *s, const char *from, const char *to, int64_t timeout_ms,
+                                   struct cg_err *err);
+
+/**
+ * cg_session_files_pack(), cg_session_files_unpack() - a folder's content as tar to @fd, or from it
+ *
+ * By the sandbox's `tar`. @max: as of cg_session_files_get(). An archive comes from the sandbox:
+ * unpack it on the host with the care that any foreign archive needs.
+ */
+CG_API int cg_session_files_pack(struct cg_session *s, const char *path, int fd, int64_t max,
+                                 int64_t timeout_ms, struct cg_err *err);
+CG_API int cg_session_files_unpack(struct cg_session *s, const char *path, int fd, int64_t timeout_ms,
+                                   struct cg_err *err);
+
 /* ------------------------------------------------------------------ events */
 
 struct cg_event;
@@ -577,6 +732,17 @@ enum cg_event_type {
          * question that nobody has answered
          */
         CG_EVENT_SERVER_REQUEST,
+        /*
+         * a command has written: cg_event_text() is bytes of any kind, cg_event_is_stderr();
+         * cg_event_cell() is the command's number. A terminal's output is all stdout
+         */
+        CG_EVENT_COMMAND_OUTPUT,
+        /*
+         * the last event of a command: cg_event_status(), and cg_event_json() is {"exit_code": N} or
+         * {"signal": N}; {} where the program did not start or its end is not known, and
+         * cg_event_text() says why
+         */
+        CG_EVENT_COMMAND_RESULT,
 };
 
 enum cg_status {

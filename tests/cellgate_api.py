@@ -7,6 +7,9 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
+
+Name = str | bytes | Path
 
 
 class Err(C.Structure):
@@ -86,10 +89,24 @@ class RequestOptions(C.Structure):
     ]
 
 
+class ExecOptions(C.Structure):
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("argv", C.POINTER(C.c_char_p)),
+        ("env", C.POINTER(C.c_char_p)),
+        ("cwd", C.c_char_p),
+        ("timeout_ms", C.c_int64),
+        ("input", C.c_int),
+        ("rows", C.c_uint16),
+        ("columns", C.c_uint16),
+    ]
+
+
 class CellgateError(Exception):
     def __init__(self, err: Err):
         super().__init__(err.msg.decode("utf-8", "replace"))
         self.code = err.code
+        self.errno = err.sys_errno
 
 
 E_INVAL, E_PROTO, E_LIMIT, E_NOTFOUND, E_STATE, E_CLOSED, E_TIMEDOUT, E_PARSE = -3, -4, -5, -6, -8, -9, -11, -12
@@ -116,6 +133,21 @@ def load() -> C.CDLL:
         ("cg_session_execute", C.c_int, [p, C.c_char_p, C.c_size_t, p, C.POINTER(C.c_uint64), p]),
         ("cg_session_cancel", C.c_int, [p, C.c_uint64, p]),
         ("cg_session_next_event", C.c_int, [p, C.c_int64, C.POINTER(p), p]),
+        ("cg_session_exec", C.c_int, [p, p, C.POINTER(C.c_uint64), p]),
+        ("cg_command_write", C.c_int, [p, C.c_uint64, C.c_char_p, C.c_size_t, C.c_int64, p]),
+        ("cg_command_signal", C.c_int, [p, C.c_uint64, C.c_int, p]),
+        ("cg_command_resize", C.c_int, [p, C.c_uint64, C.c_uint16, C.c_uint16, p]),
+        ("cg_session_files_read", C.c_int, [p, C.c_char_p, C.c_int64, C.c_int64, C.c_int64, p, p, p]),
+        ("cg_session_files_write", C.c_int, [p, C.c_char_p, C.c_uint, C.c_char_p, C.c_size_t, C.c_int64, p]),
+        ("cg_session_files_get", C.c_int, [p, C.c_char_p, C.c_int, C.c_int64, C.c_int64, p]),
+        ("cg_session_files_put", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int, C.c_int64, p]),
+        ("cg_session_files_stat", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
+        ("cg_session_files_list", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
+        ("cg_session_files_mkdir", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int64, p]),
+        ("cg_session_files_remove", C.c_int, [p, C.c_char_p, C.c_int64, p]),
+        ("cg_session_files_rename", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int64, p]),
+        ("cg_session_files_pack", C.c_int, [p, C.c_char_p, C.c_int, C.c_int64, C.c_int64, p]),
+        ("cg_session_files_unpack", C.c_int, [p, C.c_char_p, C.c_int, C.c_int64, p]),
         ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
         ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
         ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
@@ -153,14 +185,18 @@ class Event:
     """One event, copied out of the C object."""
 
     def __init__(self, lib: C.CDLL, ptr: C.c_void_p):
-        def text(name: str) -> str:
+        def data(name: str) -> bytes:
             n = C.c_size_t()
             at = getattr(lib, name)(ptr, C.byref(n))
-            return C.string_at(at, n.value).decode()
+            return C.string_at(at, n.value)
+
+        def text(name: str) -> str:
+            return data(name).decode(errors="strict" if self.type != "command_output" else "replace")
 
         self.type: str = lib.cg_event_type_name(lib.cg_event_type(ptr)).decode()
         self.cell: int = lib.cg_event_cell(ptr)
         self.text = text("cg_event_text")
+        self.data = data("cg_event_text")
         self.json = json.loads(text("cg_event_json"))
         self.args = text("cg_event_arguments")
         self.stderr = bool(lib.cg_event_is_stderr(ptr))
@@ -284,6 +320,92 @@ class Session:
             e = self.until("reply")[-1]
             if e.cell == number:
                 return e
+
+    def exec(
+        self,
+        *argv: str | bytes,
+        env: list[str] | None = None,
+        cwd: str | Path | None = None,
+        **opts: int,
+    ) -> int:
+        """cg_session_exec(); returns the number."""
+
+        def array(items: list[str | bytes]) -> C.Array:
+            return (C.c_char_p * (len(items) + 1))(*[os.fsencode(i) for i in items], None)
+
+        o = ExecOptions(C.sizeof(ExecOptions), array(list(argv)), array(list(env or [])), None, **opts)
+        o.cwd = os.fsencode(cwd) if cwd is not None else None
+        number = C.c_uint64()
+        self._call("cg_session_exec", C.byref(o), C.byref(number))
+        return number.value
+
+    def command(self, *argv: str | bytes, **opts: object) -> tuple[Event, bytes, bytes]:
+        """Run a command to its end: its result, and what it wrote to both streams."""
+        return self.wait_command(self.exec(*argv, **opts))  # type: ignore[arg-type]
+
+    def wait_command(self, number: int, timeout_ms: int = 30000) -> tuple[Event, bytes, bytes]:
+        """What comes before its result and is not its output is dropped."""
+        out: dict[bool, list[bytes]] = {False: [], True: []}
+        while True:
+            e = self.next(timeout_ms)
+            assert e is not None, f"no event in {timeout_ms} ms after {out}"
+            if e.cell == number and e.type == "command_output":
+                out[e.stderr].append(e.data)
+            if e.cell == number and e.type == "command_result":
+                return e, b"".join(out[False]), b"".join(out[True])
+
+    def write(self, command: int, data: bytes, timeout_ms: int = 10000) -> int:
+        return self._call("cg_command_write", command, data, len(data), timeout_ms)
+
+    def signal(self, command: int, sig: int) -> None:
+        self._call("cg_command_signal", command, sig)
+
+    def resize(self, command: int, rows: int, columns: int) -> None:
+        self._call("cg_command_resize", command, rows, columns)
+
+    def file_read(self, path: Name, offset: int = 0, max: int = -1, timeout_ms: int = 0) -> bytes:
+        ret, n = C.c_void_p(), C.c_size_t()
+        self._call("cg_session_files_read", os.fsencode(path), offset, max, timeout_ms, C.byref(ret), C.byref(n))
+        data = C.string_at(ret, n.value)
+        self.lib.cg_free(ret)
+        return data
+
+    def file_write(self, path: Name, data: bytes, mode: int = 0o644, timeout_ms: int = 0) -> None:
+        self._call("cg_session_files_write", os.fsencode(path), mode, data, len(data), timeout_ms)
+
+    def file_get(self, path: Name, fd: int, timeout_ms: int = 0, max: int = -1) -> None:
+        self._call("cg_session_files_get", os.fsencode(path), fd, max, timeout_ms)
+
+    def file_put(self, path: Name, fd: int, mode: int = 0o644, timeout_ms: int = 0) -> None:
+        self._call("cg_session_files_put", os.fsencode(path), mode, fd, timeout_ms)
+
+    def _file_text(self, function: str, path: Name) -> Any:
+        ret = C.c_void_p()
+        self._call(function, os.fsencode(path), 0, C.byref(ret))
+        text = C.string_at(ret.value)
+        self.lib.cg_free(ret)
+        return json.loads(text)
+
+    def file_stat(self, path: Name) -> dict:
+        return self._file_text("cg_session_files_stat", path)
+
+    def file_list(self, path: Name) -> list[dict]:
+        return self._file_text("cg_session_files_list", path)
+
+    def file_mkdir(self, path: Name, mode: int = 0o755) -> None:
+        self._call("cg_session_files_mkdir", os.fsencode(path), mode, 0)
+
+    def file_remove(self, path: Name, timeout_ms: int = 0) -> None:
+        self._call("cg_session_files_remove", os.fsencode(path), timeout_ms)
+
+    def file_rename(self, old: Name, new: Name) -> None:
+        self._call("cg_session_files_rename", os.fsencode(old), os.fsencode(new), 0)
+
+    def file_pack(self, path: Name, fd: int, max: int = -1) -> None:
+        self._call("cg_session_files_pack", os.fsencode(path), fd, max, 0)
+
+    def file_unpack(self, path: Name, fd: int) -> None:
+        self._call("cg_session_files_unpack", os.fsencode(path), fd, 0)
 
     def cancel(self, cell: int = 0) -> None:
         self._call("cg_session_cancel", cell)

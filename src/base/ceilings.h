@@ -9,6 +9,10 @@
  * small.
  */
 #define CG_MAX_STREAM (64u << 10)
+/* Arguments, variables and folder of a command, each with a NUL: what Linux takes by default. */
+#define CG_MAX_COMMAND_TEXT (2u << 20)
+/* Input of a command that it has not read. */
+#define CG_MAX_COMMAND_INPUT (1u << 20)
 /* One display: a 20 MB image is 27 MB of base64. */
 #define CG_MAX_DISPLAY (64u << 20)
 /*

@@ -64,6 +64,9 @@ struct cg_wire {
         X(REQUEST, 25, H, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
         X(EGRESS_DECISION, 26, H, 65536, 0, 0) \
         X(SERVER_ANSWER, 27, H, 4096, CG_MAX_BODY, 1) \
+        X(EXEC, 31, H, 4096, CG_MAX_COMMAND_TEXT, 1) \
+        X(COMMAND_INPUT, 32, H, 0, CG_MAX_COMMAND_INPUT, 1) \
+        X(COMMAND_CONTROL, 33, H, 4096, 0, 0) \
         X(SESSIONS, 30, S, CG_MAX_REPORT, 0, 0) \
         X(STREAM, 40, S, 0, CG_MAX_STREAM, 1) \
         X(DISPLAY_DATA, 41, S, 0, CG_MAX_DISPLAY, 1) \
@@ -86,7 +89,10 @@ struct cg_wire {
         X(DENIED, 58, S, 65536, 0, 0) \
         X(INPUT_CLOSED, 59, S, 4096, 0, 0) \
         X(PROGRESS, 60, S, 65536, 0, 0) \
-        X(SERVER_REQUEST, 61, S, 4096, CG_MAX_BODY, 1)
+        X(SERVER_REQUEST, 61, S, 4096, CG_MAX_BODY, 1) \
+        X(COMMAND_OUTPUT, 70, S, 0, CG_MAX_STREAM, 1) \
+        X(COMMAND_TAKEN, 71, S, 4096, 0, 0) \
+        X(COMMAND_RESULT, 72, S, 65536, 0, 0)
 
 /*
  * ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content
@@ -163,6 +169,9 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 #define CG_FLAG_STDERR 1u
 /* Flag of events on the host wire: the event is about a cell of another host. */
 #define CG_FLAG_FOREIGN 2u
+
+/* Flag of a command's events: they do not count as unread events of the session. */
+#define CG_FLAG_OWN_WINDOW 4u
 
 /* Version of all wires together: supervisor and library must agree. */
 #define CG_WIRE_VERSION 3

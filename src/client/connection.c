@@ -182,6 +182,19 @@ void cg_client_break(struct cg_client *c, int code, const char *why)
         pthread_cond_broadcast(&c->cond);
 }
 
+static void input_taken(struct cg_client *c, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        int64_t bytes = 0;
+
+        if (cg_msg_json(m, &body, &c->read_err) < 0 ||
+            cg_json_int(body, "bytes", 0, &bytes, &c->read_err) < 0)
+                return;
+        for (struct cg_session *s = c->sessions; s; s = s->next)
+                if (s->number == m->session)
+                        cg_session_input_taken(s, m->id, bytes > 0 ? (uint64_t)bytes : 0);
+}
+
 /* Called with the lock held; releases it while it builds an event, which may be large. */
 static void on_message(struct cg_zconn *conn, struct cg_msg *m)
 {
@@ -198,6 +211,9 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         case CG_HOST_DONE:
         case CG_HOST_FAILED:
                 answer_request(c, m);
+                return;
+        case CG_HOST_COMMAND_TAKEN:
+                input_taken(c, m);
                 return;
         default:
                 break;

@@ -34,6 +34,8 @@ static const struct {
         { CG_HOST_INPUT_CLOSED, CG_EVENT_INPUT_CLOSED, "input_closed" },
         { CG_HOST_PROGRESS, CG_EVENT_PROGRESS, "progress" },
         { CG_HOST_SERVER_REQUEST, CG_EVENT_SERVER_REQUEST, "server_request" },
+        { CG_HOST_COMMAND_OUTPUT, CG_EVENT_COMMAND_OUTPUT, "command_output" },
+        { CG_HOST_COMMAND_RESULT, CG_EVENT_COMMAND_RESULT, "command_result" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
@@ -154,6 +156,13 @@ static const char *str(const json_t *o, const char *key)
 
 /* What waits for approval. */
 static const char *const methods[] = { "tools/call", "resources/read", "prompts/get" };
+static enum cg_status status_of(const char *name)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)
+                if (strcmp(name, status_names[i]) == 0)
+                        return (enum cg_status)i;
+        return CG_STATUS_ERROR;
+}
 
 /* The frames after the content are moved out of the message. */
 static bool take_buffers(struct cg_event *e, struct cg_msg *m)
@@ -270,15 +279,20 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 if (json_object_get(o, "call"))
                         return take_call_progress(e, o);
                 break;
+        case CG_EVENT_COMMAND_RESULT:
+                e->status = status_of(str(o, "status"));
+                e->text = strdup(text);
+                json_object_del(o, "status");
+                json_object_del(o, "text"); /* follows the content */
+                e->json = cg_json_text(o, &e->json_len);
+                e->text_len = e->text ? strlen(e->text) : 0;
+                return e->json && e->text;
         case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 return take_stream(e, m);
         case CG_EVENT_RESULT:
         case CG_EVENT_REPLY:
-                e->status = CG_STATUS_ERROR;
-                for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)
-                        if (strcmp(str(o, "status"), status_names[i]) == 0)
-                                e->status = (enum cg_status)i;
+                e->status = status_of(str(o, "status"));
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 e->refused = json_is_true(json_object_get(o, "refused"));
                 /* Content that is not encodable JSON is replaced by an error. */
@@ -309,9 +323,13 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         e->cell = m->id;
         e->is_stderr = m->flags & CG_FLAG_STDERR;
         e->foreign = m->flags & CG_FLAG_FOREIGN;
+        e->own_window = m->flags & CG_FLAG_OWN_WINDOW;
         switch (e->type) {
         case CG_EVENT_STREAM:
                 return take_stream(e, m);
+        case CG_EVENT_COMMAND_OUTPUT:
+                e->text = take_frame(e, m, &e->text_len);
+                return e->text != NULL;
         case CG_EVENT_DISPLAY_DATA:
         case CG_EVENT_UPDATE_DISPLAY_DATA:
         case CG_EVENT_EXECUTE_RESULT:

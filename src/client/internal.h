@@ -23,6 +23,7 @@ struct cg_event {
         uint64_t cell, approval;
         int64_t question; /* of an INPUT_REQUEST */
         bool is_stderr, refused, foreign;
+        bool own_window; /* of a command of files.c */
         enum cg_status status;
         int64_t execution_count;
         size_t cost; /* of the session's window */
@@ -61,6 +62,22 @@ struct approval {
         char *request;           /* SERVER_REQUEST: its content; as a tree it is 80 times as large */
 };
 
+/* Input of a command that it has not taken yet. */
+struct command_input {
+        struct command_input *next;
+        uint64_t number;
+        size_t waiting;
+};
+
+/* A command whose events a thread waits for (files.c). Lives on that thread's stack. */
+struct operation {
+        struct operation *next;
+        uint64_t number;
+        struct cg_event *events, **events_tail;
+        bool done;      /* its result is among the events */
+        size_t waiting; /* input that it has not taken yet */
+};
+
 struct cg_session {
         struct cg_client *client;
         struct cg_session *next;
@@ -75,6 +92,8 @@ struct cg_session {
         uint64_t input_cell;
         int64_t input_question;
         struct approval *approvals; /* announced and not decided */
+        struct operation *operations;
+        struct command_input *inputs; /* of commands that have not ended */
         size_t uncredited;
 };
 
@@ -129,9 +148,18 @@ struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
  */
 int cg_server_answer_check(const char *request, json_t *answer, struct cg_err *err);
 
+/* session.c */
+/* Takes the lock, unless the session has ended. */
+int cg_session_enter(struct cg_session *s, struct cg_err *err);
+/* Lock held. Sends a cell, request or command under the next number, @out->id. Takes @body. */
+int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
+                             struct cg_err *err);
+
 /* queue.c; lock held */
 /* Takes @e. */
 void cg_session_push(struct cg_session *s, struct cg_event *e);
+/* The program of @command has got @bytes of its input. */
+void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes);
 void cg_session_close_all(struct cg_client *c, const char *why);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);
 /* Returns NULL. */

@@ -51,16 +51,45 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
         case CG_EVENT_SESSION_CLOSED:
                 s->closed = true;
                 break;
+        case CG_EVENT_COMMAND_RESULT:
+                for (struct command_input **p = &s->inputs; *p; p = &(*p)->next) {
+                        if ((*p)->number == e->cell) {
+                                struct command_input *i = *p;
+
+                                *p = i->next;
+                                free(i);
+                                break;
+                        }
+                }
+                break;
         default:
                 break;
         }
         return true;
 }
 
+static bool is_of_command(const struct cg_event *e)
+{
+        return e->type == CG_EVENT_COMMAND_OUTPUT || e->type == CG_EVENT_COMMAND_RESULT;
+}
+
 void cg_session_push(struct cg_session *s, struct cg_event *e)
 {
         uint64_t one = 1;
 
+        for (struct operation *op = s->operations; op; op = op->next) {
+                if (op->number == e->cell && !e->foreign && is_of_command(e)) {
+                        op->done |= e->type == CG_EVENT_COMMAND_RESULT;
+                        *op->events_tail = e;
+                        op->events_tail = &e->next;
+                        pthread_cond_broadcast(&s->cond);
+                        return;
+                }
+        }
+        if (is_of_command(e) && e->own_window) { /* of an operation that was given up */
+                cg_event_free(e);
+                return;
+        }
         if (s->closed || !note_event(s, e)) {
                 cg_event_free(e);
                 return;
@@ -68,8 +97,21 @@ void cg_session_push(struct cg_session *s, struct cg_event *e)
         *s->events_tail = e;
         s->events_tail = &e->next;
         if (write(s->event_fd, &one, sizeof(one)) < 0)
-                errno = 0; /* the counter is full: it is readable */
-        pthread_cond_signal(&s->cond);
+                errno = 0;                /* the counter is full: it is readable */
+        pthread_cond_broadcast(&s->cond); /* one may wait for events, and others to write input */
+}
+
+void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes)
+{
+        for (struct operation *op = s->operations; op; op = op->next) {
+                if (op->number == command)
+                        op->waiting -= bytes < op->waiting ? (size_t)bytes : op->waiting;
+        }
+        for (struct command_input *i = s->inputs; i; i = i->next) {
+                if (i->number == command)
+                        i->waiting -= bytes < i->waiting ? (size_t)bytes : i->waiting;
+        }
+        pthread_cond_broadcast(&s->cond);
 }
 
 void cg_session_close_all(struct cg_client *c, const char *why)

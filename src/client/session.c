@@ -163,6 +163,12 @@ static void session_release(struct cg_session *s)
                 s->events = e->next;
                 cg_event_free(e);
         }
+        while (s->inputs) {
+                struct command_input *i = s->inputs;
+
+                s->inputs = i->next;
+                free(i);
+        }
         while (s->approvals) {
                 struct approval *a = s->approvals;
 
@@ -386,7 +392,7 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 /* ------------------------------------------------------------------ cells and decisions */
 
 /* Locks and checks that the session lives. */
-static int enter(struct cg_session *s, struct cg_err *err)
+int cg_session_enter(struct cg_session *s, struct cg_err *err)
 {
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
@@ -397,16 +403,11 @@ static int enter(struct cg_session *s, struct cg_err *err)
         return cg_fail(err, CG_E_CLOSED, "the session has ended");
 }
 
-/* Sends a cell or a request under the next number. Takes @body. */
-static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
-                         struct cg_err *err)
+int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
+                             struct cg_err *err)
 {
-        int r = body ? enter(s, err) : cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
+        int r;
 
-        if (r < 0) {
-                json_decref(body);
-                return r;
-        }
         out->session = s->number;
         out->id = s->next_cell + 1;
         r = cg_client_send(s->client, out, body, err);
@@ -415,6 +416,20 @@ static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body,
                 if (number)
                         *number = out->id;
         }
+        return r;
+}
+
+/* Sends a cell or a request. Takes @body. */
+static int send_cell(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
+                     struct cg_err *err)
+{
+        int r = body ? cg_session_enter(s, err) : cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
+
+        if (r < 0) {
+                json_decref(body);
+                return r;
+        }
+        r = cg_session_send_numbered(s, out, body, number, err);
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
@@ -460,7 +475,7 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                          (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "silent", o.silent != 0,
                          "allow_stdin", o.allow_stdin != 0, "store_history", !o.silent && !o.no_history,
                          "announce", o.announce != 0, "subshell", o.subshell ? o.subshell : "");
-        return send_numbered(s, &out, body, cell, err);
+        return send_cell(s, &out, body, cell, err);
 }
 
 CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
@@ -509,17 +524,17 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
                 return cg_err_prefix(err, "request"), r;
         out.more = more;
         out.n_more = o.n_buffers;
-        return send_numbered(s, &out,
-                             json_pack("{s:s, s:I, s:s, s:b}", "type", type, "timeout_ms",
-                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell",
-                                       o.subshell ? o.subshell : "", "offer", o.offer != 0),
-                             number, err);
+        return send_cell(s, &out,
+                         json_pack("{s:s, s:I, s:s, s:b}", "type", type, "timeout_ms",
+                                   (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell",
+                                   o.subshell ? o.subshell : "", "offer", o.offer != 0),
+                         number, err);
 }
 
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_CANCEL, .id = cell };
-        int r = enter(s, err);
+        int r = cg_session_enter(s, err);
 
         if (r < 0)
                 return r;
@@ -546,13 +561,154 @@ static struct approval *find_approval(struct cg_session *s, enum cg_event_type t
         return a;
 }
 
+/* ------------------------------------------------------------------ commands */
+
+static int add_text(struct cg_buf *b, const char *text, struct cg_err *err)
+{
+        return cg_buf_add(b, text, strlen(text) + 1, err);
+}
+
+static int add_texts(struct cg_buf *b, const char *const *list, json_int_t *n, struct cg_err *err)
+{
+        int r = 0;
+
+        for (*n = 0; r == 0 && list && list[*n]; ++*n)
+                r = add_text(b, list[*n], err);
+        return r;
+}
+
+CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *opts, uint64_t *command,
+                           struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_EXEC, .has_raw = true };
+        cg_auto_buf struct cg_buf text = { .max = CG_MAX_COMMAND_TEXT };
+        cg_auto_free struct command_input *input = NULL;
+        struct cg_exec_options o = { 0 };
+        json_int_t argc = 0, envc = 0;
+        json_t *body;
+        int r;
+
+        if (!opts || opts->size < sizeof(size_t) || opts->size > sizeof(o))
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_exec_options)");
+        memcpy(&o, opts, opts->size);
+        if (!o.argv || !o.argv[0] || !o.argv[0][0])
+                return cg_fail(err, CG_E_INVAL, "a command needs a program");
+        if (!o.rows != !o.columns)
+                return cg_fail(err, CG_E_INVAL, "a terminal needs rows and columns");
+        for (size_t i = 0; o.env && o.env[i]; i++) {
+                if (!strchr(o.env[i], '=') || o.env[i][0] == '=')
+                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
+                                       o.env[i]);
+        }
+        r = add_text(&text, o.cwd ? o.cwd : "", err);
+        if (r == 0)
+                r = add_texts(&text, o.argv, &argc, err);
+        if (r == 0)
+                r = add_texts(&text, o.env, &envc, err);
+        if (r < 0)
+                return cg_fail(err, CG_E_LIMIT,
+                               "arguments, variables and folder of a command have more than %u bytes",
+                               CG_MAX_COMMAND_TEXT);
+        if ((o.input || o.rows) && !(input = calloc(1, sizeof(*input))))
+                return cg_fail(err, CG_E_NOMEM, "command");
+        out.raw = text.data;
+        out.raw_len = text.len;
+        body = json_pack("{s:I, s:I, s:I, s:i, s:i, s:b}", "argc", argc, "envc", envc, "timeout_ms",
+                         (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "rows", (int)o.rows, "columns",
+                         (int)o.columns, "input", input != NULL);
+        r = cg_session_enter(s, err);
+        if (r < 0) {
+                json_decref(body);
+                return r;
+        }
+        r = cg_session_send_numbered(s, &out, body, command, err);
+        if (r == 0 && input) {
+                input->number = out.id;
+                input->next = s->inputs;
+                s->inputs = CG_STEAL(input);
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+static struct command_input *input_of(const struct cg_session *s, uint64_t number)
+{
+        struct command_input *i = s->inputs;
+
+        while (i && i->number != number)
+                i = i->next;
+        return i;
+}
+
+CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *data, size_t len,
+                            int64_t timeout_ms, struct cg_err *err)
+{
+        struct cg_out out = {
+                .type = CG_HOST_COMMAND_INPUT, .id = command, .raw = data, .raw_len = len, .has_raw = true
+        };
+        struct timespec end = cg_client_deadline(timeout_ms);
+        struct command_input *input;
+        int r, waited = 0;
+
+        if (len > CG_MAX_COMMAND_INPUT)
+                return cg_fail(err, CG_E_LIMIT, "more than %u bytes of input at once", CG_MAX_COMMAND_INPUT);
+        r = cg_session_enter(s, err);
+        if (r < 0)
+                return r;
+        while ((input = input_of(s, command)) && !s->closed && !waited &&
+               len > CG_MAX_COMMAND_INPUT - input->waiting)
+                waited = timeout_ms == 0  ? ETIMEDOUT
+                         : timeout_ms < 0 ? pthread_cond_wait(&s->cond, &s->client->lock)
+                                          : pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
+        out.session = s->number;
+        if (!input || s->closed)
+                r = cg_fail(err, CG_E_NOTFOUND, "no command %llu with input runs",
+                            (unsigned long long)command);
+        else if (waited)
+                r = CG_TIMEOUT;
+        else
+                r = cg_client_send(s->client, &out, NULL, err);
+        if (r == 0)
+                input->waiting += len;
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+static int control(struct cg_session *s, uint64_t command, json_t *body, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
+        int r = cg_session_enter(s, err);
+
+        if (r < 0) {
+                json_decref(body);
+                return r;
+        }
+        out.session = s->number;
+        r = cg_client_send(s->client, &out, body, err);
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_command_signal(struct cg_session *s, uint64_t command, int sig, struct cg_err *err)
+{
+        return control(s, command, json_pack("{s:i}", "signal", sig), err);
+}
+
+CG_API int cg_command_resize(struct cg_session *s, uint64_t command, uint16_t rows, uint16_t columns,
+                             struct cg_err *err)
+{
+        return control(s, command, json_pack("{s:i, s:i}", "rows", (int)rows, "columns", (int)columns), err);
+}
+
+/* ------------------------------------------------------------------ decisions */
+
 /* Sends the decision @type about a call or a connection. Takes @body. */
 static int send_decision(struct cg_session *s, uint16_t type, uint64_t id, json_t *body, struct cg_err *err)
 {
         struct cg_out out = { .type = type, .id = id };
         enum cg_event_type of = type == CG_HOST_EGRESS_DECISION ? CG_EVENT_EGRESS_REQUEST
                                                                 : CG_EVENT_APPROVAL_REQUEST;
-        int r = enter(s, err);
+        int r = cg_session_enter(s, err);
 
         if (r < 0) {
                 json_decref(body);
@@ -607,7 +763,7 @@ static int send_server_answer(struct cg_session *s, uint64_t number, json_t *res
         struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .has_raw = true };
         cg_auto_free char *text = NULL, *request = NULL;
         const struct approval *a;
-        int r = enter(s, err);
+        int r = cg_session_enter(s, err);
 
         if (r < 0)
                 return r;
@@ -617,7 +773,7 @@ static int send_server_answer(struct cg_session *s, uint64_t number, json_t *res
                 pthread_mutex_unlock(&s->client->lock);
                 r = request ? cg_server_answer_check(request, result, err)
                             : cg_fail(err, CG_E_NOMEM, "answer");
-                if (r < 0 || (r = enter(s, err)) < 0)
+                if (r < 0 || (r = cg_session_enter(s, err)) < 0)
                         return r;
                 a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err); /* it may have ended */
         }
@@ -669,7 +825,7 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
 
         if (text && len > CG_MAX_BODY)
                 return cg_fail(err, CG_E_LIMIT, "the input is longer than %u bytes", CG_MAX_BODY);
-        r = enter(s, err);
+        r = cg_session_enter(s, err);
         if (r < 0)
                 return r;
         if (!s->input_wanted) {

@@ -17,6 +17,7 @@
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
+#include "supervisor/commands.h"
 #include "supervisor/denials.h"
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
@@ -112,6 +113,7 @@ static void kernel_dispose(struct kernel *k)
         k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->doors_watch, on_watch_closed);
         cg_sup_doors_close(k);
+        cg_sup_commands_close(k, NULL, NULL, NULL);
         close_timer(k, &k->drain, &k->drain_open);
         close_timer(k, &k->lost, &k->lost_open);
         close_timer(k, &k->cpu_timer, &k->cpu_timer_open);
@@ -134,6 +136,7 @@ void cg_sup_kernel_end(struct kernel *k)
                 cg_sup_zygote_forget(k);
         if (k->pid.active)
                 cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_commands_close(k, k->session, "kernel_died", "the sandbox has ended");
         if (k->session)
                 k->session->kernel = NULL;
         k->session = NULL;
@@ -265,6 +268,7 @@ static void on_drained(uv_timer_t *t)
         }
         describe_end(k, how, sizeof(how));
         cg_sup_denials_drain(k);
+        cg_sup_commands_close(k, ss, "kernel_died", how);
         k->session = NULL;
         if (ss)
                 ss->kernel = NULL;
@@ -473,9 +477,9 @@ static void kernel_spawn(struct kernel *k)
                 kernel_spawn_failed(k, &err);
 }
 
-static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denials_fd,
-                           int doors_fd, const int *ports, size_t n_ports)
+static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spawned *fds)
 {
+        int pidfd = fds->pidfd, denials_fd = fds->denials_fd;
         size_t n_proxy = k->session->egress_policy ? 2 : 0;
         struct cg_err err;
 
@@ -483,7 +487,7 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, in
         k->landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
         k->tier = strdup(json_string_value(json_object_get(answer, "tier")) ?: "");
         cg_sup_limits_spawned(k, answer);
-        k->status_fd = status_fd;
+        k->status_fd = fds->status_fd;
         cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
         close(cg_steal_fd(&k->kernel_listener));
@@ -491,14 +495,19 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, in
         k->state = K_BOOTING;
         if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
                 cg_closep_(&denials_fd);
+                cg_closep_(&fds->commands_fd);
                 goto fail;
         }
         cg_sup_memory_watch(k);
+        if (cg_sup_commands_open(k, fds->commands_fd, &err) < 0) {
+                cg_closep_(&denials_fd);
+                goto fail;
+        }
         if (denials_fd >= 0 && cg_sup_denials_open(k, denials_fd, &err) < 0)
                 goto fail;
-        if (n_proxy && n_ports && cg_sup_egress_open(k, ports, n_proxy, &err) < 0)
+        if (n_proxy && fds->n_ports && cg_sup_egress_open(k, fds->ports, n_proxy, &err) < 0)
                 goto fail;
-        if (doors_fd >= 0 && cg_sup_doors_open(k, doors_fd, ports + n_proxy, &err) < 0)
+        if (fds->doors_fd >= 0 && cg_sup_doors_open(k, fds->doors_fd, fds->ports + n_proxy, &err) < 0)
                 goto fail;
         k->python = strdup(cg_sup_zygote_python(k->sup) ?: "");
         k->ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");

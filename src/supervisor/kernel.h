@@ -59,6 +59,7 @@ struct kernel {
         int secrets;    /* -1: none */
         struct cg_doors_process doors;
         struct watch doors_watch;
+        struct cg_commands *commands; /* NULL: no sandbox yet */
 };
 
 extern const struct cg_broker_ops cg_sup_kernel_broker_ops;

@@ -57,6 +57,27 @@ void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes)
 
         *unread = bytes < *unread ? *unread - (size_t)bytes : 0;
         cg_sup_pause_if_full(ss);
+        ss->sup->session_ops->room(ss);
+}
+
+struct host *cg_sup_host_of(const struct session *ss, uint16_t slot)
+{
+        const struct member *mb;
+
+        LIST_FOREACH(mb, &ss->members, entry)
+                if (mb->slot == slot)
+                        return mb->host;
+        return slot == 0 ? ss->host : NULL;
+}
+
+bool cg_sup_has_room(const struct session *ss, uint16_t slot)
+{
+        const struct member *mb;
+
+        LIST_FOREACH(mb, &ss->members, entry)
+                if (mb->slot == slot)
+                        return mb->unread < CG_EVENT_WINDOW;
+        return ss->unread < CG_EVENT_WINDOW;
 }
 
 /* ------------------------------------------------------------------ events */

@@ -3,6 +3,7 @@
 #define CG_SUPERVISOR_MEMBERS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -38,6 +39,10 @@ void cg_sup_approval_closed(struct session *ss, uint64_t number, const char *why
 void cg_sup_count_unread(struct session *ss, size_t bytes);
 /* @mb NULL: of the host that opened the session. */
 void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes);
+/* The host with that slot; NULL: it has left. */
+struct host *cg_sup_host_of(const struct session *ss, uint16_t slot);
+/* The host with that slot has read enough for further events. */
+bool cg_sup_has_room(const struct session *ss, uint16_t slot);
 void cg_sup_pause_if_full(struct session *ss);
 /* NULL: @h has not attached (it may have opened the session). */
 struct member *cg_sup_member(struct session *ss, const struct host *h);

@@ -15,6 +15,7 @@
 #include "sandbox/settings/settings.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
+#include "supervisor/commands.h"
 #include "supervisor/denials.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
@@ -372,6 +373,7 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
+        cg_sup_commands_end_all(ss, "cancelled", "the session was reset");
         if (ss->kernel && ss->used)
                 cg_sup_kernel_retire(ss->kernel, NULL, 0, 0);
         else
@@ -447,6 +449,12 @@ static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
         cg_sup_kernel_send(ss->kernel, &out, NULL);
 }
 
+static void member_gone(struct session *ss, uint16_t slot)
+{
+        cg_sup_commands_member_gone(ss, slot);
+        cg_sup_cells_member_gone(ss, slot);
+}
+
 void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m)
 {
         struct member *mb = cg_sup_member(ss, h);
@@ -462,7 +470,17 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 cg_sup_cells_request(ss, id, m);
                 return;
         case CG_HOST_CANCEL:
-                cg_sup_cells_cancel(ss, id, m->id == 0);
+                if (!cg_sup_commands_cancel(ss, id))
+                        cg_sup_cells_cancel(ss, id, m->id == 0);
+                return;
+        case CG_HOST_EXEC:
+                cg_sup_commands_exec(ss, id, m);
+                return;
+        case CG_HOST_COMMAND_INPUT:
+                cg_sup_commands_input(ss, id, m);
+                return;
+        case CG_HOST_COMMAND_CONTROL:
+                cg_sup_commands_control(ss, id, m);
                 return;
         case CG_HOST_INPUT_REPLY:
                 handle_input(ss, id, m);
@@ -536,6 +554,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
                 return;
         ss->ending = true;
         close_asks(ss, "the session ended");
+        cg_sup_commands_end_all(ss, "cancelled", why ? why : "the session ended");
         if (ss->kernel && ss->used) {
                 cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
         } else {
@@ -753,6 +772,7 @@ const struct cg_session_ops cg_sup_session_ops = {
         .warmed = warmed,
         .renew_kernel = renew_kernel,
         .replace_kernel = replace_kernel,
-        .member_gone = cg_sup_cells_member_gone,
+        .member_gone = member_gone,
+        .room = cg_sup_commands_room,
         .release = release,
 };

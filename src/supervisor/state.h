@@ -39,6 +39,7 @@ struct session {
         bool path_reported;     /* their missing entries of PATH have been reported */
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
+        LIST_HEAD(, command) commands; /* beside cells: commands.c */
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
@@ -116,6 +117,8 @@ struct cg_session_ops {
         void (*replace_kernel)(struct session *ss, struct shell *l, const char *status, const char *text);
         /* The attached host with that slot has left: its cells end. */
         void (*member_gone)(struct session *ss, uint16_t slot);
+        /* A host has read events. */
+        void (*room)(struct session *ss);
         /* The last timer is closed: frees the session. */
         void (*release)(struct session *ss);
 };

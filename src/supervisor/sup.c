@@ -27,11 +27,20 @@ int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void
         w->poll.data = w;
         if (r < 0) {
                 close(fd);
+                w->fd = -1;
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         }
         w->active = true;
         uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
         return 0;
+}
+
+void cg_sup_watch_for(struct watch *w, int events)
+{
+        if (w->active && events)
+                uv_poll_start(&w->poll, events, on_watch);
+        else if (w->active)
+                uv_poll_stop(&w->poll);
 }
 
 static void on_watch_closed(uv_handle_t *h)

@@ -14,6 +14,7 @@
  *      denied                  refusals of the sandbox, reported to hosts
  *      session_limits, machine_memory  limits of sessions; the machine's memory
  *      masks, doors            masked credentials; forwarded unix sockets and ports
+ *      commands                commands beside cells
  *      egress, broker          the egress proxy; the tool server, approvals
  *      cells                   cells and requests: queues, time limits, interrupts, results
  *      server_*                files that MCP servers run
@@ -117,6 +118,8 @@ int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void
  * not run.
  */
 bool cg_sup_watch_close(struct watch *w, watch_cb on_closed);
+/* Waits for other events of uv_poll than being readable; 0: for none. */
+void cg_sup_watch_for(struct watch *w, int events);
 /* Ends all sessions and the event loop. */
 void cg_sup_stop(struct sup *s, const char *why);
 /* Starts a timer that counts from now, not from the start of the loop's iteration. */

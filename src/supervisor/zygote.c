@@ -78,14 +78,19 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
         struct cg_err err = { .code = CG_E_SYS };
 
-        if (k && seq && n_fds >= 2) {
-                bool reports = n_fds > 2 && json_is_true(json_object_get(o, "denials"));
-                size_t n = reports ? 3 : 2; /* these are the kernel's */
-                bool doors = n_fds > n && json_is_true(json_object_get(o, "doors"));
-                int doors_fd = doors ? fds[n] : -1; /* borrowed, as the ports are */
+        if (k && seq && n_fds >= 3) {
+                bool reports = json_is_true(json_object_get(o, "denials"));
+                bool doors = json_is_true(json_object_get(o, "doors"));
+                size_t n = reports ? 4 : 3; /* these are the kernel's */
+                struct cg_spawned spawned = { .pidfd = fds[0],
+                                              .status_fd = fds[1],
+                                              .commands_fd = fds[2],
+                                              .denials_fd = reports ? fds[3] : -1,
+                                              .doors_fd = doors ? fds[n] : -1,
+                                              .ports = fds + n + doors,
+                                              .n_ports = n_fds - n - doors };
 
-                s->zygote_ops->spawned(k, o, fds[0], fds[1], reports ? fds[2] : -1, doors_fd, fds + n + doors,
-                                       n_fds - n - doors);
+                s->zygote_ops->spawned(k, o, &spawned);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;

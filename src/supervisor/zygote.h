@@ -10,17 +10,20 @@
 struct kernel;
 struct sup;
 
+/* Descriptors of a kernel's sandbox. -1: absent. */
+struct cg_spawned {
+        int pidfd, status_fd, denials_fd, commands_fd;
+        int doors_fd;     /* borrowed */
+        const int *ports; /* borrowed; listeners for the egress proxy, then for cellgate.ports.reach */
+        size_t n_ports;
+};
+
 /* The zygote's answers; kernel.c implements them. */
 struct cg_zygote_ops {
         /* The zygote is ready for the kernel's request. */
         void (*spawn)(struct kernel *k);
-        /*
-         * @answer: the zygote's. Takes the descriptors (@denials_fd may be -1) but @doors_fd (-1:
-         * none) and @ports, which are borrowed: listeners for the egress proxy, then for
-         * cellgate.ports.reach.
-         */
-        void (*spawned)(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denials_fd,
-                        int doors_fd, const int *ports, size_t n_ports);
+        /* @answer: the zygote's. Takes the descriptors that are not borrowed. */
+        void (*spawned)(struct kernel *k, const json_t *answer, struct cg_spawned *fds);
         void (*failed)(struct kernel *k, const struct cg_err *err);
         /* The final counters of the kernel's control group are known. */
         void (*counted)(struct kernel *k);

@@ -69,6 +69,15 @@ def test_minimal_builds_outside_the_repository(prefix: Path, repo: Path, workspa
     assert (r.returncode, r.stdout.splitlines()[-1]) == (0, "ok")
 
 
+def test_commands(build_dir: Path, workspace: Path) -> None:
+    program = build_dir / "examples/commands"
+    r = run([program, "bash", "-c", "echo out; echo err >&2; exit 3"], workspace)
+    assert (r.returncode, r.stdout, r.stderr) == (0, 'out\nok {"exit_code":3} \nwritten by the host\n', "err\n")
+    r = run([program, "no-such-program"], workspace)
+    assert r.returncode == 0 and r.stdout.startswith("error {} ") and "no-such-program" in r.stdout
+    assert run([program], workspace).returncode == 2
+
+
 def test_approve(build_dir: Path, mcp: Path, journal: Path, workspace: Path) -> None:
     r = run([build_dir / "examples/approve", mcp, CODE], workspace, input="y\nn\n")
     assert r.returncode == 1

@@ -1,0 +1,314 @@
+"""Commands beside cells through the C API."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cellgate_api import E_INVAL, E_NOTFOUND, CellgateError, Client, Session
+
+
+def test_status_and_both_streams(session: Session) -> None:
+    end, out, err = session.command("bash", "-c", "echo out; echo err >&2; exit 3")
+    assert (end.status, end.json, out, err) == ("ok", {"exit_code": 3}, b"out\n", b"err\n")
+
+
+def test_it_runs_in_the_sandbox_of_the_session(session: Session) -> None:
+    session.run("open('/tmp/private', 'w').write('mine'); import os")
+    end, out, _ = session.command("cat", "/tmp/private")
+    assert (end.json, out) == ({"exit_code": 0}, b"mine")
+    end, _, err = session.command("touch", "/usr/new")
+    assert end.json == {"exit_code": 1} and b"Read-only" in err
+    _, out, _ = session.command("bash", "-c", "readlink /proc/self/ns/*")
+    inside = session.run(
+        "print(*[os.readlink('/proc/self/ns/' + n) for n in sorted(os.listdir('/proc/self/ns'))], sep=chr(10))"
+    )
+    assert sorted(out.decode().split()) == sorted(inside.stdout.split())
+
+
+def test_it_runs_while_a_cell_spins(session: Session) -> None:
+    session.run("1")
+    cell = session.execute("while True: pass")
+    end, out, _ = session.command("echo", "beside")
+    assert (end.status, out) == ("ok", b"beside\n")
+    session.cancel(cell)
+    assert session.until("result")[-1].cell == cell
+
+
+def test_input_of_any_size(session: Session) -> None:
+    number = session.exec("wc", "-c", input=1)
+    for _ in range(50):
+        session.write(number, b"x" * 100_000)
+    session.write(number, b"")
+    end, out, _ = session.wait_command(number)
+    assert (end.json, out) == ({"exit_code": 0}, b"5000000\n")
+    with pytest.raises(CellgateError) as e:
+        session.write(number, b"more")
+    assert e.value.code == E_NOTFOUND
+
+
+def test_without_input_it_is_empty(session: Session) -> None:
+    assert session.command("cat")[0].json == {"exit_code": 0}
+
+
+def test_environment_and_folder(session: Session) -> None:
+    end, out, _ = session.command("bash", "-c", "echo $A; pwd; echo $PATH", env=["A=1=2"], cwd="/usr")
+    assert out.startswith(b"1=2\n/usr\n") and b"/usr/bin" in out
+    assert session.run("import os; os.environ['PATH']").value.strip("'").encode() in out
+
+
+def test_a_program_that_is_not_there(session: Session) -> None:
+    end, _, _ = session.command("no-such-program")
+    assert end.status == "error" and end.json == {} and "no-such-program" in end.text
+    assert session.command("true")[0].json == {"exit_code": 0}
+
+
+def test_signal(session: Session) -> None:
+    number = session.exec("bash", "-c", "trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done")
+    while session.until("command_output")[-1].text != "ready\n":
+        pass
+    session.signal(number, signal.SIGUSR1)
+    end, out, _ = session.wait_command(number)
+    assert (end.json, out) == ({"exit_code": 5}, b"got\n")
+
+
+def test_cancel_ends_the_whole_tree(session: Session) -> None:
+    line = "(setsid bash -c 'echo $$; exec sleep 1000' &) ; sleep 1000 & echo $!; wait"
+    number = session.exec("bash", "-c", line)
+    pids = ""
+    while len(pids.split()) < 2:
+        pids += session.until("command_output")[-1].text
+    session.cancel(number)
+    end, _, _ = session.wait_command(number)
+    assert (end.status, end.json) == ("cancelled", {"signal": signal.SIGKILL})
+    for pid in pids.split():
+        for _ in range(200):
+            if session.command("test", "-d", f"/proc/{pid}")[0].json == {"exit_code": 1}:
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail(f"process {pid} is left")
+
+
+def test_time_limit(session: Session) -> None:
+    end, out, _ = session.command("bash", "-c", "echo a; sleep 1000", timeout_ms=300)
+    assert (end.status, out) == ("timeout", b"a\n")
+
+
+def test_terminal(session: Session) -> None:
+    number = session.exec("bash", "-c", "tty; stty size; read x; echo got $x; stty size", rows=10, columns=20)
+    out = b""
+    while b"10 20" not in out:
+        out += session.until("command_output")[-1].data
+    session.resize(number, 30, 40)
+    session.write(number, b"hello\n")
+    end, rest, _ = session.wait_command(number)
+    assert out.startswith(b"/dev/pts/") and b"got hello\r\n30 40" in rest and end.json == {"exit_code": 0}
+
+
+def test_output_waits_for_the_host(session: Session) -> None:
+    number = session.exec("bash", "-c", "head -c 50000000 /dev/zero; echo end >&2")
+    end, out, err = session.wait_command(number)
+    assert (len(out), err, end.json) == (50_000_000, b"end\n", {"exit_code": 0})
+
+
+def test_bytes_of_any_kind(session: Session) -> None:
+    _, out, _ = session.command("printf", b"%s", b"\xff\x80")
+    assert out == b"\xff\x80"
+
+
+def test_many_at_once(session: Session) -> None:
+    numbers = [session.exec("bash", "-c", f"echo {i}; sleep 0.2") for i in range(40)]
+    ends = {}
+    while len(ends) < len(numbers):
+        e = session.next()
+        assert e is not None
+        if e.type == "command_result":
+            ends[e.cell] = e.json
+    assert ends == dict.fromkeys(numbers, {"exit_code": 0})
+
+
+def test_background_processes_run_on(session: Session) -> None:
+    end, _, _ = session.command("bash", "-c", "(sleep 0.3; touch /tmp/later) &")
+    assert end.json == {"exit_code": 0}
+    for _ in range(300):
+        if session.command("test", "-e", "/tmp/later")[0].json == {"exit_code": 0}:
+            return
+        time.sleep(0.02)
+    pytest.fail("the process in the background was ended")
+
+
+def test_a_reset_ends_commands(session: Session) -> None:
+    number = session.exec("sleep", "1000")
+    session.command("true")
+    session.reset()
+    end, _, _ = session.wait_command(number)
+    assert end.status == "cancelled"
+    assert session.command("true")[0].json == {"exit_code": 0}
+
+
+def test_a_kernel_that_dies_ends_commands(session: Session) -> None:
+    number = session.exec("sleep", "1000")
+    session.command("true")
+    session.execute("import os; os._exit(3)")
+    end, _, _ = session.wait_command(number)
+    assert end.status == "kernel_died" and end.json == {}
+    assert session.command("echo", "again")[1] == b"again\n"
+
+
+def test_cells_cannot_reach_what_starts_commands(session: Session) -> None:
+    session.command("true")
+    number = session.exec("sleep", "1000")
+    session.command("true")
+    code = """
+import os, signal
+killed = 0
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        name = open(f'/proc/{pid}/comm').read().strip()
+    except OSError:  # it has ended
+        continue
+    if not name.startswith('cg-command'):
+        continue
+    for attempt in (lambda: open(f'/proc/{pid}/mem', 'rb'), lambda: os.readlink(f'/proc/{pid}/fd/0')):
+        try:
+            attempt()
+            print('reached', name)
+        except PermissionError:
+            print('refused', name)
+        except ProcessLookupError:  # the runner of a command that has just ended
+            pass
+    try:
+        os.kill(int(pid), signal.SIGKILL)
+        killed += 1
+    except (PermissionError, ProcessLookupError):  # Landlock since Linux 6.12
+        pass
+killed
+"""
+    session.execute(code)
+    out, value, ends = "", None, []
+    while True:
+        e = session.next()
+        assert e is not None
+        out += e.text if e.type == "stream" else ""
+        value = e.text if e.type == "execute_result" else value
+        ends += [e] if e.type == "command_result" else []
+        if e.type == "result":
+            assert e.status == "ok", e
+            break
+    assert "reached" not in out and out.count("refused cg-commands") == 2 and out.count("refused cg-command\n") >= 2
+    if not ends:
+        session.cancel(number)
+        ends.append(session.wait_command(number)[0])
+    assert ends[0].cell == number and ends[0].status in ("cancelled", "error")
+    assert session.command("echo", "again")[1] == b"again\n"
+
+
+def test_what_is_not_a_command(session: Session) -> None:
+    for bad in (dict(rows=10), dict(env=["A"])):
+        with pytest.raises(CellgateError) as e:
+            session.exec("true", **bad)
+        assert e.value.code == E_INVAL
+    with pytest.raises(CellgateError):
+        session.exec("")
+
+
+STOP_SERVER = """
+for p in /proc/[0-9]*; do
+    read -r name < $p/comm
+    [ "$name" = cg-commands ] && kill -$0 ${p#/proc/}
+done; true
+"""
+
+
+def test_a_program_that_stops_its_runner(session: Session) -> None:
+    number = session.exec("bash", "-c", "kill -STOP $PPID; echo stopped; exec sleep 1000", timeout_ms=300)
+    end, out, _ = session.wait_command(number)
+    assert (end.status, end.json, out) == ("timeout", {}, b"stopped\n")
+    number = session.exec("bash", "-c", "kill -STOP $PPID; exec sleep 1000")
+    assert session.command("true")[0].json == {"exit_code": 0}
+    session.cancel(number)
+    assert session.wait_command(number)[0].status == "cancelled"
+
+
+def test_a_program_that_stops_the_server(session: Session) -> None:
+    session.command("bash", "-c", STOP_SERVER, "STOP")
+    end, _, _ = session.command("true")
+    assert end.status == "error" and "stopped what starts commands" in end.text
+    assert session.command("true")[0].json == {"exit_code": 0}
+
+
+def test_input_of_a_terminal_before_it_is_open(session: Session) -> None:
+    session.command("true")
+    number = session.exec("bash", "-c", "read -t 10 x; echo got=$x; cat", rows=10, columns=20)
+    session.write(number, b"early\n")
+    session.write(number, b"")
+    end, out, _ = session.wait_command(number)
+    assert b"got=early" in out and end.json == {"exit_code": 0}
+
+
+def test_output_is_closed_with_the_result(session: Session) -> None:
+    line = "(yes; echo ${PIPESTATUS[0]} $? > /tmp/status) & (yes >&2) & sleep 0.05"
+    end, _, _ = session.command("bash", "-c", line)
+    assert end.json == {"exit_code": 0}
+    for _ in range(300):
+        if session.command("test", "-s", "/tmp/status")[0].json == {"exit_code": 0}:
+            break
+        time.sleep(0.02)
+    assert session.command("cat", "/tmp/status")[1].split()[0] == b"141"  # SIGPIPE
+
+
+def test_time_limit_of_what_is_left(session: Session) -> None:
+    end, out, _ = session.command("bash", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!", timeout_ms=1000)
+    assert end.status == "ok"
+    for _ in range(300):
+        if session.command("test", "-d", f"/proc/{out.decode().strip()}")[0].json == {"exit_code": 1}:
+            return
+        time.sleep(0.02)
+    pytest.fail("the process in the background is left")
+
+
+def test_a_program_that_has_ended_in_time(session: Session) -> None:
+    """Its time limit does not matter to output that the host reads later."""
+    fill = """
+import os, time
+os.set_blocking(1, False)
+since = time.time()
+while time.time() - since < 0.5:  # the pipe stays full: the host reads nothing
+    try:
+        os.write(1, bytes(4096))
+        since = time.time()
+    except BlockingIOError:
+        time.sleep(0.01)
+"""
+    session.command("true")
+    number = session.exec("python3", "-c", fill, timeout_ms=5000)
+    time.sleep(6)
+    end, out, _ = session.wait_command(number)
+    assert (end.status, end.json) == ("ok", {"exit_code": 0}) and len(out) > 8_000_000
+
+
+def test_terminals_of_the_landlock_tier(client: Client, workspace: Path) -> None:
+    try:
+        session = client.session(workspace=workspace, tier="landlock:accept")
+    except CellgateError as e:
+        pytest.skip(str(e))
+    with session:
+        end, _, _ = session.command("tty", rows=10, columns=20)
+        assert end.status == "error" and "landlock tier has no terminals" in end.text
+        assert session.command("true")[0].json == {"exit_code": 0}
+        session.file_write("a", b"x")
+        assert session.file_read("a") == b"x"
+
+
+def test_another_server_has_the_same_cpus(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, cores_milli=1000) as session:
+        seen = set()
+        for _ in range(3):
+            end, out, _ = session.command("python3", "-c", "import os; print(os.sched_getaffinity(0))")
+            seen |= {out} if end.status == "ok" else set()
+            session.command("bash", "-c", STOP_SERVER, "KILL")
+        seen.add(session.run("import os; print(os.sched_getaffinity(0))").stdout.encode())
+        assert len(seen) == 1
