@@ -1,8 +1,8 @@
 /*
  * The kernel's input and output: start, I/O thread, crashes, exit. Kernel process. The I/O thread
  * reads both connections and the pipes at descriptors 1 and 2. It never takes the GIL, so a cell
- * that spins or sleeps in native code cannot stop it. Replies are sent by the thread that makes
- * them, all other output by the I/O thread. See io.h.
+ * that spins or sleeps in native code cannot stop it. Replies and calls are sent by the thread that
+ * makes them, all other output by the I/O thread. See io.h.
  */
 #include "kernel/io_int.h"
 

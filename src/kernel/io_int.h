@@ -1,9 +1,9 @@
 /*
  * Internals of the kernel's input and output. io.c: start and event loop; io_receive.c: messages
- * that arrive; io_output.c: queueing and sending; io_waits.c: waits for room, input and tool calls;
- * io_shells.c: requests and running cells; io_capture.c: the pipes at descriptors 1 and 2;
- * io_state.c: what they all use. Two locks: see struct cg_io. Functions whose names end in _locked
- * need `lock` held.
+ * that arrive; io_output.c: output and replies; io_waits.c: waits for room, input and tool calls;
+ * io_links.c: sending; io_shells.c: requests and running cells; io_capture.c: the pipes
+ * at descriptors 1 and 2; io_state.c: what they all use. Two locks: see struct cg_io. Functions
+ * whose names end in _locked need `lock` held.
  */
 #ifndef CG_KERNEL_IO_INT_H
 #define CG_KERNEL_IO_INT_H
@@ -174,7 +174,12 @@ void cg_io_read_captures_locked(struct cg_io *io);
  */
 int64_t cg_io_catch_up(struct cg_io *io);
 
-/* io_output.c */
+/* io_links.c */
+/*
+ * Sends output and calls from this thread, which saves waking another one; what does not fit into
+ * the sockets is left to the I/O thread.
+ */
+void cg_io_send_now(struct cg_io *io);
 /* Sends what can be sent; out_lock is held. Returns when to check held back text again, or -1. */
 int64_t cg_io_send_output(struct cg_io *io);
 /* The same for the tool wire; returns true if a message waits for room in the socket. */
@@ -194,8 +199,6 @@ struct cg_shell *cg_io_find_asking_locked(struct cg_io *io, uint64_t cell);
 void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
-/* The next message of the tool wire (caller: free()); a CALL only below CG_MAX_CALLS. */
-struct tool_out *cg_io_next_tool_message_locked(struct cg_io *io);
 /* Ends sent call @id (takes @content); ignored if there is none: it was cancelled. */
 void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,
                            struct cg_frame *content);

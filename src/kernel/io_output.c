@@ -1,34 +1,8 @@
-/* Output and replies: queueing and sending. Any thread. See io.h. */
+/* Output and replies: what is queued, and in which order. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 #include "base/util.h"
-
-/* Small messages are combined into writes of this size. */
-#define WRITE_BYTES ((size_t)64 << 10)
-
-/* ------------------------------------------------------------------ queueing */
-
-/*
- * Sends from this thread, which saves waking another one; what does not fit into the socket is left
- * to the I/O thread.
- */
-static void send_now(struct cg_io *io)
-{
-        bool sent = pthread_mutex_trylock(&io->out_lock) == 0;
-
-        if (sent) {
-                cg_io_send_output(io);
-                pthread_mutex_unlock(&io->out_lock);
-        }
-        pthread_mutex_lock(&io->lock);
-        /* text that may grow has its timer */
-        if (!sent || io->blocked || io->out.flush || io->exiting)
-                cg_io_wake_locked(io);
-        pthread_mutex_unlock(&io->lock);
-}
 
 /* @st: state of a stream of bytes; NULL: @text is valid UTF-8. */
 static int write_stream(struct cg_io *io, struct cg_utf8_state *st, uint64_t cell, unsigned flags,
@@ -51,7 +25,7 @@ static int write_stream(struct cg_io *io, struct cg_utf8_state *st, uint64_t cel
         }
         pthread_mutex_unlock(&io->lock);
         if (whole)
-                send_now(io);
+                cg_io_send_now(io);
         return r;
 }
 
@@ -176,7 +150,7 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
         }
         io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
-        send_now(io);
+        cg_io_send_now(io);
         return r;
 }
 
@@ -191,88 +165,4 @@ int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *er
         cg_io_flush_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
-}
-
-/* ------------------------------------------------------------------ sending */
-
-static void release_item(void *owner)
-{
-        cg_outq_item_free(owner);
-}
-
-/* Dequeues messages for one write. Returns when to check held back text again, or -1. */
-static int64_t take_output(struct cg_io *io)
-{
-        int64_t due = -1;
-
-        pthread_mutex_lock(&io->lock);
-        while (io->kernel.conn.queued < WRITE_BYTES) {
-                struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
-                struct cg_out out;
-
-                if (!it)
-                        break;
-                out = (struct cg_out){ .type = it->type,
-                                       .flags = it->flags,
-                                       .id = it->cell,
-                                       .body = it->body,
-                                       .body_len = it->body_len,
-                                       .raw = it->data,
-                                       .raw_len = it->len,
-                                       .has_raw = it->has_raw,
-                                       .more = it->more,
-                                       .n_more = it->n_more };
-                if (cg_zconn_put(&io->kernel.conn, &out, release_item, it, NULL) != 0)
-                        _exit(EXIT_PROTOCOL);
-        }
-        if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
-                cg_io_end_waits_locked(io, WAIT_ROOM);
-        pthread_mutex_unlock(&io->lock);
-        return due;
-}
-
-int64_t cg_io_send_output(struct cg_io *io)
-{
-        struct cg_zconn *c = &io->kernel.conn;
-        int64_t due = -1;
-
-        cg_zconn_flush(c);
-        while (c->open && !c->deaf && !c->first) {
-                due = take_output(io);
-                if (!c->first)
-                        break;
-                cg_zconn_flush(c);
-        }
-        pthread_mutex_lock(&io->lock);
-        io->blocked = cg_zconn_wants_out(c);
-        pthread_mutex_unlock(&io->lock);
-        return due;
-}
-
-bool cg_io_send_calls(struct cg_io *io)
-{
-        struct cg_zconn *c = &io->tool.conn;
-
-        cg_zconn_flush(c);
-        while (c->open && !c->deaf && !c->first) {
-                struct tool_out *t;
-                struct cg_out out;
-
-                pthread_mutex_lock(&io->lock);
-                t = cg_io_next_tool_message_locked(io);
-                pthread_mutex_unlock(&io->lock);
-                if (!t)
-                        break;
-                out = (struct cg_out){ .type = t->type,
-                                       .id = t->id,
-                                       .body = t->bytes,
-                                       .body_len = t->body_len,
-                                       .raw = t->bytes + t->body_len,
-                                       .raw_len = t->args_len,
-                                       .has_raw = t->type == CG_TOOL_CALL };
-                if (cg_zconn_put(c, &out, free, t, NULL) != 0)
-                        _exit(EXIT_PROTOCOL);
-                cg_zconn_flush(c);
-        }
-        return cg_zconn_wants_out(c);
 }

@@ -355,9 +355,9 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
         io->queued_tail = &c->next;
         /* Output of the cell is sent before the question about the call. */
         cg_io_read_captures_locked(io);
-        cg_io_flush_locked(io);
-        cg_io_wake_locked(io);
+        io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
+        cg_io_send_now(io);
         return 0;
 }
 
@@ -394,28 +394,6 @@ void cg_io_free_result(struct cg_io *io, uint64_t result)
         pthread_mutex_lock(&io->lock);
         free_result_locked(io, result);
         pthread_mutex_unlock(&io->lock);
-}
-
-struct tool_out *cg_io_next_tool_message_locked(struct cg_io *io)
-{
-        struct tool_out *t = io->tool_head;
-        struct cg_tool_call *c = io->queued;
-
-        if (t) {
-                io->tool_head = t->next;
-                if (!io->tool_head)
-                        io->tool_tail = NULL;
-                return t;
-        }
-        if (!c || io->n_sent >= CG_MAX_CALLS)
-                return NULL;
-        io->queued = c->next;
-        if (!io->queued)
-                io->queued_tail = &io->queued;
-        c->next = io->sent;
-        io->sent = c;
-        io->n_sent++;
-        return CG_STEAL(c->message);
 }
 
 void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,

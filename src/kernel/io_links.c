@@ -1,0 +1,130 @@
+/* The two connections: sending. Any thread. See io_int.h. */
+#include "kernel/io_int.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/util.h"
+
+/* Small messages are combined into writes of this size. */
+#define WRITE_BYTES ((size_t)64 << 10)
+
+static void release_item(void *owner)
+{
+        cg_outq_item_free(owner);
+}
+
+/* Dequeues messages for one write. Returns when to check held back text again, or -1. */
+static int64_t take_output(struct cg_io *io)
+{
+        int64_t due = -1;
+
+        pthread_mutex_lock(&io->lock);
+        while (io->kernel.conn.queued < WRITE_BYTES) {
+                struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
+                struct cg_out out;
+
+                if (!it)
+                        break;
+                out = (struct cg_out){ .type = it->type,
+                                       .flags = it->flags,
+                                       .id = it->cell,
+                                       .body = it->body,
+                                       .body_len = it->body_len,
+                                       .raw = it->data,
+                                       .raw_len = it->len,
+                                       .has_raw = it->has_raw,
+                                       .more = it->more,
+                                       .n_more = it->n_more };
+                if (cg_zconn_put(&io->kernel.conn, &out, release_item, it, NULL) != 0)
+                        _exit(EXIT_PROTOCOL);
+        }
+        if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
+                cg_io_end_waits_locked(io, WAIT_ROOM);
+        pthread_mutex_unlock(&io->lock);
+        return due;
+}
+
+int64_t cg_io_send_output(struct cg_io *io)
+{
+        struct cg_zconn *c = &io->kernel.conn;
+        int64_t due = -1;
+
+        cg_zconn_flush(c);
+        while (c->open && !c->deaf && !c->first) {
+                due = take_output(io);
+                if (!c->first)
+                        break;
+                cg_zconn_flush(c);
+        }
+        pthread_mutex_lock(&io->lock);
+        io->blocked = cg_zconn_wants_out(c);
+        pthread_mutex_unlock(&io->lock);
+        return due;
+}
+
+/* The next message of the tool wire (caller: free()); a CALL only below CG_MAX_CALLS. */
+static struct tool_out *next_tool_message_locked(struct cg_io *io)
+{
+        struct tool_out *t = io->tool_head;
+        struct cg_tool_call *c = io->queued;
+
+        if (t) {
+                io->tool_head = t->next;
+                if (!io->tool_head)
+                        io->tool_tail = NULL;
+                return t;
+        }
+        if (!c || io->n_sent >= CG_MAX_CALLS)
+                return NULL;
+        io->queued = c->next;
+        if (!io->queued)
+                io->queued_tail = &io->queued;
+        c->next = io->sent;
+        io->sent = c;
+        io->n_sent++;
+        return CG_STEAL(c->message);
+}
+
+bool cg_io_send_calls(struct cg_io *io)
+{
+        struct cg_zconn *c = &io->tool.conn;
+
+        cg_zconn_flush(c);
+        while (c->open && !c->deaf && !c->first) {
+                struct tool_out *t;
+                struct cg_out out;
+
+                pthread_mutex_lock(&io->lock);
+                t = next_tool_message_locked(io);
+                pthread_mutex_unlock(&io->lock);
+                if (!t)
+                        break;
+                out = (struct cg_out){ .type = t->type,
+                                       .id = t->id,
+                                       .body = t->bytes,
+                                       .body_len = t->body_len,
+                                       .raw = t->bytes + t->body_len,
+                                       .raw_len = t->args_len,
+                                       .has_raw = t->type == CG_TOOL_CALL };
+                if (cg_zconn_put(c, &out, free, t, NULL) != 0)
+                        _exit(EXIT_PROTOCOL);
+                cg_zconn_flush(c);
+        }
+        return cg_zconn_wants_out(c);
+}
+
+void cg_io_send_now(struct cg_io *io)
+{
+        bool sent = pthread_mutex_trylock(&io->out_lock) == 0, calls_wait = false;
+
+        if (sent) {
+                cg_io_send_output(io);
+                calls_wait = cg_io_send_calls(io);
+                pthread_mutex_unlock(&io->out_lock);
+        }
+        pthread_mutex_lock(&io->lock);
+        /* text that may grow has its timer */
+        if (!sent || calls_wait || io->blocked || io->out.flush || io->exiting)
+                cg_io_wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
