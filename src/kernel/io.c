@@ -1,6 +1,7 @@
 /*
  * The kernel's input and output: start, I/O thread, crashes, exit. Kernel process. The I/O thread
- * reads both connections and the pipes at descriptors 1 and 2. It never takes the GIL, so a cell
+ * reads both connections and the pipes at descriptors 1 and 2; while another thread waits for the
+ * result of a call, that thread reads the tool wire. The I/O thread never takes the GIL, so a cell
  * that spins or sleeps in native code cannot stop it. Replies and calls are sent by the thread that
  * makes them, all other output by the I/O thread. See io.h.
  */
@@ -23,8 +24,6 @@
 
 /* Time for sending queued output when the process ends. */
 #define EXIT_MS 300
-/* Messages and reads of one connection before the other connection is served. */
-#define BURST 32
 /* Content of the page that is zero in forked processes. */
 #define ALIVE 0x43474b31u
 
@@ -77,7 +76,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
+        io->tool_epoll = epoll_create1(EPOLL_CLOEXEC);
+        io->tool_fd = -1;
+        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0 || io->tool_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 io->shells[i] = (struct cg_shell){ .io = io, .request_fd = -1 };
@@ -188,14 +189,7 @@ static void link_serve(struct link *l, short events)
         }
         if (l->conn.fd < 0 || !(events & ~POLLOUT))
                 return;
-        do
-                cg_zconn_read(&l->conn, BURST, true);
-        while (l->conn.again && !l->lost);
-        if (!l->conn.open) {
-                pthread_mutex_lock(&l->io->out_lock);
-                cg_zconn_opened(&l->conn);
-                pthread_mutex_unlock(&l->io->out_lock);
-        }
+        cg_io_read_link(l);
         if (!l->lost)
                 return;
         pthread_mutex_lock(&l->io->out_lock);
@@ -211,6 +205,16 @@ static void link_serve(struct link *l, short events)
         pthread_mutex_lock(&l->io->lock);
         l->io->blocked = false;
         pthread_mutex_unlock(&l->io->lock);
+}
+
+/* The listener while there is no connection, else the connection. */
+static void serve_tool(struct cg_io *io, short events)
+{
+        if (!events || (io->tool.conn.fd >= 0 && cg_io_take_tool(io) < 0))
+                return;
+        link_serve(&io->tool, events);
+        if (io->tool.conn.fd >= 0)
+                cg_io_give_tool(io, io->tool.conn.fd);
 }
 
 /* ------------------------------------------------------------------ loop of the I/O thread */
@@ -301,7 +305,7 @@ static void *io_main(void *arg)
 
         for (;;) {
                 bool full, out, tool_out;
-                struct pollfd p[5];
+                struct pollfd p[6];
                 int64_t next;
 
                 pthread_mutex_lock(&io->out_lock);
@@ -314,12 +318,15 @@ static void *io_main(void *arg)
                 out = io->blocked;
                 pthread_mutex_unlock(&io->lock);
                 p[0] = link_poll(&io->kernel, out);
-                p[1] = link_poll(&io->tool, tool_out);
+                p[1] = link_poll(&io->tool, false);
+                if (p[1].fd == io->tool.conn.fd)
+                        p[1].fd = io->tool_epoll;
                 p[2] = (struct pollfd){ .fd = io->wake_fd, .events = POLLIN };
-                p[3] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
-                p[4] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
+                p[3] = (struct pollfd){ .fd = tool_out ? io->tool.conn.fd : -1, .events = POLLOUT };
+                p[4] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
+                p[5] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
                 /* While the queue is full the pipes are not read, and their writers block. */
-                if (poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
+                if (poll(p, full ? 4 : 6, poll_timeout(next)) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
                 if (io->crashing)
                         send_before_crash(io);
@@ -329,10 +336,10 @@ static void *io_main(void *arg)
                         io->woken = false;
                         pthread_mutex_unlock(&io->lock);
                 }
-                if (!full && (p[3].revents || p[4].revents))
-                        read_captures(io, p[3].revents, p[4].revents);
+                if (!full && (p[4].revents || p[5].revents))
+                        read_captures(io, p[4].revents, p[5].revents);
                 link_serve(&io->kernel, p[0].revents);
-                link_serve(&io->tool, p[1].revents);
+                serve_tool(io, p[1].revents);
         }
         return NULL;
 }

@@ -1,7 +1,7 @@
 /*
  * Internals of the kernel's input and output. io.c: start and event loop; io_receive.c: messages
  * that arrive; io_output.c: output and replies; io_waits.c: waits for room, input and tool calls;
- * io_links.c: sending; io_shells.c: requests and running cells; io_capture.c: the pipes
+ * io_links.c: sending and reading; io_shells.c: requests and running cells; io_capture.c: the pipes
  * at descriptors 1 and 2; io_state.c: what they all use. Two locks: see struct cg_io. Functions
  * whose names end in _locked need `lock` held.
  */
@@ -93,7 +93,10 @@ struct link { /* our end of a wire: the peer connects to an inherited listener *
         const struct cg_wire *wire;
         unsigned sender;
         int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
-        /* read by the I/O thread; written, opened and closed with out_lock held */
+        /*
+         * read by the I/O thread, or see cg_io_take_tool(); written, opened and closed with
+         * out_lock held
+         */
         struct cg_zconn conn;
         bool lost; /* the peer has closed the connection */
 };
@@ -108,6 +111,7 @@ struct cg_io {
         void *control_data;
         struct capture capture[2];
         int capture_epoll;                   /* the read ends of both */
+        int tool_epoll;                      /* the tool wire's connection while nobody reads it */
         _Atomic int64_t caught_up_ns;        /* when they were last checked */
         struct cg_utf8_state buffer_utf8[2]; /* of bytes written through sys.stdout.buffer */
         const uint32_t *alive; /* in a page that is zero in forked processes (MADV_WIPEONFORK) */
@@ -117,6 +121,7 @@ struct cg_io {
         struct cg_outq out;
         bool blocked; /* the socket of the kernel wire is full; dequeued messages wait in conn */
         struct tool_out *tool_head, *tool_tail;     /* all but CALL, which wait in `queued` */
+        int tool_fd;                                /* the same; -1: none, or a thread reads it */
         struct cg_tool_call *queued, **queued_tail; /* in the order of the calls */
         struct cg_tool_call *sent;                  /* CG_MAX_CALLS at most */
         size_t n_sent;
@@ -184,6 +189,16 @@ void cg_io_send_now(struct cg_io *io);
 int64_t cg_io_send_output(struct cg_io *io);
 /* The same for the tool wire; returns true if a message waits for room in the socket. */
 bool cg_io_send_calls(struct cg_io *io);
+/* Reads all that has arrived. */
+void cg_io_read_link(struct link *l);
+/*
+ * A thread that waits for a call reads the tool wire itself, unless another thread does: a result
+ * then wakes one thread, and not the I/O thread first. Taking the connection removes it from
+ * tool_epoll, where the I/O thread waits for it; this takes effect while it waits. Only the I/O
+ * thread accepts and closes connections. Return: the descriptor, for cg_io_give_tool(); or -1.
+ */
+int cg_io_take_tool(struct cg_io *io);
+void cg_io_give_tool(struct cg_io *io, int fd);
 
 /* io_shells.c */
 int cg_io_open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err);

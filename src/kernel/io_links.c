@@ -1,12 +1,17 @@
-/* The two connections: sending. Any thread. See io_int.h. */
+/* The two connections: sending, and reading by any thread. See io_int.h. */
 #include "kernel/io_int.h"
 
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 #include "base/util.h"
 
 /* Small messages are combined into writes of this size. */
 #define WRITE_BYTES ((size_t)64 << 10)
+/* Messages and reads of one connection before others are served. */
+#define BURST 32
+
+/* ------------------------------------------------------------------ sending */
 
 static void release_item(void *owner)
 {
@@ -126,5 +131,46 @@ void cg_io_send_now(struct cg_io *io)
         /* text that may grow has its timer */
         if (!sent || calls_wait || io->blocked || io->out.flush || io->exiting)
                 cg_io_wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+void cg_io_read_link(struct link *l)
+{
+        do
+                cg_zconn_read(&l->conn, BURST, true);
+        while (l->conn.again && !l->lost);
+        if (l->conn.open)
+                return;
+        pthread_mutex_lock(&l->io->out_lock);
+        cg_zconn_opened(&l->conn);
+        pthread_mutex_unlock(&l->io->out_lock);
+        pthread_mutex_lock(&l->io->lock);
+        cg_io_wake_locked(l->io); /* it sends what has waited for the connection */
+        pthread_mutex_unlock(&l->io->lock);
+}
+
+int cg_io_take_tool(struct cg_io *io)
+{
+        int fd;
+
+        pthread_mutex_lock(&io->lock);
+        fd = io->tool_fd;
+        io->tool_fd = -1;
+        if (fd >= 0)
+                epoll_ctl(io->tool_epoll, EPOLL_CTL_DEL, fd, NULL);
+        pthread_mutex_unlock(&io->lock);
+        return fd;
+}
+
+void cg_io_give_tool(struct cg_io *io, int fd)
+{
+        struct epoll_event ev = { .events = EPOLLIN };
+
+        pthread_mutex_lock(&io->lock);
+        io->tool_fd = fd;
+        if (epoll_ctl(io->tool_epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+                _exit(EXIT_PROTOCOL);
         pthread_mutex_unlock(&io->lock);
 }

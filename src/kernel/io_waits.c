@@ -37,11 +37,19 @@ static void register_locked(struct cg_wait *w)
 
 int cg_wait_once(struct cg_wait *w)
 {
-        struct pollfd p = { .fd = w->fd, .events = POLLIN };
+        struct pollfd p[] = { { .fd = w->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
         bool done;
 
-        if (poll(&p, 1, -1) > 0)
-                cg_io_event_clear(w->fd);
+        if (w->kind == WAIT_CALL)
+                p[1].fd = cg_io_take_tool(w->io);
+        if (poll(p, CG_ARRAY_LEN(p), -1) > 0) {
+                if (p[1].revents)
+                        cg_io_read_link(&w->io->tool);
+                if (p[0].revents)
+                        cg_io_event_clear(w->fd);
+        }
+        if (p[1].fd >= 0)
+                cg_io_give_tool(w->io, p[1].fd);
         pthread_mutex_lock(&w->io->lock);
         done = w->done;
         pthread_mutex_unlock(&w->io->lock);

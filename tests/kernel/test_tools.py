@@ -1,5 +1,6 @@
 """tool_call() of the built-in module: the kernel's side of the tool wire."""
 
+import ast
 import json
 import time
 
@@ -243,6 +244,36 @@ def test_places_of_lost_calls_are_free_again(tools: Kernel) -> None:
     tools.tool_functions.append(echo)
     assert tools.collect(cell).result == "(300, True)"
     assert tools.run(many + "r.count('ok')").result == "300"
+
+
+def test_forked_child_holds_the_connection_of_a_tool_server_that_ended(tools: Kernel) -> None:
+    """The child's copy of the descriptor must not keep the I/O thread busy."""
+    tools.tool_functions.append(echo)
+    code = "import os, time\ncall()\npid = os.fork()\nif pid == 0:\n    time.sleep(30)\n    os._exit(0)"
+    assert tools.run(code).status == "ok"
+    tools.end_tool_server()
+    tools.next_tool_server()
+    assert tools.run("[call()[0] for _ in range(3)]").result == "['ok', 'ok', 'ok']"
+    code = "import signal\nbefore = time.process_time()\ntime.sleep(0.5)\nused = time.process_time() - before"
+    assert tools.run(code + "\nos.kill(pid, signal.SIGKILL)\nos.waitpid(pid, 0)\nused < 0.25").result == "True"
+
+
+def test_call_wakes_only_the_thread_that_makes_it(tools: Kernel) -> None:
+    """The I/O thread neither sends the call nor receives its result."""
+    tools.tool_functions.append(echo)
+    tools.run(
+        "from pathlib import Path\n"
+        "def others():\n"
+        "    tasks = [p for p in Path('/proc/self/task').iterdir() if int(p.name) != threading.get_native_id()]\n"
+        "    lines = [line for p in tasks for line in (p / 'status').read_text().splitlines()]\n"
+        "    return sum(int(line.split()[1]) for line in lines if line.startswith('voluntary'))"
+    )
+    code = "before = others()\nr = [call()[0] for _ in range(100)]\nset(r), others() - before"
+    r = tools.run(code).result
+    assert r
+    statuses, switches = ast.literal_eval(r)
+    assert statuses == {"ok"}
+    assert switches < 50
 
 
 # ---- results that stay with the tool server
