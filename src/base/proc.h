@@ -44,7 +44,7 @@ struct cg_proc {
  * Starts the program. An exec that fails is this function's error (with the errno), not a child
  * that ends by itself. The caller reaps by cg_proc_wait(). Signal mask and dispositions are reset
  * to the defaults in the child.
- * Threads: any; only async-signal-safe calls happen between fork and exec.
+ * Threads: any; only async-signal-safe calls happen between vfork and exec.
  */
 int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct cg_err *err);
 
