@@ -13,6 +13,10 @@
  *                        kernel; SERVER is a program or the URL of a server over HTTP
  *      direct N SERVER   the same calls over a pipe, by this program itself
  *      keep N            have N idle sessions (0: none); for bench/run to look at the memory
+ *      exec N PROGRAM    N times from the start of PROGRAM in the session's sandbox to its result
+ *      spawn N PROGRAM   the same by posix_spawn() and waitpid(), outside
+ *      get N PATH TO     N copies of the sandbox's file PATH to TO outside
+ *      put N PATH FROM   the other way
  */
 #include <cellgate.h>
 #include <errno.h>
@@ -365,6 +369,78 @@ static int direct(struct bench *b, long n, const char *server, struct cg_err *er
         return r;
 }
 
+/* ------------------------------------------------- commands and files beside cells */
+
+static int exec_beside(struct bench *b, long n, const char *program, struct cg_err *err)
+{
+        const char *argv[] = { program, NULL };
+        struct cg_exec_options opts = { .size = sizeof(opts), .argv = argv };
+
+        for (long i = 0; i < n; i++) {
+                double start = now();
+                int done = 0;
+
+                if (cg_session_exec(b->session, &opts, NULL, err) < 0)
+                        return -1;
+                while (!done) {
+                        struct cg_event *e;
+                        int r = cg_session_next_event(b->session, 120000, &e, err);
+
+                        if (r != 0)
+                                return r < 0 ? -1 : fail(err, "no event in 120 s");
+                        done = cg_event_type(e) == CG_EVENT_COMMAND_RESULT;
+                        if (done && cg_event_status(e) != CG_STATUS_OK)
+                                r = fail(err, cg_event_text(e, NULL));
+                        cg_event_free(e);
+                        if (r < 0)
+                                return -1;
+                }
+                sample(b, now() - start);
+        }
+        return 0;
+}
+
+static int spawn_outside(struct bench *b, long n, const char *program, struct cg_err *err)
+{
+        char *argv[] = { (char *)program, NULL };
+
+        for (long i = 0; i < n; i++) {
+                double start = now();
+                pid_t pid;
+                int r = posix_spawnp(&pid, program, NULL, NULL, argv, environ);
+
+                if (r != 0)
+                        return fail(err, strerror(r));
+                waitpid(pid, NULL, 0);
+                sample(b, now() - start);
+        }
+        return 0;
+}
+
+static int copy_file(struct bench *b, long n, const char *rest, int get, struct cg_err *err)
+{
+        char inside[2048], outside[2048];
+
+        if (sscanf(rest, "%2047s %2047s", inside, outside) != 2)
+                return fail(err, "two paths are needed");
+        for (long i = 0; i < n; i++) {
+                int fd = get ? open(outside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)
+                             : open(outside, O_RDONLY | O_CLOEXEC);
+                double start = now();
+                int r;
+
+                if (fd < 0)
+                        return fail(err, strerror(errno));
+                r = get ? cg_session_files_get(b->session, inside, fd, -1, -1, err)
+                        : cg_session_files_put(b->session, inside, 0600, fd, -1, err);
+                close(fd);
+                if (r < 0)
+                        return -1;
+                sample(b, now() - start);
+        }
+        return 0;
+}
+
 /* ----------------------------------------------------------------- commands */
 
 static int keep(struct bench *b, long n, struct cg_err *err)
@@ -410,6 +486,12 @@ static int command(struct bench *b, const char *line, struct cg_err *err)
                 return direct(b, n, rest, err);
         if (strcmp(name, "keep") == 0)
                 return keep(b, n, err);
+        if (strcmp(name, "exec") == 0)
+                return exec_beside(b, n, rest, err);
+        if (strcmp(name, "spawn") == 0)
+                return spawn_outside(b, n, rest, err);
+        if (strcmp(name, "get") == 0 || strcmp(name, "put") == 0)
+                return copy_file(b, n, rest, name[0] == 'g', err);
         return fail(err, "no such command");
 }
 
