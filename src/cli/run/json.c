@@ -10,7 +10,6 @@
 #include "cli/run/run.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "base/ceilings.h"
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
+#include "cli/run/json_line.h"
 #include "cli/common/denials.h"
 #include "cli/common/pretty.h"
 
@@ -64,92 +64,6 @@ static struct json *json_of(const struct cg_run *run)
         return run->output_data;
 }
 
-/* ------------------------------------------------------------------ writing */
-
-/*
- * One line being made. A failure of any step is kept, so that the steps need no checks of their
- * own; line_end() reports it.
- */
-struct json_line {
-        struct cg_buf b;
-        struct cg_err err;
-        int r;
-};
-
-static void line_begin(struct json_line *l, const char *type, uint64_t cell)
-{
-        *l = (struct json_line){ .r = 0 };
-        cg_buf_init(&l->b, SIZE_MAX - 1);
-        l->r = cg_buf_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
-        if (l->r == 0 && cell)
-                l->r = cg_buf_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
-}
-
-static void line_name(struct json_line *l, const char *name)
-{
-        if (l->r == 0)
-                l->r = cg_buf_addf(&l->b, &l->err, ",\"%s\":", name);
-}
-
-static void line_string(struct json_line *l, const char *name, const char *text, size_t len)
-{
-        line_name(l, name);
-        if (l->r == 0)
-                l->r = cg_json_quote(&l->b, text, len, &l->err);
-}
-
-static void line_int(struct json_line *l, const char *name, int64_t n)
-{
-        line_name(l, name);
-        if (l->r == 0)
-                l->r = cg_buf_addf(&l->b, &l->err, "%" PRId64, n);
-}
-
-/* JSON text of ours, or NULL for no member. */
-static void line_json(struct json_line *l, const char *name, const char *json)
-{
-        if (!json)
-                return;
-        line_name(l, name);
-        if (l->r == 0)
-                l->r = cg_buf_adds(&l->b, json, &l->err);
-}
-
-static void line_bool(struct json_line *l, const char *name, bool v)
-{
-        line_name(l, name);
-        if (l->r == 0)
-                l->r = cg_buf_adds(&l->b, v ? "true" : "false", &l->err);
-}
-
-/* A JSON object from outside. Other text becomes the string "invalid". */
-static void line_object(struct json_line *l, const char *name, const char *json, size_t len)
-{
-        struct cg_slice v;
-
-        if (cg_json_object_slice(json, len, &v, NULL) < 0) {
-                line_string(l, "invalid", json, len);
-                return;
-        }
-        line_name(l, name);
-        if (l->r == 0)
-                l->r = cg_pretty_ascii(v, &l->b, &l->err);
-}
-
-static int line_end(struct cg_run *run, struct json_line *l, struct cg_err *err)
-{
-        int r = l->r;
-
-        if (r == 0)
-                r = cg_buf_adds(&l->b, "}\n", &l->err);
-        if (r == 0)
-                cg_screen_write(&run->screen, 1, l->b.data, l->b.len);
-        else if (err)
-                *err = l->err;
-        cg_buf_fini(&l->b);
-        return r;
-}
-
 /* ------------------------------------------------------------------ events */
 
 static void forget_asked(struct json *j, uint64_t approval)
@@ -174,21 +88,21 @@ static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg
         return cg_run_answer(run, a.id, false, why, err);
 }
 
-static void add_call(struct json_line *l, const struct cg_event *e)
+static void add_call(struct cg_json_line *l, const struct cg_event *e)
 {
         const char *args;
         size_t len;
 
-        line_int(l, "approval", (int64_t)cg_event_approval(e));
-        line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
-        line_string(l, "method", cg_event_method(e), strlen(cg_event_method(e)));
-        line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
+        cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
+        cg_json_line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
+        cg_json_line_string(l, "method", cg_event_method(e), strlen(cg_event_method(e)));
+        cg_json_line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
         args = cg_event_arguments(e, &len);
-        line_object(l, "arguments", args, len);
+        cg_json_line_object(l, "arguments", args, len);
 }
 
 /* Text of a call or connection that is safe to print, the same as at the terminal. */
-static void add_shown(struct json_line *l, const struct cg_event *e)
+static void add_shown(struct cg_json_line *l, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
         struct cg_call call = { .cell = cg_event_cell(e) };
@@ -205,27 +119,27 @@ static void add_shown(struct json_line *l, const struct cg_event *e)
                 call.args = cg_event_arguments(e, &call.args_len);
                 l->r = cg_call_show(&call, SHOW_WIDTH, call.args_len <= SHOW_WHOLE, &b, &cut, &l->err);
         }
-        line_string(l, "shown", b.data ? b.data : "", b.len);
-        line_bool(l, "shown_whole", !cut);
+        cg_json_line_string(l, "shown", b.data ? b.data : "", b.len);
+        cg_json_line_bool(l, "shown_whole", !cut);
 }
 
 /* The members of a result, whether the cell has run or was dropped from the queue. */
-static void add_result(struct json_line *l, enum cg_status status, int64_t execution_count, bool refused,
+static void add_result(struct cg_json_line *l, enum cg_status status, int64_t execution_count, bool refused,
                        const char *text, size_t len)
 {
         const char *name = cg_status_name(status);
 
-        line_string(l, "status", name, strlen(name));
-        line_int(l, "execution_count", execution_count);
-        line_bool(l, "refused", refused);
-        line_string(l, "text", text, len);
+        cg_json_line_string(l, "status", name, strlen(name));
+        cg_json_line_int(l, "execution_count", execution_count);
+        cg_json_line_bool(l, "refused", refused);
+        cg_json_line_string(l, "text", text, len);
 }
 
 /*
  * Members after type and cell; each type of event has its few. @question: the number of the last
  * question of input().
  */
-static void add_members(struct json_line *l, const struct cg_event *e, int64_t question)
+static void add_members(struct cg_json_line *l, const struct cg_event *e, int64_t question)
 {
         const char *text, *json;
         size_t len, json_len;
@@ -234,56 +148,56 @@ static void add_members(struct json_line *l, const struct cg_event *e, int64_t q
         json = cg_event_json(e, &json_len);
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
-                line_string(l, "name", cg_event_is_stderr(e) ? "stderr" : "stdout", 6);
-                line_string(l, "text", text, len);
+                cg_json_line_string(l, "name", cg_event_is_stderr(e) ? "stderr" : "stdout", 6);
+                cg_json_line_string(l, "text", text, len);
                 break;
         case CG_EVENT_EXECUTE_RESULT:
         case CG_EVENT_DISPLAY_DATA:
         case CG_EVENT_UPDATE_DISPLAY_DATA:
         case CG_EVENT_CLEAR_OUTPUT:
         case CG_EVENT_ERROR:
-                line_object(l, "content", json, json_len);
+                cg_json_line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_INPUT_REQUEST:
         case CG_EVENT_INPUT_CLOSED:
-                line_int(l, "question", question);
+                cg_json_line_int(l, "question", question);
                 if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST)
-                        line_object(l, "content", json, json_len);
+                        cg_json_line_object(l, "content", json, json_len);
                 else
-                        line_string(l, "text", text, len);
+                        cg_json_line_string(l, "text", text, len);
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
                 add_call(l, e);
                 add_shown(l, e);
                 break;
         case CG_EVENT_EGRESS_REQUEST:
-                line_int(l, "approval", (int64_t)cg_event_approval(e));
-                line_object(l, "content", json, json_len);
+                cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
+                cg_json_line_object(l, "content", json, json_len);
                 add_shown(l, e);
                 break;
         case CG_EVENT_PROGRESS:
-                line_string(l, "text", text, len);
+                cg_json_line_string(l, "text", text, len);
                 if (json_len > 2) /* of a call */
-                        line_object(l, "content", json, json_len);
+                        cg_json_line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_SERVER_REQUEST:
-                line_int(l, "approval", (int64_t)cg_event_approval(e));
-                line_object(l, "content", json, json_len);
+                cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
+                cg_json_line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_DENIED:
-                line_string(l, "text", text, len);
-                line_object(l, "content", json, json_len);
+                cg_json_line_string(l, "text", text, len);
+                cg_json_line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
-                line_int(l, "approval", (int64_t)cg_event_approval(e));
-                line_string(l, "text", text, len);
+                cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
+                cg_json_line_string(l, "text", text, len);
                 break;
         case CG_EVENT_RESULT:
                 add_result(l, cg_event_status(e), cg_event_execution_count(e), cg_event_refused(e), text,
                            len);
                 break;
         default:
-                line_string(l, "text", text, len);
+                cg_json_line_string(l, "text", text, len);
                 break;
         }
 }
@@ -301,12 +215,12 @@ static const char *id_of(const struct cg_run *run, uint64_t cell)
 
 static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
-        line_json(&l, "id", id_of(run, cg_event_cell(e)));
+        cg_json_line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
+        cg_json_line_json(&l, "id", id_of(run, cg_event_cell(e)));
         add_members(&l, e, json_of(run)->question);
-        return line_end(run, &l, err);
+        return cg_json_line_end(run, &l, err);
 }
 
 static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
@@ -333,15 +247,15 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
                         struct cg_err *err)
 {
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "approval_decided", cg_event_cell(e));
-        line_json(&l, "id", id_of(run, cg_event_cell(e)));
-        line_bool(&l, "accept", accept);
+        cg_json_line_begin(&l, "approval_decided", cg_event_cell(e));
+        cg_json_line_json(&l, "id", id_of(run, cg_event_cell(e)));
+        cg_json_line_bool(&l, "accept", accept);
         if (why)
-                line_string(&l, "reason", why, strlen(why));
+                cg_json_line_string(&l, "reason", why, strlen(why));
         add_call(&l, e);
-        return line_end(run, &l, err);
+        return cg_json_line_end(run, &l, err);
 }
 
 static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
@@ -371,13 +285,13 @@ static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 /* Reports that the current line was not understood or came too late. It has decided nothing. */
 static int input_error(struct cg_run *run, const char *text, struct cg_err *err)
 {
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "input_error", 0);
-        line_json(&l, "id", json_of(run)->line_id);
-        line_int(&l, "line", (int64_t)json_of(run)->line);
-        line_string(&l, "text", text, strlen(text));
-        return line_end(run, &l, err);
+        cg_json_line_begin(&l, "input_error", 0);
+        cg_json_line_json(&l, "id", json_of(run)->line_id);
+        cg_json_line_int(&l, "line", (int64_t)json_of(run)->line);
+        cg_json_line_string(&l, "text", text, strlen(text));
+        return cg_json_line_end(run, &l, err);
 }
 
 /* A host's mistake is answered by an input_error; only a lost session ends the run. */
@@ -512,14 +426,14 @@ static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 /* A cell that was in the queue ends without having run. Takes @c. */
 static int drop(struct cg_run *run, struct cg_queued_cell *c, const char *why, struct cg_err *err)
 {
-        struct json_line l;
+        struct cg_json_line l;
         int r;
 
-        line_begin(&l, "result", 0);
-        line_json(&l, "id", c->id);
-        line_int(&l, "line", (int64_t)c->line);
+        cg_json_line_begin(&l, "result", 0);
+        cg_json_line_json(&l, "id", c->id);
+        cg_json_line_int(&l, "line", (int64_t)c->line);
         add_result(&l, CG_STATUS_CANCELLED, 0, false, why, strlen(why));
-        r = line_end(run, &l, err);
+        r = cg_json_line_end(run, &l, err);
         cg_queued_cell_free(c);
         return r;
 }
@@ -582,15 +496,15 @@ static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *er
 static int write_reset(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = json_of(run);
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "reset", 0);
-        line_json(&l, "id", j->reset_id);
-        line_int(&l, "line", (int64_t)j->reset_line);
+        cg_json_line_begin(&l, "reset", 0);
+        cg_json_line_json(&l, "id", j->reset_id);
+        cg_json_line_int(&l, "line", (int64_t)j->reset_line);
         free(j->reset_id);
         j->reset_id = NULL;
         j->reset_line = 0;
-        return line_end(run, &l, err);
+        return cg_json_line_end(run, &l, err);
 }
 
 /*
@@ -633,14 +547,14 @@ static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
 static int report_not_run(struct cg_run *run, struct cg_err *err)
 {
         static const char text[] = "a cell of the command line failed: the cells after it are not run";
-        struct json_line l;
+        struct cg_json_line l;
 
         json_of(run)->not_run_reported = true;
         if (!json_of(run)->failed || run->index + 1 >= run->opts.cells.n)
                 return 0;
-        line_begin(&l, "notice", 0);
-        line_string(&l, "text", text, strlen(text));
-        return line_end(run, &l, err);
+        cg_json_line_begin(&l, "notice", 0);
+        cg_json_line_string(&l, "text", text, strlen(text));
+        return cg_json_line_end(run, &l, err);
 }
 
 /* Called between two cells. */
@@ -669,14 +583,14 @@ static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait
 static int json_started(struct cg_run *run, struct cg_err *err)
 {
         const struct cg_queued_cell *c = json_of(run)->running;
-        struct json_line l;
+        struct cg_json_line l;
 
         if (!c)
                 return 0;
-        line_begin(&l, "started", run->cell);
-        line_json(&l, "id", c->id);
-        line_int(&l, "line", (int64_t)c->line);
-        return line_end(run, &l, err);
+        cg_json_line_begin(&l, "started", run->cell);
+        cg_json_line_json(&l, "id", c->id);
+        cg_json_line_int(&l, "line", (int64_t)c->line);
+        return cg_json_line_end(run, &l, err);
 }
 
 static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
@@ -783,22 +697,22 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
 static int json_opened(struct cg_run *run, struct cg_err *err)
 {
         const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "session", 0);
-        line_string(&l, "version", cg_version(), strlen(cg_version()));
-        line_string(&l, "session", id, strlen(id));
-        line_object(&l, "info", info, strlen(info));
-        return line_end(run, &l, err);
+        cg_json_line_begin(&l, "session", 0);
+        cg_json_line_string(&l, "version", cg_version(), strlen(cg_version()));
+        cg_json_line_string(&l, "session", id, strlen(id));
+        cg_json_line_object(&l, "info", info, strlen(info));
+        return cg_json_line_end(run, &l, err);
 }
 
 static int json_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "mcp_servers", 0);
-        line_object(&l, "servers", report, strlen(report));
-        return line_end(run, &l, err);
+        cg_json_line_begin(&l, "mcp_servers", 0);
+        cg_json_line_object(&l, "servers", report, strlen(report));
+        return cg_json_line_end(run, &l, err);
 }
 
 static void json_interrupted(struct cg_run *run)
@@ -825,12 +739,12 @@ static int json_tick(struct cg_run *run, struct cg_err *err)
 
 static void json_failed(struct cg_run *run, const struct cg_err *err, int status)
 {
-        struct json_line l;
+        struct cg_json_line l;
 
-        line_begin(&l, "failed", 0);
-        line_int(&l, "status", status);
-        line_string(&l, "text", err->msg, strlen(err->msg));
-        line_end(run, &l, NULL);
+        cg_json_line_begin(&l, "failed", 0);
+        cg_json_line_int(&l, "status", status);
+        cg_json_line_string(&l, "text", err->msg, strlen(err->msg));
+        cg_json_line_end(run, &l, NULL);
         cg_cli_fail("run", err);
 }
 
