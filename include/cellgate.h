@@ -269,6 +269,12 @@ struct cg_session_options {
          * cg_server_requests. Only these are offered to servers, and everything else is declined
          */
         unsigned server_requests;
+        /*
+         * whether cells may start programs (docs/settings.md, Programs of cells): "allow" or "deny";
+         * NULL: as in `settings`, or else "allow". Commands of cg_session_exec() are not concerned.
+         * CG_E_UNSUPPORTED where nothing could enforce it
+         */
+        const char *exec;
 };
 
 enum cg_server_requests {
@@ -332,7 +338,7 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2",
+ * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2",
  * "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
  * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
  * v1", "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing" if this machine has

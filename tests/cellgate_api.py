@@ -59,6 +59,7 @@ class SessionOptions(C.Structure):
         ("tier", C.c_char_p),
         ("cli_hints", C.c_int),
         ("server_requests", C.c_uint),
+        ("exec", C.c_char_p),
     ]
 
 

@@ -158,9 +158,9 @@ def _report(found: dict[str, Any], e: OSError) -> None:
     message = {k: found[k] for k in keys if found.get(k) is not None}
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    # Init has reported sockets, and files that it has refused itself.
+    # Init has reported sockets, programs, and files that it has refused itself.
     by_init = message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES
-    if message["operation"] == "socket" or by_init:
+    if message["operation"] == "socket" or message["rule"] == "programs" or by_init:
         return
     if message.get("path") or message.get("host"):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))

@@ -102,7 +102,7 @@ static int set_text(json_t *o, const char *key, const char *text)
 static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
 {
         const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
-        cg_auto_json json_t *req = json_object(), *settings = NULL;
+        cg_auto_json json_t *req = json_object(), *settings = NULL, *exec = NULL;
         cg_auto_free char *workspace = NULL;
         int r = 0;
 
@@ -127,11 +127,14 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         if (o->settings &&
             cg_json_object(o->settings, strlen(o->settings), "sandbox settings", &settings, err) < 0)
                 return NULL;
+        if (o->exec && o->exec[0] == '{' && cg_json_object(o->exec, strlen(o->exec), "exec", &exec, err) < 0)
+                return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);
         r |= set_text(req, "working_dir", o->working_dir);
         r |= set_text(req, "front", front);
         r |= set_text(req, "tier", o->tier);
+        r |= exec ? json_object_set(req, "exec", exec) : set_text(req, "exec", o->exec);
         r |= json_object_set_new(req, "env", string_list(o->env));
         r |= json_object_set_new(req, "python_path", string_list(o->python_path));
         r |= json_object_set_new(req, "hide", string_list(o->hide));
@@ -149,7 +152,8 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         CG_LIMITS_TABLE(X)
 #undef X
         if (r < 0) {
-                cg_fail(err, CG_E_INVAL, "workspace, working_dir, env, python_path and hide must be UTF-8");
+                cg_fail(err, CG_E_INVAL,
+                        "workspace, working_dir, env, exec, python_path and hide must be UTF-8");
                 return NULL;
         }
         return CG_STEAL(req);

@@ -122,7 +122,7 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
 {
         const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
         const struct cg_settings *used = s;
-        const char *workspace, *home;
+        const char *workspace, *home, *exec;
         bool on, ports = false;
         int r = cg_json_str(o, "workspace", "", &workspace, err);
 
@@ -136,6 +136,13 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                 cg_sandbox_set_off(*ret);
                 used = NULL;
         }
+        r = cg_json_str(o, "exec", NULL, &exec, err);
+        if (r == 0 && exec && !on) /* the supervisor has refused it */
+                r = cg_fail(err, CG_E_PROTO, "spawn request: \"exec\" without a sandbox");
+        if (r < 0)
+                return r;
+        if (exec)
+                cg_sandbox_set_exec(*ret, CG_EXEC_DENY);
         cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)

@@ -228,8 +228,12 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 /* Sends the listener to init and closes it: a process with the listener can allow denied calls. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
+        /* Commands beside the main process are the host's own. */
+        bool names = cg_mediates(sp->sb), exec = sp->sb->exec != CG_EXEC_ALLOW && !sp->late;
+        unsigned int watched = (sp->sb->watch ? CG_WATCH_FILES : 0u) |
+                               (cg_plan_reports_network(sp->sb) ? CG_WATCH_CONNECT : 0u) |
+                               (exec ? CG_WATCH_EXEC : 0u);
         struct sock_fprog base, prog;
-        bool names = cg_mediates(sp->sb);
         int listener, r = 0;
 
         cg_seccomp_filter(
@@ -237,8 +241,8 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         prog = base;
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&prog, err);
-        if (sp->sb->watch || cg_plan_reports_network(sp->sb))
-                r = cg_watch_filter(&base, sp->sb->watch, cg_plan_reports_network(sp->sb), &prog, err);
+        if (watched)
+                r = cg_watch_filter(&base, watched, &prog, err);
         if (r == 0)
                 r = cg_seccomp_install_listener(&prog, &base, &listener, err);
         if (prog.filter != base.filter)
@@ -254,6 +258,10 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
                         err, CG_E_UNSUPPORTED,
                         "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
                         "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
+        if (r == 0 && listener < 0 && exec)
+                r = cg_fail(err, CG_E_UNSUPPORTED,
+                            "sandbox: exec \"deny\" needs a listener for system calls, and there is another "
+                            "sandbox's around this one (or Linux is older than 5.0)");
         if (r == 0 && listener >= 0) {
                 r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
                 close(listener);
@@ -287,6 +295,7 @@ int cg_enter_drop_caps_outside(struct cg_err *err)
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
+        struct sock_fprog watching = { .filter = NULL };
         int pins[CG_LANDLOCK_PINS], listener = -1, r;
         size_t n = 0, sent = 0;
 
@@ -307,8 +316,12 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
         /* Last, Landlock and the filter: they deny calls that the steps above make. */
         r = cg_landlock_apply_tier(sp->sb, pins, &n, err);
+        if (r == 0 && sp->sb->exec != CG_EXEC_ALLOW && !sp->late)
+                r = cg_watch_filter(&sp->sb->filter, CG_WATCH_EXEC, &watching, err);
         if (r == 0)
-                r = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
+                r = cg_seccomp_install_brokered(watching.filter ? &watching : &sp->sb->filter, &listener,
+                                                err);
+        free(watching.filter);
         /* The listener is sent away: no process inside may reply for the broker. */
         for (; sent < n && r == 0; sent += CG_MAX_FDS)
                 r = cg_send_fds(sp->listener_in, "p", 1, pins + sent,

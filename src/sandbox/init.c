@@ -492,6 +492,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 notify[i].watch = sp->sb->watch ? sp->sb : NULL;
                 notify[i].watch_network = cg_plan_reports_network(sp->sb);
                 notify[i].mediator = &mediator;
+                notify[i].exec = i == 0 && sp->sb->exec != CG_EXEC_ALLOW;
         }
         while (!child || !reap(sp, main_pid, notify, &mediator)) {
                 bool term;

@@ -355,6 +355,12 @@ void cg_sandbox_report_denials(struct cg_sandbox *sb)
         sb->report_denials = true;
 }
 
+void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec)
+{
+        sb->exec = exec;
+        sb->report_denials |= exec != CG_EXEC_ALLOW;
+}
+
 void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
 {
         unsigned int filter = CG_FILTER_NESTED_USERS * sb->nested_users;

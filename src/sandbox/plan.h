@@ -110,6 +110,7 @@ struct cg_sandbox {
         uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */
         size_t n_ports;
         char *cwd;
+        enum cg_exec exec;
         bool commands;  /* cg_sandbox_set_commands() */
         char **environ; /* of commands: NULL-terminated, or NULL */
         struct cg_sandbox_limits limits;

@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "sandbox/settings/view.h"
 #include "sandbox/settings/settings.h"
+#include "supervisor/state.h"
 
 static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
 {
@@ -177,7 +178,7 @@ end:
 bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t size)
 {
         static const char *const sections[] = { "network", "filesystem", "cellgate", "credentials", NULL };
-        static const char *const harmless[] = { "limits", "hideCredentials", NULL };
+        static const char *const harmless[] = { "limits", "hideCredentials", "exec", NULL };
         const json_t *kernel = json_object_get(c->views[0].options, "settings"), *hide;
         cg_auto_json json_t *own = NULL;
         cg_auto_settings struct cg_settings *s = NULL;
@@ -194,6 +195,10 @@ bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t siz
             !same_but(json_object_get(own, "cellgate"), json_object_get(kernel, "cellgate"), true, harmless,
                       &which)) {
                 snprintf(why, size, "\"%s\" is not as the cells'", which);
+                return true;
+        }
+        if (cg_sup_exec(c->views[0].options) != CG_EXEC_ALLOW) {
+                snprintf(why, size, "it may start programs, which cells may not");
                 return true;
         }
         hide = json_object_get(json_object_get(kernel, "cellgate"), "hideCredentials");

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
@@ -144,11 +145,13 @@ json_t *cg_sup_session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        return json_pack("{s:s*, s:O*, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
-                         "landlock_abi", k ? k->landlock_abi : NULL, "limits", cg_sup_limits_info(ss),
-                         "debugger", k && k->debugger, "sandbox", cg_sup_is_sandboxed(ss), "layers",
-                         k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython",
-                         k && k->ipython ? k->ipython : "");
+        static const char *const exec[] = { [CG_EXEC_ALLOW] = "allow", [CG_EXEC_DENY] = "deny" };
+
+        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
+                         "landlock_abi", k ? k->landlock_abi : NULL, "exec", exec[cg_sup_exec(ss->options)],
+                         "limits", cg_sup_limits_info(ss), "debugger", k && k->debugger, "sandbox",
+                         cg_sup_is_sandboxed(ss), "layers", k ? k->layers : NULL, "python",
+                         k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
 }
 
 /* Reports restrictions and weaknesses of the sandbox that the host has not chosen by name. */
@@ -619,6 +622,7 @@ static int check_options(struct session *ss, struct cg_err *err)
         const char *dir, *front, *tier;
         const json_t *settings = json_object_get(ss->options, "settings");
         struct cg_tier_choice choice;
+        enum cg_exec exec;
         struct stat st;
 
         if (cg_json_str(ss->options, "workspace", NULL, &ss->workspace, err) < 0)
@@ -649,6 +653,12 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
+        if (cg_exec_rules_mode(cg_sup_exec_setting(ss->options), &exec, err) < 0)
+                return -1;
+        if (exec != CG_EXEC_ALLOW && !cg_sup_is_sandboxed(ss))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "without a sandbox nothing keeps cells from starting programs: set exec to \"allow\", or use the sandbox");
         return cg_sup_egress_apply_settings(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
                        ? -1
                        : cg_sup_protected_check(ss, err);

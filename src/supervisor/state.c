@@ -1,6 +1,7 @@
 /* cellgate-supervisor: what can be asked of a session, and its timers. */
 #include "supervisor/state.h"
 
+#include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 
 struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)
@@ -20,6 +21,21 @@ const char *cg_sup_tier(const struct session *ss)
         const char *tier = json_string_value(json_object_get(ss->options, "tier"));
 
         return tier || !ss->settings ? tier : ss->settings->own.tier;
+}
+
+const json_t *cg_sup_exec_setting(const json_t *options)
+{
+        const json_t *settings = json_object_get(options, "settings");
+
+        return json_object_get(options, "exec")
+                       ?: json_object_get(json_object_get(settings, "cellgate"), "exec");
+}
+
+enum cg_exec cg_sup_exec(const json_t *options)
+{
+        enum cg_exec exec;
+
+        return cg_exec_rules_mode(cg_sup_exec_setting(options), &exec, NULL) < 0 ? CG_EXEC_DENY : exec;
 }
 
 uint64_t cg_sup_running_cell(const struct session *ss)

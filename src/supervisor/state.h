@@ -40,7 +40,7 @@ struct session {
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
         LIST_HEAD(, command) commands; /* beside cells: commands.c */
-        uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
+        uint64_t opening, resetting;   /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
         uint64_t view;
@@ -132,6 +132,10 @@ uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id);
 bool cg_sup_is_sandboxed(const struct session *ss);
 /* The tier that the options, else the settings, ask for; NULL: neither does. */
 const char *cg_sup_tier(const struct session *ss);
+/* The setting "exec" of a session's options, else of its settings; NULL: none. */
+const json_t *cg_sup_exec_setting(const json_t *options);
+/* What it demands; DENY if it is not valid, which the session's start checks. */
+enum cg_exec cg_sup_exec(const json_t *options);
 /* A timer of the session, which is freed when all of them are closed. */
 void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data);
 void cg_sup_timer_close(struct session *ss, uv_timer_t *t);

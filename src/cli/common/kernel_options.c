@@ -74,6 +74,8 @@ static const struct cg_opt table[] = {
         { CG_KOPT_TIER, 0, "tier", "TIER", STARTS,
           "full (default), landlock or auto; landlock is weaker, for machines that forbid user namespaces"
           " (docs/settings.md, Tiers)" },
+        { CG_KOPT_EXEC, 0, "exec", "MODE", STARTS,
+          "whether cells may start programs: allow (default) or deny (docs/settings.md, Programs of cells)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
@@ -169,6 +171,11 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 o->tier = value;
                 return cg_tier_parse(value, &(struct cg_tier_choice){ .deny_rules = CG_DENY_RULES_REFUSE },
                                      err);
+        case CG_KOPT_EXEC:
+                o->exec = value;
+                return strcmp(value, "allow") == 0 || strcmp(value, "deny") == 0
+                               ? 0
+                               : cg_fail(err, CG_E_INVAL, "--exec must be allow or deny, not \"%s\"", value);
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -222,6 +229,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->hide = hides->list;
         so->sandbox = o->no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
         so->tier = o->tier;
+        so->exec = o->exec;
         cg_limit_options(&o->limits, so);
         return 0;
 }

@@ -11,6 +11,7 @@
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/plan.h"
+#include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/view.h"
 
 /*
@@ -118,6 +119,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                              (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
         const char *text = o->tier ? o->tier : s->own.tier;
         struct cg_tier_choice tier;
+        enum cg_exec exec;
         char state[PATH_MAX];
         bool own_tmp = false;
         int r = cg_tier_parse(text ? text : "full", &tier, err);
@@ -131,6 +133,11 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = cg_fail(err, CG_E_UNSUPPORTED,
                             "cellgate.limits.outputMb works for kernels only: a command writes to its own "
                             "standard output, which nobody reads on the way");
+        if (r == 0)
+                r = cg_exec_rules_mode(s->own.exec, &exec, err);
+        if (r == 0 && exec != CG_EXEC_ALLOW)
+                r = cg_fail(err, CG_E_UNSUPPORTED,
+                            "cellgate.exec works for kernels only: a command is a program itself");
         if (r == 0)
                 r = cg_sandbox_new_command(flags, &c->sb, err);
         if (r == 0)

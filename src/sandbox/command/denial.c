@@ -46,6 +46,7 @@ enum kind {
         SETID,
         LEASES,
         COPIES,
+        PROGRAMS,
         KERNEL
 };
 
@@ -85,6 +86,7 @@ static const struct {
         [COPIES] = { "file-write",
                      "it makes or removes folders with all that is in them, past every check of their names",
                      NULL },
+        [PROGRAMS] = { "exec", CG_ACCESS_PROGRAMS_WHY, NULL },
         [KERNEL] = { "kernel", "this part of the operating system is not for programs in a sandbox", NULL },
 };
 
@@ -164,6 +166,8 @@ static const struct {
         CALL(move_pages, PROCESSES),
         CALL(prctl, PROCESSES),
         CALL(fcntl, LEASES),
+        CALL(execve, PROGRAMS),
+        CALL(execveat, PROGRAMS),
         CALL(openat, SETID),
         CALL(mknodat, SETID),
 #ifdef SYS_open
@@ -396,6 +400,10 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         }
         if (kind == ATTRIBUTES)
                 rule = "not in filesystem.allowWrite";
+        if (kind == PROGRAMS) {
+                rule = "exec";
+                how = CG_ACCESS_PROGRAMS_HOW;
+        }
         describe_call(d, name, call, sizeof(call));
         o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call",
                       call, "rule", rule, "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how",

@@ -125,6 +125,8 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 return CG_ACCESS_NONE;
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
+        if (access == CG_ACCESS_EXEC && error == EPERM && sb->exec != CG_EXEC_ALLOW)
+                return CG_ACCESS_PROGRAMS;
         m = cg_plan_mount_at(sb, path);
         /* Covers are last, and hide all below them. */
         for (size_t i = sb->n_mounts; i-- > 0 && sb->mounts[i].kind == CG_PLAN_COVER;) {
@@ -262,6 +264,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                                           "let the program use it" },
                 [CG_ACCESS_UNIX_SOCKETS] = { "system call filter (built in)",
                                              "Unix sockets lead to programs outside of the sandbox", NULL },
+                [CG_ACCESS_PROGRAMS] = { "exec", CG_ACCESS_PROGRAMS_WHY, CG_ACCESS_PROGRAMS_HOW },
         };
 
         static const char config[] = "/.git/config";

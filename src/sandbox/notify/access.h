@@ -26,7 +26,12 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
         X(PRIVILEGES, "privileges") /* user 0 has no powers over others' files */ \
         X(NO_NETWORK, "no-network") \
         X(NO_DIRECT, "no-direct-network") /* connections are possible by the proxy only */ \
-        X(UNIX_SOCKETS, "unix-sockets")
+        X(UNIX_SOCKETS, "unix-sockets") \
+        X(PROGRAMS, "programs") /* cells start none */
+
+#define CG_ACCESS_PROGRAMS_WHY "cells of this session start no programs"
+#define CG_ACCESS_PROGRAMS_HOW \
+        "whoever starts the session sets exec to \"allow\" (--exec, or cellgate.exec of a settings file)"
 
 #define CG_ACCESS_ENUM(name, text) CG_ACCESS_##name,
 enum cg_access_rule { CG_ACCESS_NONE, CG_ACCESS_RULES(CG_ACCESS_ENUM) };

@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
+#include "sandbox/notify/exec.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/reply.h"
 #include "sandbox/notify/watch.h"
@@ -54,6 +55,10 @@ static void take_call(struct cg_notify *n)
         memset(&c, 0, sizeof(c));
         if (ioctl(n->listener, SECCOMP_IOCTL_NOTIF_RECV, &c) < 0)
                 return; /* the caller has been killed or interrupted */
+        if (n->exec && (c.n.data.nr == SYS_execve || c.n.data.nr == SYS_execveat)) {
+                cg_exec_call(n, &c.n);
+                return;
+        }
         if (n->broker && cg_broker_handle(n->broker, n, &c.n))
                 return;
         if (n->watch_network && c.n.data.nr == SYS_connect) {

@@ -5,7 +5,7 @@
  *
  *      main process    enter.c     installs the filter, sends the listener to init, closes its copy
  *      init            notify.c    cg_notify_work(): receives calls, finds their handler in
- *                                  broker.c, doors_inside.c, mediate.c or watch.c
+ *                                  broker.c, doors_inside.c, exec.c, mediate.c or watch.c
  *                      reply.c     replies and reports
  *      caller          denial.c    cg_denial_recv() on cg_sandbox_child.denials_fd
  *
@@ -48,6 +48,7 @@ struct cg_notify {
         /* the plan where calls that name files are watched (watch.h); else NULL */
         const struct cg_sandbox *watch;
         bool watch_network;        /* connect() is watched: watch.h */
+        bool exec;                 /* programs that start are restricted: exec.h */
         uint32_t lost;             /* denials since the last report that were not reported */
         int64_t tokens, filled_ms; /* tokens in thousandths */
         struct {

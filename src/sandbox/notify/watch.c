@@ -53,13 +53,23 @@ static const struct watched {
 
 /* ---- the filter */
 
-int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret,
+int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct sock_fprog *ret,
                     struct cg_err *err)
 {
-        size_t n_files = files ? CG_ARRAY_LEN(watched) : 0, steps = 2 * (n_files + connects) + 1,
-               len = steps + 2 + base->len;
+        uint32_t calls[CG_ARRAY_LEN(watched) + 3];
         struct sock_filter *code, *p;
+        size_t n = 0, steps, len;
 
+        for (size_t i = 0; i < CG_ARRAY_LEN(watched) && what & CG_WATCH_FILES; i++)
+                calls[n++] = (uint32_t)watched[i].nr;
+        if (what & CG_WATCH_CONNECT)
+                calls[n++] = SYS_connect;
+        if (what & CG_WATCH_EXEC) {
+                calls[n++] = SYS_execve;
+                calls[n++] = SYS_execveat;
+        }
+        steps = 2 * n + 1;
+        len = steps + 2 + base->len;
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
                 return cg_fail(err, CG_E_UNSUPPORTED,
@@ -74,10 +84,8 @@ int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, st
         *p++ = base->filter[0];
         *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)steps);
         *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-        for (size_t i = 0; i < n_files + connects; i++) {
-                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-                                                    (uint32_t)(i < n_files ? watched[i].nr : SYS_connect), 0,
-                                                    1);
+        for (size_t i = 0; i < n; i++) {
+                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
                 *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
         }
         memcpy(p, base->filter, base->len * sizeof(*p));

@@ -12,11 +12,14 @@
 
 struct seccomp_notif;
 
-/*
- * @base preceded by rules for watched calls (returns; free filter): those that name files, and
- * connect(), the latter only if @base always allows it.
- */
-int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret,
+/* Calls that a filter hands to init in addition. */
+enum {
+        CG_WATCH_FILES = 1,   /* those that name files */
+        CG_WATCH_CONNECT = 2, /* connect(), if the filter always allows it */
+        CG_WATCH_EXEC = 4,    /* those that start programs: exec.h */
+};
+/* @base preceded by rules for the calls @what (returns; free filter). */
+int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct sock_fprog *ret,
                     struct cg_err *err);
 /* In init. False: not a watched call. Otherwise the call still waits for its reply. */
 bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call);

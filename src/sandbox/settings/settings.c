@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "sandbox/settings/environ.h"
+#include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/extract.h"
 #include "sandbox/settings/read.h"
 
@@ -375,6 +376,18 @@ static int read_hide(struct cg_reader *r, const json_t *v, const struct cg_field
         return cg_reader_bool(r, v, f, to);
 }
 
+static int read_exec(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        enum cg_exec exec;
+        struct cg_err err;
+
+        (void)f;
+        if (cg_exec_rules_mode(v, &exec, &err) < 0)
+                return cg_reader_fail(r, "%s", err.msg);
+        *(const json_t **)to = v;
+        return 0;
+}
+
 static const struct cg_field ports_fields[] = {
         CG_FIELD("expose", read_ports_list),
         CG_FIELD("reach", read_ports_list),
@@ -391,6 +404,7 @@ static const struct cg_field own_fields[] = {
         CG_FIELD_TO(cg_settings_own, watch_files, "watchFiles", cg_reader_bool),
         CG_FIELD_TO(cg_settings_own, hide_credentials, "hideCredentials", read_hide),
         CG_FIELD_TO(cg_settings_own, tier, "tier", cg_reader_str, .check = cg_check_tier),
+        CG_FIELD_TO(cg_settings_own, exec, "exec", read_exec),
         CG_FIELD_TO(cg_settings_own, writable_names, "writableNames", cg_reader_strs, .check = cg_check_name),
         CG_FIELD_TO(cg_settings_own, private_addresses, "privateAddresses", cg_reader_bool),
 };

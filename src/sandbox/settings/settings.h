@@ -126,6 +126,7 @@ struct cg_settings_own {
         struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];
         size_t n_reach;
         const char *tier;              /* as cg_tier_parse() takes it; NULL: full */
+        const json_t *exec;            /* of exec_rules.h, checked; NULL: none */
         struct cg_strs writable_names; /* of names.h, which may be written */
         /* allowed names may lead into a private network; always so for commands, as in srt */
         bool private_addresses;
