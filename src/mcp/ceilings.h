@@ -214,14 +214,17 @@
 /* A longer time, which the kernel may choose, counts as this one: 10 years. */
 #define CG_MCP_MAX_TIMEOUT_MS 315360000000
 #define CG_MCP_LISTEN_MS      10000 /* between two attempts to listen to changes */
-/* Between two lists of a server that announces changes again and again. */
+/*
+ * Between two lists of a server that announces changes again and again. Lists that cells cause
+ * begin at multiples of it: docs/security.md says how much a cell can send by them.
+ */
 #define CG_MCP_RELIST_MS 3000
 /* Tools that a report about changed modules names: of those added, removed, and changed. */
 #define CG_MCP_MAX_NAMES_SHOWN 10u
 /* A list of a server over HTTP that announces no changes is valid for so long: bounds of "ttlMs". */
 #define CG_MCP_MIN_VALID_MS    1000
 #define CG_MCP_MAX_VALID_MS    60000
-#define CG_MCP_MAX_STALE_LISTS 3u    /* for an accepted call, with a change announced during each */
+#define CG_MCP_MAX_STALE_LISTS 3u    /* for one call, with a change announced during each */
 #define CG_MCP_NOTICE_MS       30000 /* for the response of HTTP to a notification */
 #define CG_MCP_GRACE_MS        2000  /* after closing standard input, and again after SIGTERM */
 #define CG_MCP_DRAIN_MS        500   /* from exit to end of output, or the other way round */

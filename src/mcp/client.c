@@ -155,22 +155,39 @@ static void restart(struct cg_mcp_client *c)
         cg_mcp_client_rearm(c);
 }
 
+/*
+ * When a list is fetched for a cell that asks now; 0: at once. Whatever the server does, and
+ * however often cells ask, each of these times is one bit that a cell can send: to ask before it,
+ * or not.
+ */
+static int64_t due_ms(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return c->lists[method].asked ? (cg_now_ms() / CG_MCP_RELIST_MS + 1) * CG_MCP_RELIST_MS : 0;
+}
+
 /* Sends it, or lets it wait for the server's start or for other requests. Takes @q. */
 static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *err)
 {
         struct cg_mcp_client *c = q->c;
         struct cg_err mine;
-        int r = start(c, &mine);
+        int r;
 
-        if (r == 0 && cg_mcp_may_send(q))
+        if (q->kind == LIST) {
+                q->due_ms = q->cell ? due_ms(c, q->method) : 0;
+                c->lists[q->method].asked = true;
+        }
+        r = q->due_ms ? 0 : start(c, &mine);
+        if (r == 0 && q->kind == CALL && cg_mcp_may_send(q))
                 r = cg_mcp_send_req(q, &mine);
+        else if (r == 0 && q->kind == LIST && !q->due_ms && !c->sharing && !cg_mcp_lists(c, q->method))
+                r = cg_mcp_fetch_list(q, &mine);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 if (err)
                         *err = mine;
                 return r;
         }
-        if (c->state == STARTING && q->timeout_ms > c->init_timeout_ms) {
+        if (c->state == STARTING && !q->cell && q->timeout_ms > c->init_timeout_ms) {
                 c->init_deadline_ms += q->timeout_ms - c->init_timeout_ms;
                 c->init_timeout_ms = q->timeout_ms;
         }
@@ -180,7 +197,7 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         return 0;
 }
 
-int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
+int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, bool cell, cg_mcp_done done, void *data,
                        struct cg_mcp_req **ret, struct cg_err *err)
 {
         struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, timeout_ms),
@@ -188,6 +205,7 @@ int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done 
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = cell;
         return begin(q, ret, err);
 }
 
@@ -205,7 +223,7 @@ static void relist(struct cg_mcp_client *c)
         if (cg_mcp_lists(c, CG_MCP_TOOLS_LIST)) /* it may have begun before the change */
                 c->relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
         else
-                cg_mcp_client_list(c, 0, on_relisted, c, &q, NULL);
+                cg_mcp_client_list(c, 0, false, on_relisted, c, &q, NULL);
 }
 
 int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
@@ -214,7 +232,10 @@ int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method,
         struct cg_mcp_req *q = cg_mcp_req_new(
                 c, method, timeout_ms ? timeout_ms : cg_mcp_client_start_ms(c, 0), done, data);
 
-        return q ? begin(q, ret, err) : cg_fail(err, CG_E_NOMEM, "request");
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = true;
+        return begin(q, ret, err);
 }
 
 int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
@@ -227,6 +248,7 @@ int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, co
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = timeout_ms;
         q->tool = strdup(name);
         r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
         if (r == 0)
@@ -253,6 +275,7 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = timeout_ms;
         q->tool = strdup(tool);
         r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
         /* Room for the whole line, so that the arguments are not moved again. */
@@ -299,6 +322,7 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->eras = o->eras;
         c->restart = restart;
         c->relist = relist;
+        c->start = start;
         c->sse = def->kind == CG_MCP_SSE;
         c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
         if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
@@ -333,10 +357,10 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
         return c->def->label;
 }
 
-void cg_mcp_client_listen(struct cg_mcp_client *c)
+void cg_mcp_client_check_subscription(struct cg_mcp_client *c)
 {
-        if (c->state == READY)
-                cg_mcp_listen(c);
+        if (c->state == READY && c->modern && c->announces && !c->listen_id)
+                cg_mcp_lists_stale(c);
 }
 
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)
@@ -359,6 +383,11 @@ struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_m
         if (!l->known || l->stale || (l->until_ms && l->until_ms <= cg_now_ms()) || cg_mcp_lists(c, method))
                 return CG_SLICE_NONE;
         return (struct cg_slice){ l->text.data, l->text.len };
+}
+
+bool cg_mcp_client_reports_changes(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return (c->announces & cg_mcp_methods[method].offer) || c->lists[method].until_ms;
 }
 
 bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name)

@@ -119,10 +119,11 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);
 
 /*
  * Lists the tools, all pages, and remembers their names; starts the server when it does not run.
- * @timeout_ms: for all of it; 0: CG_MCP_START_MS. Negative (and @done is never called): it cannot
- * be started; *err says why.
+ * @timeout_ms: for all of it; 0: CG_MCP_START_MS. @cell: a cell has chosen to ask now, and nobody
+ * was asked: all but the first list begin at multiples of CG_MCP_RELIST_MS only. Negative (and
+ * @done is never called): it cannot be started; *err says why.
  */
-int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
+int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, bool cell, cg_mcp_done done, void *data,
                        struct cg_mcp_req **ret, struct cg_err *err);
 
 /* Lists the tools without a request, for listed(): some seconds after the last list. */
@@ -131,7 +132,8 @@ void cg_mcp_client_list_later(struct cg_mcp_client *c);
 /*
  * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and
  * LF (copies). It waits while "maxConcurrency" others are under way.
- * @timeout_ms: 0: by its definition, else none. Negative: as above.
+ * @timeout_ms: chosen by a cell, so it gives the server's start no more time; 0: by its
+ * definition, else none. Negative: as above.
  */
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
                        int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
@@ -146,21 +148,23 @@ int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, co
                           struct cg_mcp_req **ret, struct cg_err *err);
 
 /*
- * Lists resources, templates or prompts, all pages, and keeps the list. @timeout_ms: 0: as long as
- * its start may take. For the rest as cg_mcp_client_list().
+ * Lists resources, templates or prompts for a cell, all pages, and keeps the list. @timeout_ms: 0:
+ * as long as its start may take. For the rest as cg_mcp_client_list() with @cell.
  */
 int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
                              cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err);
 /* The kept list (borrowed); CG_SLICE_NONE: there is none, or it may have changed since. */
 struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
+/* False: the list may have changed unnoticed: no changes are announced, and no ttlMs was given. */
+bool cg_mcp_client_reports_changes(const struct cg_mcp_client *c, enum cg_mcp_method method);
 /* Whether the kept list of prompts has this name. */
 bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name);
 /* False: the server has said what it offers, and this is not among it. */
 bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method method);
 
 /*
- * Gives the request up and tells the server; done() is not called. The pointer is dead afterwards,
- * as it is after done().
+ * Gives the request up; done() is not called. The pointer is dead afterwards, as it is after
+ * done(). The server is notified of calls; a list runs on.
  */
 void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
 
@@ -183,10 +187,10 @@ bool cg_mcp_client_answer(struct cg_mcp_client *c, uint64_t number, const char *
  */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
 /*
- * Subscribes again to changes of the tools where the subscription has ended. The tools count as
- * changed then, because changes in between were not announced.
+ * Where the subscription to changes has ended, all lists count as changed. The next list subscribes
+ * again.
  */
-void cg_mcp_client_listen(struct cg_mcp_client *c);
+void cg_mcp_client_check_subscription(struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
 /* Its pins (borrowed), or NULL. */
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);

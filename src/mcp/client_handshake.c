@@ -23,13 +23,6 @@ static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18"
 #define MISSING_CAPABILITY  (-32021)
 #define UNSUPPORTED_VERSION (-32022)
 
-static const struct {
-        const char *name;
-        enum cg_mcp_offer offer;
-} capabilities[] = { { "tools", CG_MCP_TOOLS },
-                     { "resources", CG_MCP_RESOURCES },
-                     { "prompts", CG_MCP_PROMPTS } };
-
 /* ---- what is remembered */
 
 static bool is_known_as_legacy(const struct cg_mcp_client *c)
@@ -157,39 +150,6 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 
 /* ---- the server is ready */
 
-/* Modern servers announce changes of their lists to those who listen; legacy ones to everybody. */
-void cg_mcp_listen(struct cg_mcp_client *c)
-{
-        struct cg_mcp_msg m = { .method = "subscriptions/listen", .repeatable = true };
-        cg_auto_buf struct cg_buf b = { .max = 2048 };
-        int64_t now = cg_now_ms();
-        const char *comma = "";
-        struct cg_err err;
-        int r;
-
-        if (c->state == IDLE || !c->modern || !c->announces || c->listen_id)
-                return;
-        cg_mcp_lists_stale(c); /* changes since the end of the last subscription were not announced */
-        if (now - c->listened_ms < CG_MCP_LISTEN_MS)
-                return;
-        c->listened_ms = now;
-        c->tools_announced = false;
-        m.id = c->listen_id = ++c->last_id;
-        r = cg_buf_addf(&b, NULL,
-                        "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
-                        "\"params\":{\"notifications\":{",
-                        (unsigned long long)m.id);
-        for (size_t i = 0; i < CG_ARRAY_LEN(capabilities) && r == 0; i++) {
-                if (!(c->announces & capabilities[i].offer))
-                        continue;
-                r = cg_buf_addf(&b, NULL, "%s\"%sListChanged\":true", comma, capabilities[i].name);
-                comma = ",";
-        }
-        if (r < 0 || cg_buf_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
-            cg_buf_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
-                c->listen_id = 0;
-}
-
 static void become_ready(struct cg_mcp_client *c, const char *version)
 {
         cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, version);
@@ -207,14 +167,15 @@ static void become_ready(struct cg_mcp_client *c, const char *version)
 static void read_capabilities(struct cg_mcp_client *c, struct cg_slice caps)
 {
         c->offers = c->announces = 0;
-        for (size_t i = 0; i < CG_ARRAY_LEN(capabilities); i++) {
+        for (size_t i = 0; i < CG_MCP_N_CAPABILITIES; i++) {
                 struct cg_slice one = CG_SLICE_NONE, changes = CG_SLICE_NONE;
 
-                if (!caps.p || !cg_json_find(caps, capabilities[i].name, &one) || cg_slice_is(one, "null"))
+                if (!caps.p || !cg_json_find(caps, cg_mcp_capabilities[i].name, &one) ||
+                    cg_slice_is(one, "null"))
                         continue;
-                c->offers |= capabilities[i].offer;
+                c->offers |= cg_mcp_capabilities[i].offer;
                 if (cg_json_find(one, "listChanged", &changes) && cg_slice_is(changes, "true"))
-                        c->announces |= capabilities[i].offer;
+                        c->announces |= cg_mcp_capabilities[i].offer;
         }
         c->has_tools = c->offers & CG_MCP_TOOLS;
         c->knows_offers = true;

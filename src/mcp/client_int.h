@@ -44,8 +44,15 @@ struct cg_mcp_req {
         enum req_kind kind;
         enum cg_mcp_method method;
         uint64_t seq;
-        uint64_t n_lists;    /* of the client when it was begun */
-        uint64_t id;         /* of the JSON-RPC request in flight; 0: none, it waits */
+        uint64_t n_lists; /* of the client when it was begun */
+        uint64_t id;      /* of the JSON-RPC request in flight; 0: none, it waits */
+        /*
+         * LIST: the client's own, which is sent and has no done(); the others wait for it, and are
+         * never sent: a cell that gives up must be nothing that the server notices.
+         */
+        bool fetch;
+        bool cell;           /* a cell has chosen its time limit, or when the list is asked for */
+        int64_t due_ms;      /* LIST: it is not fetched for this request before; 0: its time has come */
         int64_t deadline_ms; /* 0: none */
         int64_t timeout_ms;
         enum cg_mcp_outcome failure; /* of cg_mcp_req_fail() */
@@ -106,6 +113,7 @@ struct kept_list {
         struct cg_buf text;
         int64_t until_ms;  /* by ttlMs; 0: until a change is announced */
         bool known, stale; /* stale: as that of the tools, below */
+        bool asked;        /* once at least */
 };
 
 struct cg_mcp_client {
@@ -136,7 +144,8 @@ struct cg_mcp_client {
         void (*probe_expired)(struct cg_mcp_client *c);
         /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
         void (*restart)(struct cg_mcp_client *c);
-        void (*relist)(struct cg_mcp_client *c); /* lists the tools without a request */
+        void (*relist)(struct cg_mcp_client *c);                   /* lists the tools without a request */
+        int (*start)(struct cg_mcp_client *c, struct cg_err *err); /* unless it runs */
         bool ending, timer_closed;
         uv_timer_t timer;
         uint64_t last_id, last_seq, init_id;
@@ -204,12 +213,14 @@ void cg_mcp_tools_changed(struct cg_mcp_client *c);
 void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why);
 /* The server has ended without being asked, or is of no use any more: fails all requests. */
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);
-/* True while a list request of the method is in flight; further ones wait for it. */
+/* True while the list is being fetched. */
 bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method);
-/* The first list request of the method that has not been sent; NULL: none. */
-struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method);
+/* Fetches the list that @q waits for. */
+int cg_mcp_fetch_list(const struct cg_mcp_req *q, struct cg_err *err);
+/* Fetches all lists that are waited for, unless they are being fetched. */
+void cg_mcp_next_list(struct cg_mcp_client *c);
 /*
- * Whether it can be sent now: one list of a method at a time, and at most as many calls as
+ * Whether it can be sent now: lists that are fetched, and at most as many calls as
  * "maxConcurrency" allows. The next one is sent as soon as one has ended, so new calls do not
  * overtake those that wait.
  */
@@ -251,14 +262,14 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason);
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err);
 /* A call, or the first page of a list. Sets the id, also when it fails. */
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err);
+/* Subscribes again to changes of the lists, where the subscription has ended. */
+void cg_mcp_listen(struct cg_mcp_client *c);
 
 /* client_handshake.c */
 /* Sends server/discover or initialize. */
 int cg_mcp_begin_handshake(struct cg_mcp_client *c, struct cg_err *err);
 /* Answers and failures of these two requests. */
 void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m);
-/* Listens again to changes of the tools, where that has ended. */
-void cg_mcp_listen(struct cg_mcp_client *c);
 void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const struct cg_transport_failure *f);
 /* The server has forgotten the session: another one is begun, unless that is under way. */

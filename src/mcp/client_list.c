@@ -173,8 +173,6 @@ static void list_done(struct cg_mcp_req *q)
         struct cg_mcp_client *c = q->c;
         const enum cg_mcp_method method = q->method;
         bool is_tools = method == CG_MCP_TOOLS_LIST;
-        const bool *stale = cg_mcp_list_stale(c, method);
-        uint64_t last = c->last_seq;
         cg_auto_buf struct cg_buf list = { .max = 0 };
 
         if ((!q->n_tools && add_head(q, NULL) < 0) ||
@@ -189,16 +187,7 @@ static void list_done(struct cg_mcp_req *q)
                 keep_other(q);
         list = q->tools;
         cg_buf_init(&q->tools, 0);
-        c->sharing = true;
         cg_mcp_req_finish(q, CG_MCP_OK, list.data, list.len);
-        /*
-         * Answers all list requests that waited for this list, unless it has changed since it was
-         * requested. A kernel can call any number of unknown names: they cost one list.
-         */
-        while (!*stale && !c->ending && (q = cg_mcp_waiting_list(c, method)) && q->seq <= last)
-                cg_mcp_req_finish(q, CG_MCP_OK, list.data, list.len);
-        c->sharing = false;
-        cg_mcp_send_waiting(c);
 }
 
 void cg_mcp_list_again(struct cg_mcp_req *q)

@@ -96,9 +96,12 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                 first = c->relist_ms;
         if (c->hung_ms && (!first || c->hung_ms < first) && !is_busy(c))
                 first = c->hung_ms;
-        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
                 if (q->deadline_ms && (!first || q->deadline_ms < first))
                         first = q->deadline_ms;
+                if (q->due_ms && (!first || q->due_ms < first))
+                        first = q->due_ms;
+        }
         for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
                 if (n->number && (!first || n->deadline_ms < first))
                         first = n->deadline_ms;
@@ -136,15 +139,16 @@ static void unlink_req(struct cg_mcp_req *q)
 bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
         for (const struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->method == method && q->id)
+                if (q->method == method && q->fetch)
                         return true;
         return false;
 }
 
-struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method)
+/* The first request for the list whose time has come; NULL: none. */
+static struct cg_mcp_req *waiting_list(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->method == method && !q->id)
+                if (q->method == method && !q->fetch && !q->due_ms)
                         return q;
         return NULL;
 }
@@ -159,13 +163,12 @@ bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 bool cg_mcp_may_send(const struct cg_mcp_req *q)
 {
         const struct cg_mcp_client *c = q->c;
-        const struct cg_mcp_req *first = cg_mcp_waiting_list(c, q->method);
         unsigned in_flight = 0;
 
         if (c->state != READY || c->ending || q->id || q->n_open || q->list)
                 return false;
         if (q->kind == LIST)
-                return !c->sharing && !cg_mcp_lists(c, q->method) && (!first || first->seq >= q->seq);
+                return q->fetch;
         if (!c->def->max_concurrency)
                 return true;
         for (const struct cg_mcp_req *p = c->reqs; p; p = p->next)
@@ -183,6 +186,44 @@ static bool may_have_changed(const struct cg_mcp_req *q)
         if (!cg_mcp_client_is_listed(c))
                 return true;
         return q->rounds ? c->pins && cg_pins_check(c->pins, q->tool, NULL) < 0 : q->n_lists != c->n_lists;
+}
+
+int cg_mcp_fetch_list(const struct cg_mcp_req *q, struct cg_err *err)
+{
+        struct cg_mcp_client *c = q->c;
+        struct cg_mcp_req *fetch = cg_mcp_req_new(c, q->method, cg_mcp_client_start_ms(c, 0), NULL, NULL);
+        int r = 0;
+
+        if (!fetch)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        fetch->fetch = true;
+        if (!q->cell) {
+                fetch->timeout_ms = q->timeout_ms;
+                fetch->deadline_ms = q->deadline_ms;
+        }
+        if (c->state == READY) { /* else it is sent when the server has started */
+                cg_mcp_listen(c);
+                r = cg_mcp_send_req(fetch, err);
+        }
+        if (r < 0) {
+                cg_mcp_req_free(fetch);
+                return r;
+        }
+        cg_mcp_req_add(fetch);
+        cg_mcp_client_rearm(c);
+        return 0;
+}
+
+void cg_mcp_next_list(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+        struct cg_err err;
+
+        for (enum cg_mcp_method m = CG_MCP_TOOLS_LIST; m < CG_MCP_N_METHODS; m++)
+                while (c->state != IDLE && !c->ending && !c->sharing && !cg_mcp_lists(c, m) &&
+                       (q = waiting_list(c, m)))
+                        if (cg_mcp_fetch_list(q, &err) < 0)
+                                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
 }
 
 void cg_mcp_send_waiting(struct cg_mcp_client *c)
@@ -213,23 +254,46 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
         c->sending = false;
 }
 
-/* Not the client: that is freed from the event loop. */
-static void forget(struct cg_mcp_req *q)
+/*
+ * Ends all requests that wait for the list as it has ended, except those that came after it was
+ * asked for where it has changed since: they need another one.
+ */
+static void share_list(const struct cg_mcp_req *fetch, enum cg_mcp_outcome outcome, const char *bytes,
+                       size_t len)
+{
+        struct cg_mcp_client *c = fetch->c;
+        bool *stale = cg_mcp_list_stale(c, fetch->method);
+        uint64_t last = c->last_seq;
+        struct cg_mcp_req *q = c->reqs;
+
+        *stale |= outcome != CG_MCP_OK;
+        c->sharing = true;
+        while (q) {
+                if (q->method != fetch->method || q->seq > last ||
+                    (outcome == CG_MCP_OK && *stale && q->seq > fetch->seq)) {
+                        q = q->next;
+                        continue;
+                }
+                cg_mcp_req_finish(q, outcome, bytes, len);
+                q = c->reqs; /* the callback may have changed the list */
+        }
+        c->sharing = false;
+}
+
+/* The client is freed later, from the event loop. */
+void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct cg_mcp_client *c = q->c;
 
-        cg_mcp_req_free(q);
-        cg_mcp_send_waiting(c);
-}
-
-void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
-{
         unlink_req(q);
-        cg_mcp_client_rearm(q->c);
-        if (q->kind == LIST && outcome != CG_MCP_OK)
-                *cg_mcp_list_stale(q->c, q->method) = true;
-        q->done(q->data, outcome, bytes, len);
-        forget(q);
+        cg_mcp_client_rearm(c);
+        if (q->fetch)
+                share_list(q, outcome, bytes, len);
+        else
+                q->done(q->data, outcome, bytes, len);
+        cg_mcp_req_free(q);
+        cg_mcp_next_list(c);
+        cg_mcp_send_waiting(c);
 }
 
 __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q, const char *fmt, ...)
@@ -255,7 +319,7 @@ void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const
                         q = q->next;
                         continue;
                 }
-                if (not_sent && !q->id && !q->rounds)
+                if (not_sent && !q->id && !q->rounds && !cg_mcp_lists(c, q->method))
                         cg_mcp_req_finish(q, CG_MCP_NOT_SENT, not_sent, strlen(not_sent));
                 else
                         cg_mcp_req_finish(q, outcome, text, strlen(text));
@@ -409,7 +473,7 @@ static void expire(struct cg_mcp_req *q)
                         c->def->max_concurrency);
                 return;
         }
-        if (c->def->kind == CG_MCP_STDIO)
+        if (c->def->kind == CG_MCP_STDIO && (q->kind == CALL || q->fetch))
                 check_health(c);
         if (q->kind == LIST)
                 cg_mcp_req_fail(q, "MCP server \"%s\" did not list its %s within %lld ms", c->def->name,
@@ -417,6 +481,26 @@ static void expire(struct cg_mcp_req *q)
         else
                 cg_mcp_req_fail(q, "MCP server \"%s\": %s \"%s\" did not answer within %lld ms", c->def->name,
                                 cg_mcp_methods[q->method].what, q->tool, (long long)q->timeout_ms);
+}
+
+/* Lists that cells have asked for, see CG_MCP_RELIST_MS. */
+static void begin_due_lists(struct cg_mcp_client *c, int64_t now)
+{
+        struct cg_mcp_req *q = c->reqs;
+        struct cg_err err;
+
+        while (q && !c->ending) {
+                if (!q->due_ms || q->due_ms > now) {
+                        q = q->next;
+                        continue;
+                }
+                q->due_ms = 0;
+                if (c->start(c, &err) < 0) {
+                        cg_mcp_req_fail(q, "%s", err.msg);
+                        q = c->reqs; /* the callback may have changed the list */
+                }
+        }
+        cg_mcp_next_list(c);
 }
 
 static void on_timer(uv_timer_t *t)
@@ -433,6 +517,7 @@ static void on_timer(uv_timer_t *t)
                 expire(q);
                 q = c->reqs; /* the callback may have changed the list */
         }
+        begin_due_lists(c, now);
         if (c->state == READY && c->hung_ms && c->hung_ms <= now && !is_busy(c) && !c->ending)
                 on_hung(c);
         c->question_ops->expire(c, now);
@@ -455,11 +540,10 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason)
         struct cg_mcp_client *c = q->c;
 
         cg_mcp_send_cancelled(q, reason);
-        if (q->kind == LIST)
-                *cg_mcp_list_stale(c, q->method) = true;
         unlink_req(q);
         cg_mcp_client_rearm(c);
-        forget(q);
+        cg_mcp_req_free(q);
+        cg_mcp_send_waiting(c);
 }
 
 int cg_mcp_error_code(struct cg_slice error)

@@ -88,7 +88,7 @@ static void list_first(struct cg_mcp_req *q)
         }
         cg_mcp_req_add(q->list);
         cg_mcp_client_rearm(c);
-        cg_mcp_send_waiting(c);
+        cg_mcp_next_list(c);
 }
 
 void cg_mcp_send_round(struct cg_mcp_req *q)

@@ -188,3 +188,36 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
         /* Its standard input is closed: ended() is on its way with the better reason. */
         return r == CG_E_CLOSED ? 0 : r;
 }
+
+/* Modern servers announce changes of their lists to those who listen; legacy ones to everybody. */
+void cg_mcp_listen(struct cg_mcp_client *c)
+{
+        struct cg_mcp_msg m = { .method = "subscriptions/listen", .repeatable = true };
+        cg_auto_buf struct cg_buf b = { .max = 2048 };
+        int64_t now = cg_now_ms();
+        const char *comma = "";
+        struct cg_err err;
+        int r;
+
+        if (c->state == IDLE || !c->modern || !c->announces || c->listen_id)
+                return;
+        cg_mcp_lists_stale(c); /* changes since the end of the last subscription were not announced */
+        if (now - c->listened_ms < CG_MCP_LISTEN_MS)
+                return;
+        c->listened_ms = now;
+        c->tools_announced = false;
+        m.id = c->listen_id = ++c->last_id;
+        r = cg_buf_addf(&b, NULL,
+                        "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
+                        "\"params\":{\"notifications\":{",
+                        (unsigned long long)m.id);
+        for (size_t i = 0; i < CG_MCP_N_CAPABILITIES && r == 0; i++) {
+                if (!(c->announces & cg_mcp_capabilities[i].offer))
+                        continue;
+                r = cg_buf_addf(&b, NULL, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
+                comma = ",";
+        }
+        if (r < 0 || cg_buf_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
+            cg_buf_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
+                c->listen_id = 0;
+}

@@ -38,7 +38,7 @@ static bool list_again(struct listing *l)
         struct cg_mcp_req *q;
 
         return ++l->lists < CG_MCP_MAX_STALE_LISTS &&
-               cg_mcp_client_list(l->client, 0, on_done, l, &q, l->err) == 0;
+               cg_mcp_client_list(l->client, 0, false, on_done, l, &q, l->err) == 0;
 }
 
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -117,7 +117,7 @@ static int use_server(const char *name, const json_t *definition, int64_t timeou
                 sigemptyset(&pipe);
                 sigaddset(&pipe, SIGPIPE);
                 pthread_sigmask(SIG_BLOCK, &pipe, &old);
-                r = cg_mcp_client_list(l.client, timeout_ms, on_done, &l, &q, err);
+                r = cg_mcp_client_list(l.client, timeout_ms, false, on_done, &l, &q, err);
                 if (r < 0) {
                         l.code = r;
                         cg_mcp_client_end(l.client, "done");

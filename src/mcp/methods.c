@@ -7,6 +7,12 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
+const struct cg_mcp_capability cg_mcp_capabilities[CG_MCP_N_CAPABILITIES] = {
+        { "tools", CG_MCP_TOOLS },
+        { "resources", CG_MCP_RESOURCES },
+        { "prompts", CG_MCP_PROMPTS },
+};
+
 const struct cg_mcp_method_spec cg_mcp_methods[CG_MCP_N_METHODS] = {
         [CG_MCP_TOOLS_CALL] = { "tools/call", "tool", NULL, CG_MCP_TOOLS },
         [CG_MCP_RESOURCES_READ] = { "resources/read", "resource", NULL, CG_MCP_RESOURCES },

@@ -22,6 +22,15 @@ enum cg_mcp_method {
 /* What a server offers, as bits: its capabilities. */
 enum cg_mcp_offer { CG_MCP_TOOLS = 1, CG_MCP_RESOURCES = 2, CG_MCP_PROMPTS = 4 };
 
+#define CG_MCP_N_CAPABILITIES 3u
+
+struct cg_mcp_capability {
+        const char *name; /* the protocol's */
+        enum cg_mcp_offer offer;
+};
+
+extern const struct cg_mcp_capability cg_mcp_capabilities[CG_MCP_N_CAPABILITIES];
+
 struct cg_mcp_method_spec {
         const char *name;   /* the protocol's */
         const char *what;   /* in messages for people: one, or all of a list */

@@ -43,7 +43,7 @@ struct ts_call {
         int64_t run_ms;                /* when it was first given to its server's client */
         bool accepted;                 /* by the host */
         bool not_run;                  /* once already: its server had lost the session */
-        unsigned lists;                /* since it was accepted, which were out of date when they came */
+        unsigned lists;                /* before ASK, or since it was accepted: out of date when they came */
         struct cg_mcp_req *req;        /* LISTING and RUNNING */
         struct conversion *conversion; /* RUNNING: its result has come, and is being written to a file */
         enum cg_mcp_method method;
@@ -513,6 +513,7 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
         call->accepted = accept;
+        call->lists = 0;
         call->approval = approval;
         call->cell = cell;
         if (accept && call->method == CG_MCP_TOOLS_CALL)
@@ -555,22 +556,26 @@ static void fail_unknown(struct ts_call *call, const struct cg_mcp_client *clien
                 fail_call(call, "MCP server \"%s\" has no %s \"%s\"", call->server, what, call->tool);
 }
 
-/* The tools are known; a call that was accepted runs only where they have not changed since. */
+/*
+ * The tools are known. A call that was accepted runs only where they have not changed since, and a
+ * tool is unknown only where they have not: it may have been added.
+ */
 static void go_on(struct ts_call *call, struct cg_mcp_client *client)
 {
+        bool known = cg_mcp_client_has_tool(client, call->tool), listed = cg_mcp_client_is_listed(client);
         struct cg_err err;
 
         call->req = NULL;
-        if (!cg_mcp_client_has_tool(client, call->tool))
-                fail_unknown(call, client);
-        else if (cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
+        if (known && cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
                 fail_call(call, "%s", err.msg);
-        else if (!call->accepted)
+        else if (known && !call->accepted)
                 ask(call);
-        else if (cg_mcp_client_is_listed(client))
+        else if (known && listed)
                 run_call(call);
-        else if (++call->lists < CG_MCP_MAX_STALE_LISTS)
+        else if (!listed && ++call->lists < CG_MCP_MAX_STALE_LISTS)
                 list_or_go_on(call);
+        else if (!known)
+                fail_unknown(call, client);
         else
                 fail_call(call,
                           "MCP server \"%s\" has announced changes of its tools during each of %u lists",
@@ -601,14 +606,14 @@ static void list_or_go_on(struct ts_call *call)
         struct cg_err err;
 
         if (client)
-                cg_mcp_client_listen(client);
+                cg_mcp_client_check_subscription(client);
         if (!client) {
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
         } else if (cg_mcp_client_is_listed(client)) {
                 go_on(call, client);
         } else {
                 call->place = LISTING;
-                if (cg_mcp_client_list(client, 0, on_listed, call, &call->req, &err) < 0)
+                if (cg_mcp_client_list(client, 0, !call->accepted, on_listed, call, &call->req, &err) < 0)
                         fail_call(call, "%s", err.msg);
         }
 }
@@ -639,9 +644,10 @@ static void list_other(struct ts_call *call, struct cg_mcp_client *client)
         struct cg_slice kept;
         struct cg_err err;
 
-        cg_mcp_client_listen(client);
+        cg_mcp_client_check_subscription(client);
         kept = cg_mcp_client_kept_list(client, list);
-        if (kept.p) {
+        if (kept.p && (call->method != CG_MCP_PROMPTS_GET || cg_mcp_client_has_prompt(client, call->tool) ||
+                       cg_mcp_client_reports_changes(client, list))) {
                 on_other_listed(call, CG_MCP_OK, kept.p, kept.len);
                 return;
         }

@@ -760,7 +760,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
 
                 if (v->failed || v->known)
                         continue;
-                if (cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, &why) < 0)
+                if (cg_mcp_client_list(v->client, a->timeout_ms, false, on_listed, v, &v->req, &why) < 0)
                         item_fail(v, &why);
                 else
                         a->n_waiting++;

@@ -20,6 +20,7 @@ TOOLS = [
     "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang", "hold",
 ]  # fmt: skip
 out = sys.stdout.buffer
+PROMPTS = ["greet", "tools/call", "hang"]
 lists: list[tuple[object, object]] = []  # id and cursor of those that were not answered yet
 listed = 0
 released = False
@@ -90,8 +91,9 @@ def initialize(ident: object) -> None:
         if how == "noisy":
             write(b'Welcome to the server!\r\n\n{"level": "info"}\n[1, 2\n')
         version = HABITS.get("version", "2025-11-25")
-        capabilities = {} if HABITS.get("no_tools") or HABITS.get("undeclared") else {"tools": {"listChanged": True}}
-        capabilities.update({name: {"listChanged": True} for name in HABITS.get("offers", [])})
+        changes = {"listChanged": not HABITS.get("silent")}
+        capabilities = {} if HABITS.get("no_tools") or HABITS.get("undeclared") else {"tools": changes}
+        capabilities.update({name: changes for name in HABITS.get("offers", [])})
         answer(ident, {"protocolVersion": version, "capabilities": capabilities,
                        "serverInfo": {"name": "fake", "version": "1"}})  # fmt: skip
 
@@ -105,7 +107,11 @@ def release(*_: object) -> None:
     global released
     released = not lists
     while lists:
-        answer_list(*lists.pop(0))
+        ident, cursor = lists.pop(0)
+        if HABITS["list_later"] == "error" and listed == 2:
+            refuse_list(ident)
+        else:
+            answer_list(ident, cursor)
 
 
 def release_held(*_: object) -> None:
@@ -124,7 +130,10 @@ def hold(ident: object, arguments: dict) -> None:
 
 
 def list_tools(ident: object, cursor: object) -> None:
-    """At once, or with the habit list_later all but the first on SIGUSR1; "fickle" announces a change every time."""
+    """At once, or with the habit list_later all but the first on SIGUSR1.
+
+    "fickle" announces a change every time, "error" refuses the first of them.
+    """
     global listed
     listed += 1
     if listed > 1 and (later := HABITS.get("list_later")):
@@ -135,6 +144,10 @@ def list_tools(ident: object, cursor: object) -> None:
             release()
     else:
         answer_list(ident, cursor)
+
+
+def refuse_list(ident: object) -> None:
+    send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "the list is closed"}})
 
 
 def answer_list(ident: object, cursor: object) -> None:
@@ -158,7 +171,7 @@ def answer_list(ident: object, cursor: object) -> None:
     elif how == "endless":
         answer(ident, {"tools": [], "nextCursor": str(int(cursor or 0) + 1)})
     elif how == "error":
-        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "the list is closed"}})
+        refuse_list(ident)
     elif how == "hang":
         time.sleep(600)
     elif how == "not_array":
@@ -278,12 +291,15 @@ def list_other(ident: object, method: str, cursor: object) -> None:
     member, items = {
         "resources/list": ("resources", [{"uri": f"fake://{n}", "name": n} for n in ("text", "blob", "big")]),
         "resources/templates/list": ("resourceTemplates", [{"uriTemplate": "fake://{name}", "name": "any"}]),
-        "prompts/list": ("prompts", [{"name": "greet", "arguments": [{"name": "who", "required": True}]},
-                                     {"name": "tools/call"}, {"name": "hang"}]),
+        "prompts/list": ("prompts", [{"name": n, "arguments": [{"name": "who", "required": True}] if n == "greet" else []}
+                                     for n in PROMPTS]),
     }[method]  # fmt: skip
     how = HABITS.get("listed", "pages")
     at = int(cursor or 0)
-    if how == "hang":
+    if how == "fickle":
+        send({"jsonrpc": "2.0", "method": f"notifications/{member}/list_changed"})
+        answer(ident, {member: []})
+    elif how == "hang":
         pass
     elif how == "error" or (how == "no_templates" and member == "resourceTemplates"):
         code = -32601 if how == "no_templates" else -32000
@@ -318,6 +334,7 @@ def read_resource(ident: object, uri: str) -> None:
             send({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
         answer(ident, {"contents": [{**one, "text": "changed"}]})
     elif name != "hang":
+        PROMPTS.append(name)
         answer(ident, {"contents": [{**one, "text": f"the text of {name}"}]})
 
 

@@ -444,18 +444,46 @@ def test_a_server_whose_tools_change_all_the_time_sends_one_list_at_a_time(ts, l
     for i in range(2, 22, 2):
         k.call(i, "fake", f"unknown_{i}")
     server.wait_lists(2)
-    # The first call has its answer from this list. The others wait for one that was asked for after the announcement.
+    k.send(TOOL.CALL_CANCEL, 2)  # the first that waits for this list
+    assert k.result(2) == ("failed", b"cancelled")
+    # A change is announced during each list. The tools may be in the next one, which the calls wait for.
+    for n in (2, 3):
+        k.nothing()
+        server.wait_lists(n)
+        server.answer()
+        server.wait_lists(n + 1)
+    k.nothing()
     server.answer()
-    assert k.result(2)[0] == "failed"
-    server.wait_lists(3)
-    k.nothing()
-    k.send(TOOL.CALL_CANCEL, 4)  # whose list it was that is under way
-    assert k.result(4) == ("failed", b"cancelled")
-    server.wait_lists(4)
-    k.nothing()
+    results = [k.expect(TOOL.CALL_RESULT) for _ in range(9)]
+    assert {m.id: m.raw for m in results} == {
+        i: b'MCP server "fake" has no tool "unknown_%d"' % i for i in range(4, 22, 2)
+    }
 
 
 def test_a_list_that_fails_leaves_nothing_for_known(ts, later):
+    """Also if the last one before it has the tool: it was announced as changed."""
+    server = later("error")
+    k = server.k
+    k.call(2, "fake", "brand_new")
+    k.call(3, "fake", "echo")
+    ts.decide(ts.asked())
+    server.wait_lists(2)
+    server.answer()
+    assert {k.expect(TOOL.CALL_RESULT).raw for _ in range(2)} == {
+        b'MCP server "fake" answered tools/list with an error: the list is closed'
+    }
+    k.call(4, "fake", "brand_new")
+    k.call(5, "fake", "echo", b'{"x":5}')
+    ts.decide(ts.asked())
+    server.wait_lists(3)
+    k.nothing()
+    server.answer()
+    ts.noticed()
+    assert ts.asked().body["tool"] == "brand_new"
+    assert content(k.result(5)) == '{"x": 5}'
+
+
+def test_a_list_that_a_cell_has_given_up_is_for_the_next_call(ts, later):
     server = later("yes")
     k = server.k
     k.call(2, "fake", "brand_new")
@@ -463,10 +491,11 @@ def test_a_list_that_fails_leaves_nothing_for_known(ts, later):
     k.send(TOOL.CALL_CANCEL, 2)
     assert k.result(2) == ("failed", b"cancelled")
     k.call(3, "fake", "brand_new")
-    server.wait_lists(3)
+    k.nothing()
     server.answer()
     ts.noticed()
     assert ts.asked().body["tool"] == "brand_new"
+    server.wait_lists(2)
 
 
 @pytest.mark.parametrize(

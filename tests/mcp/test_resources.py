@@ -126,7 +126,8 @@ def test_server_without_templates(ts, session):
     assert listed(session(listed="no_templates"), 1, LISTS[1]) == {"resourceTemplates": []}
 
 
-def test_list_times_out_and_is_cancelled(ts, session, lines):
+def test_server_does_not_notice_who_gives_a_list_up(ts, session, lines):
+    """Neither a time limit of the cell nor its cancellation: one list runs on, and the second request waits for it."""
     k = session(listed="hang")
     k.request(1, "fake", LISTS[0], timeout_ms=200)
     status, raw = k.result(1)
@@ -136,7 +137,79 @@ def test_list_times_out_and_is_cancelled(ts, session, lines):
     k.result(2)
     assert k.kind == "cancelled"
     assert ts.run(k, 3, "fake", "echo")[0] == "ok"
-    assert lines().count("notifications/cancelled") == 2
+    assert lines().count(LISTS[0]) == 1 and not {"notifications/cancelled", "ping"} & set(lines())
+
+
+def boundaries():
+    """Multiples of CG_MCP_RELIST_MS of the clock that have passed."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 3_000_000_000
+
+
+def ask_again_and_again(k, server, methods, seconds=4.0):
+    """With a time limit that is over at once; None: an unknown tool. How many lists of a kind may be sent."""
+    begun, end, id = boundaries(), time.monotonic() + seconds, 100
+    while time.monotonic() < end:
+        for method in methods:
+            id += 1
+            if method:
+                k.request(id, server, method, timeout_ms=1 + id % 20)
+            else:
+                k.call(id, server, f"unknown{id}")
+                k.send(TOOL.CALL_CANCEL, id)
+            k.result(id)
+    return 1 + boundaries() - begun
+
+
+@pytest.mark.parametrize("how", ["hang", "error", "fickle"])
+def test_lists_have_a_least_time_between_them(ts, session, lines, how):
+    """Whatever the server answers: a cell could send it bits by the lists that it chooses."""
+    k = session(listed=how, list_later="fickle")
+    most = ask_again_and_again(k, "fake", [*LISTS, None])
+    assert {m: n for m in [*LISTS, "tools/list"] if (n := lines().count(m)) > most + (m == "tools/list")} == {}
+
+
+def test_lists_without_time_have_a_least_time_between_them(ts, http):
+    k, server = http(modern=True, ttl=0)
+    methods = [LISTS[0], LISTS[2]]
+    most = ask_again_and_again(k, "web", methods)
+    assert {m: n for m in methods if (n := server.methods().count(m)) > most} == {}
+
+
+def test_list_begins_at_its_time(ts, http):
+    """Also the time itself carries nothing, but for the first list."""
+    k, server = http(modern=True, ttl=0)
+    for i in range(3):
+        listed(k, i, LISTS[0], "web")
+        if i:
+            assert time.monotonic() % 3 < 1
+        time.sleep(0.3 + i / 2)
+    assert server.methods().count(LISTS[0]) == 3
+
+
+def test_cell_cannot_end_a_busy_server(ts, session, lines):
+    """By lists without an answer, while it works on a call."""
+    k = session()
+    k.call(1, "fake", "echo_late", b'{"seconds":7}')
+    ts.decide(ts.asked())
+    for i in range(2, 8):
+        k.request(i, "fake", LISTS[i % 3], timeout_ms=1)
+        assert k.result(i)[0] == "failed" and k.kind == "timeout"
+    assert k.result(1)[0] == "ok"
+    assert lines().count("initialize") == 1
+
+
+def test_cell_does_not_choose_the_time_of_a_start(ts, fake, tmp_path):
+    hangs = tmp_path / "hangs"
+    definition = fake(offers=["resources"])
+    script = f'test -e {hangs} && exec sleep 600; exec "$0" "$@"'
+    k = ts.attach()
+    args = ["-c", script, definition["command"], *definition["args"]]
+    ts.add({"fake": {"command": "/bin/sh", "args": args, "startTimeout": 2}})
+    assert ts.run(k, 1, "fake", "exit")[0] == "failed"
+    hangs.touch()
+    k.request(2, "fake", LISTS[0], timeout_ms=86_400_000)
+    status, raw = k.result(2)
+    assert status == "failed" and b"did not answer initialize within 2000 ms" in raw
 
 
 # ---- reads and gets
@@ -248,6 +321,13 @@ def test_unknown_prompt(ts, k):
     assert (status, k.kind) == ("failed", "unavailable")
     assert raw == b'MCP server "fake" has no prompt "gret"; did you mean "greet"?'
     ts.broker.nothing()
+
+
+def test_new_prompt_of_a_server_that_announces_nothing(ts, session):
+    k = session(silent=True)
+    assert ts.request(k, 1, "fake", GET, b'{"name":"greet"}')[0] == "ok"
+    assert ts.request(k, 2, "fake", READ, b'{"uri":"fake://later"}')[0] == "ok"
+    assert ts.request(k, 3, "fake", GET, b'{"name":"later"}')[0] == "ok"
 
 
 def test_server_without_them(ts, fake):

@@ -455,6 +455,20 @@ def test_server_that_works_is_not_ended(ts, fake, tmp_path):
         assert starts(tmp_path / name) == 1
 
 
+def test_time_of_a_cell_ends_no_server(ts, fake, tmp_path):
+    k = ts.attach()
+    ts.add({"slow": fake(log=str(tmp_path / "slow"))})
+    for id, tool, timeout_ms in [(1, "echo_late", 0), (2, "hang", 100), (3, "hang", 100)]:
+        k.call(id, "slow", tool, b'{"seconds":7}', timeout_ms)
+        ts.decide(ts.asked())
+    assert {(m.id, m.body["status"]) for m in (k.expect(TOOL.CALL_RESULT) for _ in range(3))} == {
+        (1, "ok"),
+        (2, "failed"),
+        (3, "failed"),
+    }
+    assert (tmp_path / "slow").read_text().count('"initialize"') == 1
+
+
 def test_tools_that_the_server_has_not_declared(ts, fake):
     k = ts.attach()
     ts.add({"fake": fake(undeclared=True)})
