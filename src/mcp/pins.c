@@ -397,13 +397,15 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
         json_t *tools, *pin;
         char path[PATH_MAX];
         const char *name, *sha;
-        bool known = true;
         size_t n = 0, len;
+        bool known;
 
         if (cg_pins_path(p->key, path, sizeof(path), err) < 0 || cg_pins_load(path, &doc, err) < 0 ||
             cg_pins_load_list(path, &text, &len, err) < 0 || read_list(text, len, &v, &n, err) < 0)
                 return cg_fail(err, CG_E_NOTFOUND, "the tools of MCP server \"%s\" are not known", p->shown);
         tools = json_object_get(doc, "tools");
+        /* A server without some of its tools, or all, may have them again when it is started. */
+        known = n && n == json_object_size(tools);
         json_object_foreach(tools, name, pin) known = known && !json_object_get(pin, "pending");
         for (size_t i = 0; i < n && known; i++) {
                 sha = member(json_object_get(tools, v[i].name), "sha256");
@@ -412,7 +414,8 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
         free_entries(v, n);
         /* A tool that is listed twice is in one of the counts only. */
         if (!known || n != count(text, len))
-                return cg_fail(err, CG_E_NOTFOUND, "not all tools of MCP server \"%s\" are accepted",
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "the last list of MCP server \"%s\" does not have exactly its accepted tools",
                                p->shown);
         return cg_buf_add(b, text, len, err);
 }

@@ -89,7 +89,8 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
                  struct cg_err *err);
 /*
  * Appends the last list of the server's tools, from which its modules are made without starting it.
- * CG_E_NOTFOUND: there is none, or a tool of it is not accepted, or one waits for acceptance.
+ * CG_E_NOTFOUND: there is none, it has no tools or not all that are pinned, or one of them is not
+ * accepted or waits for acceptance.
  */
 int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err);
 /* "accepted", "new", "changed", "held", "ambiguous", "invalid" or "unknown". Static. */

@@ -176,3 +176,15 @@ def test_server_whose_list_is_not_accepted_as_a_whole_is_started(start, tmp_path
     s.add(start="eager")
     for _ in range(2):
         assert "started" not in s.add()
+
+
+@pytest.mark.parametrize("listed", [[], [tool("other")]])
+def test_server_that_has_not_listed_all_of_its_tools_is_started(start, tmp_path, listed):
+    """It has listed none or fewer once, as while a service behind it was not available."""
+    s = Known(start, tmp_path)
+    s.lists(*listed)
+    s.add(start="eager")
+    s.lists(READ, tool("other"))
+    report = s.add()
+    assert "started" not in report and [t["tool"] for t in report["tools"]] == [t["tool"] for t in s.first["tools"]]
+    assert s.add()["started"] is False
