@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -336,11 +337,13 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
         pthread_cond_init(&c->cond, &attr);
         pthread_condattr_destroy(&attr);
+        pthread_cond_init(&c->read_done, NULL);
+        c->read_epoll = epoll_create1(EPOLL_CLOEXEC);
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         c->conn = CG_ZCONN_NONE;
         c->shared = o->address;
         c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
-        if (c->wake_fd < 0) {
+        if (c->wake_fd < 0 || c->read_epoll < 0) {
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
         }
@@ -417,6 +420,9 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         cg_zconn_fini(&c->conn);
         if (c->wake_fd >= 0)
                 close(c->wake_fd);
+        if (c->read_epoll >= 0)
+                close(c->read_epoll);
+        pthread_cond_destroy(&c->read_done);
         pthread_cond_destroy(&c->cond);
         pthread_mutex_destroy(&c->lock);
         for (struct cg_session *s = c->sessions; s; s = s->next)

@@ -4,12 +4,19 @@
  * Threads: one mutex guards all state and the connection. The library's thread sleeps on its
  * socket, the lifeline and an eventfd, and reads; any thread may send under the lock. What the
  * socket has no room for is left to the library's thread.
+ *
+ * A thread that waits for a session's event reads for the whole client while no other thread does,
+ * so that an event wakes one thread instead of two. Meanwhile the socket is not in read_epoll,
+ * which the library's thread polls; epoll_ctl() takes effect while it does. When the wait ends, the
+ * library's thread reads again, also for the sessions and requests that other threads wait for.
  */
 #include "client/internal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 /* Messages and reads before the lifeline is checked. */
@@ -235,18 +242,62 @@ static void on_end(struct cg_zconn *conn, const struct cg_err *err)
                 c->read_err = *err;
 }
 
+/* Makes the library's thread wait for the socket, or not. */
+static void update_watch(struct cg_client *c)
+{
+        bool wanted = !c->led && !c->conn.ended && !c->broken;
+        struct epoll_event ev = { .events = EPOLLIN };
+
+        if (wanted == c->watched)
+                return;
+        c->watched = epoll_ctl(c->read_epoll, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->conn.fd, &ev) == 0 &&
+                     wanted;
+        if (wanted && !c->watched)
+                cg_client_break(c, CG_E_SYS, "the connection to the supervisor cannot be watched (epoll)");
+}
+
 static void read_socket(struct cg_client *c)
 {
+        /* on_message() releases the lock; when the supervisor ends, two threads read */
+        while (c->conn.serving)
+                pthread_cond_wait(&c->read_done, &c->lock);
         do
                 cg_zconn_read(&c->conn, BURST, true);
         while (c->conn.again && !c->conn.ended && !c->read_err.code);
         cg_zconn_opened(&c->conn);
+        pthread_cond_broadcast(&c->read_done);
         /*
          * The end of the connection alone is not reported: the lifeline shows whether the
          * supervisor has ended.
          */
         if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
                 cg_client_break(c, c->read_err.code, c->read_err.msg);
+}
+
+void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms)
+{
+        struct cg_client *c = s->client;
+        struct pollfd p[] = { { .fd = c->conn.fd, .events = POLLIN },
+                              { .fd = s->event_fd, .events = POLLIN } };
+        struct timespec end = cg_client_deadline(timeout_ms);
+        int n;
+
+        if (c->led || c->conn.serving || c->conn.ended || c->broken) {
+                if (timeout_ms < 0)
+                        pthread_cond_wait(&s->cond, &c->lock);
+                else
+                        pthread_cond_timedwait(&s->cond, &c->lock, &end);
+                return;
+        }
+        c->led = true;
+        update_watch(c);
+        pthread_mutex_unlock(&c->lock);
+        n = poll(p, CG_ARRAY_LEN(p), timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
+        pthread_mutex_lock(&c->lock);
+        if (n > 0 && p[0].revents && !c->broken)
+                read_socket(c);
+        c->led = false;
+        update_watch(c);
 }
 
 static bool lifeline_ended(int fd)
@@ -263,21 +314,23 @@ static void *client_thread(void *arg)
 
         pthread_mutex_lock(&c->lock);
         while (!c->stop) {
-                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd,
-                                        .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
+                bool out = cg_zconn_wants_out(&c->conn) && !c->conn.ended;
+                struct pollfd p[] = { { .fd = c->read_epoll, .events = POLLIN },
                                       { .fd = c->wake_fd, .events = POLLIN },
-                                      { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
+                                      { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN },
+                                      { .fd = out ? c->conn.fd : -1, .events = POLLOUT } };
                 uint64_t n;
 
+                update_watch(c);
                 pthread_mutex_unlock(&c->lock);
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
                         abort(); /* bad arguments: a bug of ours */
                 if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
                         n = 0;
                 pthread_mutex_lock(&c->lock);
-                if (p[0].revents & POLLOUT)
+                if (p[3].revents)
                         cg_zconn_flush(&c->conn);
-                if (!c->broken && p[0].revents & ~POLLOUT)
+                if (!c->broken && !c->led && p[0].revents)
                         read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {
                         read_socket(c); /* its last messages */

@@ -106,6 +106,10 @@ struct cg_client {
         struct cg_err read_err; /* code is 0 while there was no error */
         int life_fd;            /* constant while the thread runs */
         int wake_fd;            /* eventfd: look at the socket again, or at stop */
+        int read_epoll;         /* has the socket while the library's thread is to read it */
+        bool watched;           /* it has it */
+        bool led;               /* a thread in cg_client_wait_event() reads */
+        pthread_cond_t read_done;
         bool stop, broken;
         struct cg_err broken_err;
         uint64_t next_request;
@@ -126,6 +130,11 @@ void cg_client_wake(struct cg_client *c);
 void cg_client_break(struct cg_client *c, int code, const char *why);
 /* @timeout_ms from now, in the clock of the client's conditions. */
 struct timespec cg_client_deadline(int64_t timeout_ms);
+/*
+ * Lock held, and released meanwhile: waits for an event or the end of @s, @timeout_ms at most (-1:
+ * no limit); it may also return earlier. See connection.c.
+ */
+void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms);
 /* lock held; takes body */
 int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
 /*

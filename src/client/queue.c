@@ -73,10 +73,17 @@ static bool is_of_command(const struct cg_event *e)
         return e->type == CG_EVENT_COMMAND_OUTPUT || e->type == CG_EVENT_COMMAND_RESULT;
 }
 
-void cg_session_push(struct cg_session *s, struct cg_event *e)
+static void wake(struct cg_session *s)
 {
         uint64_t one = 1;
 
+        if (write(s->event_fd, &one, sizeof(one)) < 0)
+                errno = 0;                /* the counter is full: it is readable */
+        pthread_cond_broadcast(&s->cond); /* one may wait for events, and others to write input */
+}
+
+void cg_session_push(struct cg_session *s, struct cg_event *e)
+{
         for (struct operation *op = s->operations; op; op = op->next) {
                 if (op->number == e->cell && !e->foreign && is_of_command(e)) {
                         op->done |= e->type == CG_EVENT_COMMAND_RESULT;
@@ -96,9 +103,7 @@ void cg_session_push(struct cg_session *s, struct cg_event *e)
         }
         *s->events_tail = e;
         s->events_tail = &e->next;
-        if (write(s->event_fd, &one, sizeof(one)) < 0)
-                errno = 0;                /* the counter is full: it is readable */
-        pthread_cond_broadcast(&s->cond); /* one may wait for events, and others to write input */
+        wake(s);
 }
 
 void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes)
@@ -122,6 +127,6 @@ void cg_session_close_all(struct cg_client *c, const char *why)
                 if (e)
                         cg_session_push(s, e);
                 s->closed = true;
-                pthread_cond_broadcast(&s->cond);
+                wake(s);
         }
 }

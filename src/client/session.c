@@ -55,15 +55,19 @@ static struct cg_event *pop_event(struct cg_session *s)
 CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
                                  struct cg_err *err)
 {
-        struct timespec end = cg_client_deadline(timeout_ms);
-        int r = 0;
+        int64_t start = cg_now_ms(), left_ms = timeout_ms;
+        int r;
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
         pthread_mutex_lock(&s->client->lock);
-        while (timeout_ms != 0 && r == 0 && !s->events && !s->closed)
-                r = timeout_ms < 0 ? pthread_cond_wait(&s->cond, &s->client->lock)
-                                   : pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
+        while (left_ms != 0 && !s->events && !s->closed) {
+                cg_client_wait_event(s, left_ms);
+                if (timeout_ms > 0 && cg_now_ms() - start < timeout_ms)
+                        left_ms = timeout_ms - (cg_now_ms() - start);
+                else if (timeout_ms > 0)
+                        left_ms = 0;
+        }
         r = s->events ? 0 : s->closed ? CG_CLOSED : CG_TIMEOUT;
         if (r == 0)
                 *ret = pop_event(s);

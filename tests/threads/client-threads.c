@@ -1,17 +1,20 @@
 /*
  * Many threads use libcellgate at once, as the header allows: sessions in parallel on one client,
- * events read by one thread while another decides approvals and a third cancels cells. Built with
- * ThreadSanitizer by scripts/test (step tsan).
+ * events read by one thread while another decides approvals and a third cancels cells; at the end
+ * the supervisor is killed while threads wait. Built with ThreadSanitizer by scripts/test (step
+ * tsan).
  *
  * usage: client-threads SUPERVISOR SERVERS-JSON SERVERS-JSON defines one server "echo" with a tool
  * "echo" (text).  Exit status 0: everything had the outcome it must have.
  */
 #include <cellgate.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define THREADS    3
 #define CELLS      15
@@ -145,6 +148,52 @@ static void *work(void *arg)
         return NULL;
 }
 
+static atomic_int waiting;
+
+/* Waits for the end of the session, with and without a time limit. */
+static void *wait_for_end(void *arg)
+{
+        struct cg_err err = { 0 };
+        struct cg_event *e;
+        int r;
+
+        for (int i = 0; i < 20; i++)
+                check(cg_session_next_event(arg, 5, &e, &err) == CG_TIMEOUT, "no event yet", &err);
+        atomic_fetch_add(&waiting, 1);
+        check(cg_session_next_event(arg, -1, &e, &err) == 0, "end", &err);
+        check(cg_event_type(e) == CG_EVENT_SESSION_CLOSED, "type of the last event", NULL);
+        cg_event_free(e);
+        r = cg_session_next_event(arg, -1, &e, &err);
+        check(r == CG_CLOSED, "nothing after the end", &err);
+        return NULL;
+}
+
+/* One of the threads reads the connection when it ends, the others wait for it. */
+static void kill_supervisor(struct cg_client *c, const char *workspace)
+{
+        struct cg_session_options opts = { .size = sizeof(opts), .workspace = workspace };
+        struct cg_session *sessions[THREADS];
+        pthread_t threads[THREADS];
+        struct cg_err err = { 0 };
+        FILE *f = fopen("/proc/thread-self/children", "r");
+        int pid = 0;
+
+        check(f && fscanf(f, "%d", &pid) == 1 && pid > 1, "the supervisor's process", NULL);
+        fclose(f);
+        for (int i = 0; i < THREADS; i++)
+                check(cg_session_new(c, &opts, &sessions[i], &err) == 0, "session", &err);
+        for (int i = 0; i < THREADS; i++)
+                check(pthread_create(&threads[i], NULL, wait_for_end, sessions[i]) == 0, "thread", NULL);
+        while (atomic_load(&waiting) < THREADS)
+                usleep(1000);
+        usleep(100000); /* so that they do wait */
+        check(kill(pid, SIGKILL) == 0, "kill", NULL);
+        for (int i = 0; i < THREADS; i++) {
+                pthread_join(threads[i], NULL);
+                cg_session_free(sessions[i]);
+        }
+}
+
 int main(int argc, char **argv)
 {
         struct cg_client_options opts = { .size = sizeof(opts) };
@@ -164,6 +213,7 @@ int main(int argc, char **argv)
                 check(pthread_create(&threads[i], NULL, work, &job) == 0, "thread", NULL);
         for (int i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
+        kill_supervisor(job.client, job.workspace);
         cg_client_close(job.client);
         puts("ok");
         return 0;
