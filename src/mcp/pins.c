@@ -486,6 +486,11 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
         }
 }
 
+bool cg_pins_failed(const struct cg_pins *p)
+{
+        return p->why.code < 0;
+}
+
 const char *cg_pins_state(const struct cg_pins *p, const char *tool)
 {
         static const char *const names[] = {

@@ -75,6 +75,11 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len);
  */
 int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err);
 /*
+ * True: the pins could not be read when they were compared with the last list, and no tool may be
+ * called. The next list may find them repaired.
+ */
+bool cg_pins_failed(const struct cg_pins *p);
+/*
  * Appends a report about the last list: {"file", "first", "new": [NAME...], "changed": [{"tool",
  * "state", "diff"}...], "text"}. "file" is the path of the pins. "text" is for people, and so is
  * "first", about a server that is seen for the first time; each is lines or "". Nothing is appended

@@ -599,7 +599,10 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
         }
 }
 
-/* Lists the tools first where they may have changed: after list_changed, and in a new process. */
+/*
+ * Lists the tools first where they may have changed, after list_changed and in a new process, and
+ * where they could not be compared with the pins.
+ */
 static void list_or_go_on(struct ts_call *call)
 {
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
@@ -609,7 +612,7 @@ static void list_or_go_on(struct ts_call *call)
                 cg_mcp_client_check_subscription(client);
         if (!client) {
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
-        } else if (cg_mcp_client_is_listed(client)) {
+        } else if (cg_mcp_client_is_listed(client) && !cg_pins_failed(cg_mcp_client_pins(client))) {
                 go_on(call, client);
         } else {
                 call->place = LISTING;
@@ -703,7 +706,7 @@ static void consider(struct ts_call *call)
                 return;
         }
         /* A known tool is listed again only when the call was accepted, just before it runs. */
-        if (cg_mcp_client_has_tool(client, call->tool))
+        if (cg_mcp_client_has_tool(client, call->tool) && !cg_pins_failed(cg_mcp_client_pins(client)))
                 go_on(call, client);
         else
                 list_or_go_on(call);

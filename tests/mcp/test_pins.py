@@ -448,3 +448,30 @@ def test_a_kernel_cannot_name_another_definition(s):
     s.add()
     for name in ("Read", "read ", "re\u0061d\u200b"):
         assert "has no tool" in s.refused(name)
+
+
+@pytest.mark.parametrize("how", ["repaired", "removed"])
+def test_damaged_file_that_is_repaired(s, pins, how):
+    """In the session that has reported it: the next call lists the tools and compares them anew."""
+    s.lists(tool("read"))
+    s.add()
+    (file,) = pins()
+    good = file.read_bytes()
+
+    def replace(text: bytes) -> None:
+        fresh = file.with_suffix(".fresh")
+        fresh.write_bytes(text)
+        fresh.replace(file)
+
+    replace(b"{")
+    assert "damaged" in s.refused("read")
+    assert "damaged" in s.refused("read")
+    s.lists(tool("read", "Changed."))
+    if how == "repaired":
+        replace(good)
+        status, text = s.call("read")
+        assert status == "failed" and "has changed since it was accepted" in text
+    else:
+        file.unlink()
+        assert s.call("read") == ("ok", "ran read")
+    assert s.ran("read") == (how == "removed")
