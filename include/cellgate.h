@@ -832,8 +832,8 @@ CG_API enum cg_status cg_event_status(const struct cg_event *e);
 CG_API const char *cg_status_name(enum cg_status st);
 
 /*
- * cg_event_execution_count() - the cell's In[] number of a RESULT, EXECUTE_RESULT or EXECUTE_INPUT
- * event; 0 elsewhere.
+ * cg_event_execution_count() - the cell's In[] number of a RESULT or EXECUTE_INPUT event; 0
+ * elsewhere. An EXECUTE_RESULT has it in its JSON, as "execution_count".
  */
 CG_API int64_t cg_event_execution_count(const struct cg_event *e);
 

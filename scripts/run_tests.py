@@ -239,7 +239,7 @@ installed: set[str] = set()
 
 
 def build_main() -> Path:
-    return build("test", "-Dwerror=true")
+    return build("test", "-Dwerror=true", f"-Dpython_package={TEST_PYTHON}")
 
 
 def build_asan() -> Path:
@@ -615,14 +615,15 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
 
 
 def step_lint_python(opt: argparse.Namespace) -> Tally:
-    """mypy and ruff over python_stubs, ruff over the other Python; with --quick mypy only where these changed"""
+    """mypy and ruff over python_stubs and python, ruff over the other Python; with --quick mypy only of changes"""
     tally = Tally()
     bin_dir = TEST_PYTHON.parent
-    stubs = REPO / "python_stubs"
+    stubs, package = REPO / "python_stubs", REPO / "python"
     packages = sorted(p.parent.name for p in stubs.glob("*/__init__.py"))
     if not packages:
         raise StepError(f"no Python package in {stubs}")
     checks: list[tuple[str, list[str | Path]]] = [
+        ("mypy of the package", [bin_dir / "mypy", "--strict", f"--cache-dir={DEPS}/mypy-package", "-p", "cellgate"]),
         (
             "mypy",
             [
@@ -641,6 +642,7 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
                 "--no-cache",
                 f"--config={REPO}/ruff.toml",
                 stubs,
+                package,
                 REPO / "tests",
                 REPO / "bench",
                 REPO / "scripts",
@@ -648,14 +650,16 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
         ),
         (
             "ruff format",
-            [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/ruff.toml", stubs],
+            [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/ruff.toml", stubs, package],
         ),
     ]
-    if opt.quick and not any(f.is_relative_to(stubs) for f in opt.changed):
-        checks = [c for c in checks if c[0] != "mypy"]
+    if opt.quick:
+        folders = {"mypy": stubs, "mypy of the package": package}
+        checks = [c for c in checks if c[0] not in folders or any(f.is_relative_to(folders[c[0]]) for f in opt.changed)]
     for name, argv in checks:
         # mypy finds packages from where it runs; ruff's patterns are relative to it.
-        status, log = run(name.replace(" ", "-"), argv, 300, cwd=stubs if name == "mypy" else REPO)
+        cwd = {"mypy": stubs, "mypy of the package": package}.get(name, REPO)
+        status, log = run(name.replace(" ", "-"), argv, 300, cwd=cwd)
         tally.record(f"lint:{name}", None if status == 0 else tail(log))
     return tally
 

@@ -179,7 +179,7 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
                 if (spec->fds[i].as >= plan.top)
                         plan.top = spec->fds[i].as + 1;
 
-        /* No signal handler of the host, and no cancellation of its thread, may run in the child. */
+        /* In the child no signal handler of the host may run, and no cancellation of its thread. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);

@@ -191,8 +191,8 @@ void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors);
 
 /*
  * What becomes of programs that the main process and its descendants start; commands beside them
- * (commands.h) are not concerned. DENY: none starts, and each attempt is reported. The landlock tier
- * has it as well. Implies cg_sandbox_report_denials().
+ * (commands.h) are not concerned. DENY: none starts, and each attempt is reported. The landlock
+ * tier has it as well. Implies cg_sandbox_report_denials().
  */
 enum cg_exec { CG_EXEC_ALLOW, CG_EXEC_DENY };
 void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec);

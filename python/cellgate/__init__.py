@@ -1,0 +1,119 @@
+"""Run an agent's Python in a sandboxed kernel that stops, alive, at every tool call until this program says yes.
+
+    import cellgate
+
+    with cellgate.Session("/path/to/workspace") as session:
+        print(session.run("1 + 1").value)
+
+`Session` blocks; `cellgate.aio.Session` is the same for asyncio.
+"""
+
+from typing import TYPE_CHECKING
+
+from cellgate._core import Client
+from cellgate._errors import (
+    AlreadyExistsError,
+    CellError,
+    CellgateError,
+    ClosedError,
+    ForkedError,
+    InvalidArgumentError,
+    LimitExceededError,
+    NotFoundError,
+    TimedOutError,
+    UnsupportedError,
+)
+from cellgate._events import (
+    ApprovalClosed,
+    ApprovalRequest,
+    ClearOutput,
+    Comm,
+    CommandOutput,
+    CommandResult,
+    DebugEvent,
+    Denied,
+    Display,
+    DisplayUpdate,
+    EgressRequest,
+    Error,
+    Event,
+    ExecuteInput,
+    ExecuteResult,
+    Execution,
+    InputClosed,
+    InputRequest,
+    KernelDied,
+    Notice,
+    Progress,
+    Reply,
+    Result,
+    ServerRequest,
+    SessionClosed,
+    Status,
+    Stream,
+    UnknownEvent,
+    render,
+)
+from cellgate._session import Approve, Cell, Command, Completed, Files, Session
+
+if TYPE_CHECKING:
+    from cellgate import aio
+
+__all__ = [
+    "AlreadyExistsError",
+    "ApprovalClosed",
+    "ApprovalRequest",
+    "Approve",
+    "Cell",
+    "CellError",
+    "CellgateError",
+    "ClearOutput",
+    "Client",
+    "ClosedError",
+    "Comm",
+    "Command",
+    "CommandOutput",
+    "CommandResult",
+    "Completed",
+    "DebugEvent",
+    "Denied",
+    "Display",
+    "DisplayUpdate",
+    "EgressRequest",
+    "Error",
+    "Event",
+    "ExecuteInput",
+    "ExecuteResult",
+    "Execution",
+    "Files",
+    "ForkedError",
+    "InputClosed",
+    "InputRequest",
+    "InvalidArgumentError",
+    "KernelDied",
+    "LimitExceededError",
+    "NotFoundError",
+    "Notice",
+    "Progress",
+    "Reply",
+    "Result",
+    "ServerRequest",
+    "Session",
+    "SessionClosed",
+    "Status",
+    "Stream",
+    "TimedOutError",
+    "UnknownEvent",
+    "UnsupportedError",
+    "aio",
+    "render",
+]
+
+
+def __getattr__(name: str) -> object:
+    """`cellgate.aio` without an import of its own; asyncio is loaded only then."""
+    if name == "aio":
+        import importlib
+
+        return importlib.import_module("cellgate.aio")
+    raise AttributeError(f"module 'cellgate' has no attribute {name!r}")

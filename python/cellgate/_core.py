@@ -1,0 +1,435 @@
+"""Client and session of libcellgate without any waiting: what the blocking and the asyncio front share."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cellgate._cellgate import ffi, lib
+from cellgate._errors import ClosedError, ForkedError, check
+from cellgate._events import (
+    ApprovalClosed,
+    CommandResult,
+    Event,
+    Question,
+    Reply,
+    Result,
+    SessionClosed,
+    from_c,
+    refuse,
+)
+
+PathLike = str | os.PathLike[str]
+
+
+def milliseconds(seconds: float | None) -> int:
+    """libcellgate's form of an optional time: 0 is none, so a time that is none is at least 1 ms."""
+    return 0 if seconds is None else max(1, round(seconds * 1000))
+
+
+_kept: weakref.WeakKeyDictionary[Any, Arguments] = weakref.WeakKeyDictionary()
+
+
+class Arguments:
+    """Texts and arrays for a C call, kept alive as long as this object."""
+
+    def __init__(self) -> None:
+        self._keep: list[Any] = []
+
+    def text(self, value: str | bytes | PathLike | None) -> Any:
+        if value is None:
+            return ffi.NULL
+        data = os.fsencode(value)
+        if b"\0" in data:
+            raise ValueError("embedded null character")
+        self._keep.append(ffi.new("char[]", data))
+        return self._keep[-1]
+
+    def texts(self, values: Sequence[str | bytes | PathLike] | None) -> Any:
+        """A NULL-terminated array."""
+        if values is None:
+            return ffi.NULL
+        if isinstance(values, (str, bytes)):
+            raise TypeError("expected a sequence of texts, not one text")
+        self._keep.append(ffi.new("char *[]", [*(self.text(v) for v in values), ffi.NULL]))
+        return self._keep[-1]
+
+    def env(self, values: Mapping[str, str] | None) -> Any:
+        return self.texts(None if values is None else [f"{name}={value}" for name, value in values.items()])
+
+    def json(self, value: Mapping[str, Any] | str | None) -> Any:
+        return self.text(value if value is None or isinstance(value, str) else json.dumps(value))
+
+    def buffers(self, values: Sequence[bytes]) -> Any:
+        """An array of struct cg_buffer."""
+        array = ffi.new("struct cg_buffer[]", len(values))
+        views = [ffi.from_buffer(value) for value in values]
+        for i, view in enumerate(views):
+            array[i].data, array[i].len = view, len(view)
+        self._keep += [array, views]
+        return array
+
+    def options(self, kind: str, **members: Any) -> Any:
+        """A C struct of options with its size, and the members that are not None. Keeps this object alive."""
+        o = ffi.new(f"struct {kind} *")
+        o.size = ffi.sizeof(f"struct {kind}")
+        for name, value in members.items():
+            if value is not None:
+                setattr(o, name, value)
+        _kept[o] = self
+        return o
+
+
+class Client:
+    """A connection to a supervisor, which runs the kernels of all sessions that are opened with it.
+
+    Without `address` it starts a private supervisor, which ends with the client. Sessions that are
+    given no client share one of the process. May be used by several threads; not after a fork.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: PathLike | None = None,
+        start: bool = False,
+        linger: float | None = None,
+        preload: Sequence[str] = (),
+        kernel_env: PathLike | None = None,
+        spares: int | None = None,
+        supervisor: PathLike | None = None,
+        log_level: int = 0,
+        log_fd: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance."""
+        args = Arguments()
+        o = args.options(
+            "cg_client_options",
+            address=args.text(address),
+            supervisor=args.text(supervisor),
+            preload=args.text(",".join(preload) or None),
+            log_level=log_level,
+            log_fd=log_fd,
+            timeout_ms=milliseconds(timeout),
+            no_spare=int(spares == 0),
+            start=int(start),
+            linger_ms=milliseconds(linger),
+            spares=spares or 0,
+            kernel_env=args.text(kernel_env),
+        )
+        ret, err = ffi.new("struct cg_client **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_open(o, ret, err), err)
+        self._ptr = ret[0]
+        self._pid = os.getpid()
+        self._cores: weakref.WeakSet[Core] = weakref.WeakSet()
+        self._end = weakref.finalize(self, Client._close, self._ptr, self._cores, self._pid)
+
+    @staticmethod
+    def _close(ptr: Any, cores: weakref.WeakSet[Core], pid: int) -> None:
+        if os.getpid() != pid:
+            return  # a forked copy: the connection is the parent's
+        for core in list(cores):
+            core.close()
+        lib.cg_client_close(ptr)
+
+    @property
+    def ptr(self) -> Any:
+        if os.getpid() != self._pid:
+            raise ForkedError("this client belongs to the process that this one was forked from: open a new one")
+        if not self._end.alive:
+            raise ClosedError("the client is closed", lib.CG_E_CLOSED)
+        return self._ptr
+
+    def close(self) -> None:
+        """Ends its sessions, and a private supervisor with all its processes."""
+        self._end()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The open sessions of the supervisor."""
+        ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_sessions(self.ptr, ret, err), err)
+        found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
+        return found
+
+
+def take_text(ptr: Any) -> bytes:
+    """The text that libcellgate has returned, and frees it."""
+    try:
+        text: bytes = ffi.string(ptr)
+        return text
+    finally:
+        lib.cg_free(ptr)
+
+
+_shared: Client | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_client() -> Client:
+    """The client of sessions that are given none; another one in a forked process."""
+    global _shared
+    with _shared_lock:
+        if not _shared or not _shared._end.alive or _shared._pid != os.getpid():
+            _shared = Client()
+        return _shared
+
+
+def _replace_lock() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
+@atexit.register
+def _close_shared() -> None:
+    if _shared:
+        _shared.close()
+
+
+class Consumer:
+    """Receives the events of one cell, request or command until its last."""
+
+    def __init__(self, number: int, wake: Callable[[], None]) -> None:
+        self.number = number
+        self.events: deque[Event] = deque()
+        self.questions: set[int] = set()
+        """Numbers of all that it was asked: of the event that closes one, only that is known."""
+        self.wake = wake
+        self.ended = False
+        """No event comes any more; those in `events` were not read yet."""
+        self.dropped = False
+        """Nobody reads it: its questions are refused, and its events thrown away."""
+
+
+Handler = Callable[[Event], None]
+
+
+class Core:
+    """A session's C object, and the way of its events to their consumers.
+
+    call() and close() are for any thread; for the rest the fronts make sure that one thread at a
+    time uses it.
+    """
+
+    def __init__(self, client: Client, ptr: Any, on_event: Handler | None) -> None:
+        self.client = client
+        self.on_event = on_event
+        self.consumers: dict[int, Consumer] = {}
+        self.closed: str | None = None
+        """Why the session has ended; None while it is open."""
+        self._pid = os.getpid()
+        self._ptr = ptr
+        self._idle = threading.Condition()
+        self._users = 0  # threads in the library with this session
+        self._closing = False
+        self._free = weakref.finalize(self, Core._free_ptr, ptr, client, self._pid)
+        self._free.atexit = False  # the client's end frees all
+        client._cores.add(self)
+
+    @staticmethod
+    def _free_ptr(ptr: Any, client: Client, pid: int) -> None:
+        if os.getpid() == pid:
+            lib.cg_session_free(ptr)
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Any]:
+        """The C object, which is not freed meanwhile."""
+        self.check_process()
+        with self._idle:
+            if self._closing:
+                raise ClosedError("the session is closed", lib.CG_E_CLOSED)
+            self._users += 1
+        try:
+            yield self._ptr
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
+    def check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError("this session belongs to the process that this one was forked from: open a new one")
+
+    def close(self) -> None:
+        """Ends the session, after the calls of other threads have returned."""
+        if os.getpid() != self._pid:
+            return
+        with self._idle:
+            self._closing = True
+        self.end("the session is closed")
+        with self._idle:
+            while self._users:
+                self._idle.wait()
+            self._free()
+
+    def call(self, name: str, *args: Any) -> int:
+        """A function of libcellgate on this session; raises for a negative result."""
+        err = ffi.new("struct cg_err *")
+        with self.use() as ptr:
+            result: int = getattr(lib, name)(ptr, *args, err)
+        return check(result, err)
+
+    def call_text(self, name: str, *args: Any) -> bytes:
+        """The same where the last argument but the error returns a text."""
+        ret = ffi.new("char **")
+        self.call(name, *args, ret)
+        return take_text(ret[0])
+
+    def own_text(self, name: str) -> str:
+        """A text that belongs to the session."""
+        with self.use() as ptr:
+            text: str = ffi.string(getattr(lib, name)(ptr)).decode()
+        return text
+
+    def numbered(self, name: str, *args: Any, wake: Callable[[], None]) -> Consumer:
+        """The same where that argument returns a number, whose events then go to the consumer."""
+        number = ffi.new("uint64_t *")
+        self.call(name, *args, number)
+        consumer = Consumer(number[0], wake)
+        self.consumers[consumer.number] = consumer
+        return consumer
+
+    def cancel(self, number: int) -> None:
+        self.call("cg_session_cancel", number)
+
+    def next_event(self, timeout_ms: int) -> Event | None:
+        """Waits with the interpreter unlocked. None: nothing came; the end of the session is an event."""
+        ret, err = ffi.new("struct cg_event **"), ffi.new("struct cg_err *")
+        with self.use() as ptr:
+            result = lib.cg_session_next_event(ptr, timeout_ms, ret, err)
+        if result == lib.CG_CLOSED:
+            return SessionClosed(0, False, self.closed or "the session has ended")
+        if result == lib.CG_TIMEOUT:
+            return None
+        check(result, err)
+        return from_c(ret[0], self)
+
+    def dispatch(self, event: Event) -> None:
+        """Gives the event to its consumer; what belongs to none, to on_event or the oldest consumer."""
+        if isinstance(event, SessionClosed):
+            self.end(event.text)
+        consumer = None if event.foreign else self.consumers.get(event.cell)
+        if isinstance(event, ApprovalClosed):
+            consumer = next((c for c in self.consumers.values() if event.number in c.questions), None)
+            if consumer is None:
+                return  # its cell has ended
+        if consumer is None and self.on_event:
+            self.on_event(event)
+            return
+        if consumer is None and not event.foreign:
+            consumer = next((c for c in self.consumers.values() if not c.dropped), None)
+        if consumer is None or consumer.dropped:
+            refuse(event, "nobody handles the events of this cell")
+        else:
+            consumer.events.append(event)
+            if isinstance(event, Question):
+                consumer.questions.add(event.number)
+        if consumer is not None and event.cell == consumer.number and isinstance(event, (Result, Reply, CommandResult)):
+            consumer.ended = True
+            del self.consumers[consumer.number]
+        if consumer is not None:
+            consumer.wake()
+
+    def end(self, why: str) -> None:
+        """The session has ended, and with it all that it runs."""
+        if self.closed is None:
+            self.closed = why
+        consumers, self.consumers = list(self.consumers.values()), {}
+        for consumer in consumers:
+            consumer.ended = True
+            consumer.wake()
+
+    def drop(self, consumer: Consumer) -> None:
+        """Its reader leaves: cancels what runs, and refuses what it asks."""
+        consumer.dropped = True
+        for event in consumer.events:
+            refuse(event, "nobody handles the events of this cell")
+        consumer.events.clear()
+        if not consumer.ended and os.getpid() == self._pid:
+            with contextlib.suppress(ClosedError):
+                self.cancel(consumer.number)
+
+
+def session_options(
+    args: Arguments,
+    *,
+    workspace: PathLike | None = None,
+    env: Mapping[str, str] | None = None,
+    python_path: Sequence[PathLike] | None = None,
+    sandbox: bool = True,
+    color: bool = False,
+    settings: Mapping[str, Any] | str | None = None,
+    hide: Sequence[PathLike] | None = None,
+    working_dir: PathLike | None = None,
+    tier: str | None = None,
+    ask_egress: bool = False,
+    answer: Sequence[str] = (),
+    approval_timeout: float | None = None,
+    start_timeout: float | None = None,
+    memory_bytes: int = 0,
+    processes: int = 0,
+    file_bytes: int = 0,
+    open_files: int = 0,
+    cores: float = 0,
+    cpu_seconds: int = 0,
+    wall_seconds: int = 0,
+    output_bytes: int = 0,
+) -> Any:
+    """struct cg_session_options: see cellgate.h. Times in seconds; a limit of 0 is the default."""
+    kinds = {
+        "elicitation": lib.CG_SERVER_REQUEST_ELICITATION,
+        "sampling": lib.CG_SERVER_REQUEST_SAMPLING,
+        "url": lib.CG_SERVER_REQUEST_URL,
+    }
+    return args.options(
+        "cg_session_options",
+        workspace=args.text(workspace),
+        env=args.env(env),
+        python_path=args.texts(python_path),
+        sandbox=lib.CG_SANDBOX_ON if sandbox else lib.CG_SANDBOX_OFF,
+        color=int(color),
+        settings=args.json(settings),
+        hide=args.texts(None if hide is None else [Path(h).absolute() for h in hide]),
+        working_dir=args.text(working_dir),
+        tier=args.text(tier),
+        ask_egress=int(ask_egress),
+        server_requests=sum({kinds[a] for a in answer}),
+        approval_timeout_ms=milliseconds(approval_timeout),
+        timeout_ms=milliseconds(start_timeout),
+        memory_bytes=memory_bytes,
+        processes=processes,
+        file_bytes=file_bytes,
+        open_files=open_files,
+        cores_milli=round(cores * 1000),
+        cpu_seconds=cpu_seconds,
+        wall_seconds=wall_seconds,
+        output_bytes=output_bytes,
+    )
+
+
+def open_core(client: Client | None, on_event: Handler | None, attach: str | None, members: dict[str, Any]) -> Core:
+    """Opens a session, or takes part in one; blocks."""
+    client = client or shared_client()
+    args = Arguments()
+    ret, err = ffi.new("struct cg_session **"), ffi.new("struct cg_err *")
+    if attach is not None:
+        check(lib.cg_session_attach(client.ptr, args.text(attach), ret, err), err)
+    else:
+        check(lib.cg_session_new(client.ptr, session_options(args, **members), ret, err), err)
+    return Core(client, ret[0], on_event)

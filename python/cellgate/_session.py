@@ -1,0 +1,545 @@
+"""The blocking front."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from cellgate._cellgate import ffi, lib
+from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
+from cellgate._errors import ClosedError, NotFoundError, TimedOutError
+from cellgate._events import (
+    ApprovalRequest,
+    CommandOutput,
+    CommandResult,
+    EgressRequest,
+    Event,
+    Execution,
+    InputRequest,
+    Reply,
+    Result,
+    Status,
+    collect,
+    refuse,
+)
+
+Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
+"""Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
+
+
+class Session:
+    """A Python kernel in a sandbox, whose tool calls wait until this program accepts them.
+
+    Opening blocks until the kernel is there. Several threads may use a session at the same time.
+    Cells that are run while another runs wait their turn. Keyword arguments: see
+    struct cg_session_options in cellgate.h; `session_options()` lists them.
+    """
+
+    def __init__(
+        self,
+        workspace: PathLike | None = None,
+        *,
+        client: Client | None = None,
+        mcp_servers: Mapping[str, Any] | str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        **session_options: Any,
+    ) -> None:
+        """`workspace`: the folder that cells may write (default: the current one).
+
+        `mcp_servers`: see add_mcp_servers(). `on_event` gets the events that belong to no cell,
+        command or request of this object, in the thread that waits for others.
+        """
+        self._core = open_core(client, on_event, None, {"workspace": workspace, **session_options})
+        self._start()
+        if mcp_servers:
+            try:
+                self.add_mcp_servers(mcp_servers)
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def attach(cls, client: Client, id: str, on_event: Callable[[Event], None] | None = None) -> Session:
+        """Takes part in a session of another client of the same supervisor: see cg_session_attach()."""
+        self = cls.__new__(cls)
+        self._core = open_core(client, on_event, id, {})
+        self._start()
+        return self
+
+    def _start(self) -> None:
+        # Guards the consumers. The thread that reads from the library does not hold it meanwhile.
+        self._changed = threading.Condition()
+        self._reading = False
+        self.files = Files(self)
+
+    def close(self) -> None:
+        """Ends the session with its kernel, servers and open questions; waits for calls of other threads."""
+        self._core.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def id(self) -> str:
+        return self._core.own_text("cg_session_id")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What protects this session: see cg_session_info()."""
+        info: dict[str, Any] = json.loads(self._core.own_text("cg_session_info"))
+        return info
+
+    # ------------------------------------------------------------ events
+
+    def _begin(self, name: str, *args: Any) -> Consumer:
+        self._core.check_process()  # another thread may have held the lock at the fork
+        with self._changed:
+            return self._core.numbered(name, *args, wake=self._wake)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # So long does a reader wait for the library before it looks whether the session was closed.
+    _SLICE_MS = 500
+
+    def _next(self, consumer: Consumer, deadline: float | None = None) -> Event | None:
+        """The next event of @consumer. None: there is none any more, or the time is over."""
+        with self._changed:
+            while True:
+                if consumer.events:
+                    return consumer.events.popleft()
+                if consumer.ended:
+                    return None
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                if self._reading:
+                    self._changed.wait(left)
+                    continue
+                self._reading = True
+                event = None
+                try:
+                    self._changed.release()
+                    try:
+                        wait = self._SLICE_MS if left is None else min(self._SLICE_MS, milliseconds(left))
+                        event = self._core.next_event(wait)
+                    finally:
+                        self._changed.acquire()
+                except ClosedError as e:
+                    self._core.end(str(e))
+                finally:
+                    self._reading = False
+                    self._changed.notify_all()
+                if event:
+                    self._core.dispatch(event)
+
+    def _drop(self, consumer: Consumer) -> None:
+        with self._changed:
+            self._core.drop(consumer)
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(self._core.closed or "the session has ended", lib.CG_E_CLOSED)
+
+    # ------------------------------------------------------------ cells
+
+    def stream(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        silent: bool = False,
+        stdin: bool = False,
+        history: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        subshell: str | None = None,
+    ) -> Cell:
+        """Runs a cell; iterate over the result for its events, the last of them a Result.
+
+        Questions among them (ApprovalRequest, EgressRequest) wait for accept() or reject(). `timeout`:
+        running time in seconds, without waits for approvals.
+        """
+        args, data = Arguments(), code.encode()
+        o = args.options(
+            "cg_execute_options",
+            timeout_ms=milliseconds(timeout),
+            silent=int(silent),
+            allow_stdin=int(stdin),
+            no_history=int(not history),
+            extra=args.json(extra),
+            subshell=args.text(subshell),
+        )
+        return Cell(self, self._begin("cg_session_execute", data, len(data), o))
+
+    def run(
+        self,
+        code: str,
+        *,
+        approve: Approve | None = None,
+        input: Callable[[InputRequest], str | None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        timeout: float | None = None,
+        **more: Any,
+    ) -> Execution:
+        """Runs a cell to its end. Without `approve` all that it asks for is refused.
+
+        `approve` is called with each question, and the cell waits meanwhile; an exception in it
+        refuses the call, cancels the cell and is raised here. `input` answers input(). A cell that
+        fails is no exception: see Execution.status and Execution.check().
+        """
+        events: list[Event] = []
+        with self.stream(code, timeout=timeout, stdin=input is not None, **more) as cell:
+            for event in cell:
+                if on_event:
+                    on_event(event)
+                if isinstance(event, (ApprovalRequest, EgressRequest)):
+                    _decide(event, approve)
+                elif isinstance(event, InputRequest) and input:
+                    event.answer(input(event))
+                else:
+                    refuse(event, "this program answers no such requests")
+                    events.append(event)
+        if not events or not isinstance(events[-1], Result):
+            raise self._closed()
+        return collect(events, events[-1])
+
+    def request(
+        self,
+        type: str,
+        content: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        buffers: Sequence[bytes] = (),
+        subshell: str | None = None,
+    ) -> Reply:
+        """Sends the kernel another request of the Jupyter protocol: see cg_session_request()."""
+        consumer = self._begin("cg_session_request", *request_arguments(type, content, timeout, buffers, subshell))
+        while event := self._next(consumer):
+            if isinstance(event, Reply):
+                return event
+            refuse(event, "nobody handles the events of this request")
+        raise self._closed()
+
+    def interrupt(self) -> None:
+        """KeyboardInterrupt in the cell that runs."""
+        self._core.cancel(0)
+
+    def reset(self, timeout: float | None = None) -> None:
+        """Replaces the kernel by a fresh one; workspace, MCP servers and wrappers stay."""
+        self._core.call("cg_session_reset", milliseconds(timeout))
+
+    def add_mcp_servers(self, servers: Mapping[str, Any] | str, timeout: float | None = None) -> dict[str, Any]:
+        """Defines MCP servers, as in the `mcpServers` of MCP clients; cells then import mcptools.NAME.
+
+        Returns the report of cg_session_add_mcp_servers(): a member for each server, with "error"
+        where it could not be added. Raises if none could be.
+        """
+        return add_servers(self._core, servers, timeout)
+
+    # ------------------------------------------------------------ commands
+
+    def start(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: PathLike | None = None,
+        timeout: float | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> Command:
+        """Starts a program in the session's sandbox, beside its cells: see cg_session_exec().
+
+        `stdin`: write() will feed it. `terminal`: rows and columns of a terminal of its own.
+        """
+        return Command(self, self._begin("cg_session_exec", exec_arguments(argv, env, cwd, timeout, stdin, terminal)))
+
+    def exec(
+        self,
+        argv: Sequence[str | bytes] | str,
+        *,
+        input: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: PathLike | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        """Runs a program, or a line of `bash -c`, to its end and returns what it has written."""
+        if isinstance(argv, str):
+            argv = ["bash", "-c", argv]
+        with self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None) as command:
+            writer = None
+            if input is not None:
+                writer = threading.Thread(target=_feed, args=(command, input), daemon=True)
+                writer.start()
+            out: dict[bool, list[bytes]] = {False: [], True: []}
+            for event in command:
+                if isinstance(event, CommandOutput):
+                    out[event.stderr].append(event.data)
+                elif isinstance(event, CommandResult):
+                    return Completed(event, b"".join(out[False]), b"".join(out[True]))
+        raise self._closed()
+
+
+class Cell:
+    """A cell that runs: an iterator over its events. Leaving `with`, or the iterator's end by the
+    garbage collector, cancels it."""
+
+    def __init__(self, session: Session, consumer: Consumer) -> None:
+        self._session = session
+        self._consumer = consumer
+
+    @property
+    def number(self) -> int:
+        return self._consumer.number
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event = self._session._next(self._consumer)
+        if event is None:
+            raise StopIteration
+        return event
+
+    def next_event(self, timeout: float | None = None) -> Event | None:
+        """The same with a limit in seconds. None: nothing came in time, or all has come."""
+        return self._session._next(self._consumer, None if timeout is None else time.monotonic() + timeout)
+
+    def cancel(self) -> None:
+        """Ends it; its last event still comes."""
+        self._session._core.cancel(self.number)
+
+    def close(self) -> None:
+        """Ends it if it has not ended; its events are lost, its questions refused."""
+        if not self._consumer.dropped:
+            self._session._drop(self._consumer)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the session has ended, or this is a forked copy
+            self.close()
+
+
+class Command(Cell):
+    """A program that runs beside the cells; its events are CommandOutput, and at last CommandResult."""
+
+    def write(self, data: bytes, timeout: float | None = None) -> None:
+        """Feeds its standard input; waits while it does not read. TimedOutError: the rest was not sent."""
+        write_all(self._session._core, self.number, data, timeout)
+
+    def close_stdin(self) -> None:
+        self._session._core.call("cg_command_write", self.number, ffi.NULL, 0, -1)
+
+    def send_signal(self, signal: int) -> None:
+        """To the program's process group."""
+        self._session._core.call("cg_command_signal", self.number, signal)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Of its terminal."""
+        self._session._core.call("cg_command_resize", self.number, rows, columns)
+
+
+class Completed:
+    """A command that has ended."""
+
+    def __init__(self, result: CommandResult, stdout: bytes, stderr: bytes) -> None:
+        self.status: Status = result.status
+        self.exit_code = result.exit_code
+        """None: it was ended by `signal`, or did not start (`text` says why)."""
+        self.signal = result.signal
+        self.text = result.text
+        self.stdout = stdout
+        self.stderr = stderr
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and self.status is Status.OK
+
+    def __repr__(self) -> str:
+        return f"<Completed {self.status} exit_code={self.exit_code} signal={self.signal} {self.text!r}>"
+
+
+class Files:
+    """Files as the programs in the session's sandbox see them: see cg_session_files_read() and what
+    follows it in cellgate.h. Relative paths are below the workspace; times in seconds."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def _call(self, name: str, *args: Any) -> None:
+        self._session._core.call(f"cg_session_files_{name}", *args)
+
+    def read(self, path: PathLike, *, offset: int = 0, limit: int = -1, timeout: float | None = None) -> bytes:
+        """At most @limit bytes of a file from @offset on; without a limit up to 1 GiB."""
+        ret, length = ffi.new("char **"), ffi.new("size_t *")
+        self._call("read", _path(path), offset, limit, milliseconds(timeout), ret, length)
+        try:
+            return bytes(ffi.buffer(ret[0], length[0]))
+        finally:
+            lib.cg_free(ret[0])
+
+    def write(self, path: PathLike, data: bytes | str, *, mode: int = 0o666, timeout: float | None = None) -> None:
+        """Replaces a file atomically, or makes it with @mode."""
+        data = data.encode() if isinstance(data, str) else data
+        self._call("write", _path(path), mode, ffi.from_buffer(data), len(data), milliseconds(timeout))
+
+    def download(self, path: PathLike, to: PathLike, *, limit: int = -1, timeout: float | None = None) -> None:
+        """Copies a file to the host's @to, which is replaced."""
+        with open(to, "wb") as f:
+            self._call("get", _path(path), f.fileno(), limit, milliseconds(timeout))
+
+    def upload(self, source: PathLike, path: PathLike, *, mode: int = 0o666, timeout: float | None = None) -> None:
+        """Copies the host's file @source into the sandbox."""
+        with open(source, "rb") as f:
+            self._call("put", _path(path), mode, f.fileno(), milliseconds(timeout))
+
+    def stat(self, path: PathLike, *, timeout: float | None = None) -> dict[str, Any]:
+        """{"type", "size", "mode", "mtime_ns", "target"}; a link is not followed."""
+        found: dict[str, Any] = json.loads(self._text("stat", path, timeout))
+        return found
+
+    def exists(self, path: PathLike, *, timeout: float | None = None) -> bool:
+        try:
+            self.stat(path, timeout=timeout)
+        except NotFoundError:
+            return False
+        return True
+
+    def list(self, path: PathLike = ".", *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The entries of a folder, in no order, as stat() with "name"."""
+        found: list[dict[str, Any]] = json.loads(self._text("list", path, timeout))
+        return found
+
+    def mkdir(self, path: PathLike, *, mode: int = 0o777, timeout: float | None = None) -> None:
+        """With missing parents; a folder that exists is no error."""
+        self._call("mkdir", _path(path), mode, milliseconds(timeout))
+
+    def remove(self, path: PathLike, *, timeout: float | None = None) -> None:
+        """A file, a link, or a folder with all that it contains."""
+        self._call("remove", _path(path), milliseconds(timeout))
+
+    def rename(self, source: PathLike, to: PathLike, *, timeout: float | None = None) -> None:
+        self._call("rename", _path(source), _path(to), milliseconds(timeout))
+
+    def pack(self, path: PathLike, fd: int, *, limit: int = -1, timeout: float | None = None) -> None:
+        """A folder's content as tar to the host's descriptor @fd. Unpack it with care: it is untrusted."""
+        self._call("pack", _path(path), fd, limit, milliseconds(timeout))
+
+    def unpack(self, path: PathLike, fd: int, *, timeout: float | None = None) -> None:
+        """A tar archive from the host's descriptor @fd into a folder."""
+        self._call("unpack", _path(path), fd, milliseconds(timeout))
+
+    def _text(self, name: str, path: PathLike, timeout: float | None) -> bytes:
+        return bytes(self._session._core.call_text(f"cg_session_files_{name}", _path(path), milliseconds(timeout)))
+
+
+def _path(path: PathLike) -> bytes:
+    data = str(path).encode(errors="surrogateescape")
+    if b"\0" in data:
+        raise ValueError("embedded null character")
+    return data
+
+
+def _feed(command: Command, data: bytes) -> None:
+    try:
+        command.write(data)
+        command.close_stdin()
+    except Exception:  # it has ended without reading all
+        pass
+
+
+WRITE_MAX = 1 << 20
+
+
+def write_all(core: Any, number: int, data: bytes, timeout: float | None) -> None:
+    """Feeds a command piece by piece."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for at in range(0, len(data), WRITE_MAX):
+        piece = data[at : at + WRITE_MAX]
+        left = -1 if deadline is None else max(0, round((deadline - time.monotonic()) * 1000))
+        if core.call("cg_command_write", number, piece, len(piece), left) == lib.CG_TIMEOUT:
+            raise TimedOutError(f"the program does not read; {at} of {len(data)} bytes were sent", lib.CG_E_TIMEDOUT)
+
+
+def request_arguments(
+    type: str, content: Mapping[str, Any], timeout: float | None, buffers: Sequence[bytes], subshell: str | None
+) -> tuple[Any, ...]:
+    """Those of cg_session_request() up to the options."""
+    args, text = Arguments(), json.dumps(content).encode()
+    o = args.options(
+        "cg_request_options",
+        timeout_ms=milliseconds(timeout),
+        subshell=args.text(subshell),
+        buffers=args.buffers(buffers),
+        n_buffers=len(buffers),
+    )
+    return type.encode(), text, len(text), o
+
+
+def exec_arguments(
+    argv: Sequence[str | bytes],
+    env: Mapping[str, str] | None,
+    cwd: PathLike | None,
+    timeout: float | None,
+    stdin: bool,
+    terminal: tuple[int, int] | None,
+) -> Any:
+    """struct cg_exec_options."""
+    args = Arguments()
+    o = args.options(
+        "cg_exec_options",
+        argv=args.texts(argv),
+        env=args.env(env),
+        cwd=args.text(cwd),
+        timeout_ms=milliseconds(timeout),
+        input=int(stdin),
+        rows=terminal[0] if terminal else 0,
+        columns=terminal[1] if terminal else 0,
+    )
+    return o
+
+
+def add_servers(core: Any, servers: Mapping[str, Any] | str, timeout: float | None) -> dict[str, Any]:
+    text = (servers if isinstance(servers, str) else json.dumps(servers)).encode()
+    ret = ffi.new("char **")
+    core.call("cg_session_add_mcp_servers", text, len(text), milliseconds(timeout), ret)
+    report: dict[str, Any] = json.loads(take_text(ret[0]))
+    return report
+
+
+def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:
+    if approve is None:
+        refuse(event, "this program accepts no calls (run() was given no `approve`)")
+        return
+    try:
+        decision = approve(event)
+    except BaseException:
+        refuse(event, "the program's `approve` failed")
+        raise
+    apply_decision(event, decision)
+
+
+def apply_decision(event: ApprovalRequest | EgressRequest, decision: bool | None) -> None:
+    """What `approve` has returned. A question that has ended meanwhile is no error."""
+    if decision is not None and not isinstance(decision, bool):
+        refuse(event, "the program's `approve` failed")
+        raise TypeError(f"approve() must return True, False or None, not {type(decision).__name__}")
+    try:
+        if decision:
+            event.accept()
+        elif decision is False:
+            event.reject()
+    except NotFoundError:
+        pass

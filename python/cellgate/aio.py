@@ -1,0 +1,497 @@
+"""The asyncio front: the same as `cellgate.Session`, with nothing that blocks the loop and no thread for a session.
+
+async with cellgate.aio.Session("/path/to/workspace") as session:
+    print((await session.run("1 + 1")).value)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from cellgate import _session as blocking
+from cellgate._cellgate import ffi, lib
+from cellgate._core import Arguments, Client, Consumer, Core, PathLike, milliseconds, open_core
+from cellgate._errors import CellgateError, ClosedError
+from cellgate._events import (
+    ApprovalRequest,
+    CommandOutput,
+    CommandResult,
+    EgressRequest,
+    Event,
+    Execution,
+    InputRequest,
+    Reply,
+    Result,
+    collect,
+    refuse,
+)
+from cellgate._session import Completed, apply_decision
+
+Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None | Awaitable[bool | None]]
+"""Decides about a question, as `cellgate.Approve`; a coroutine function may take any time."""
+
+# Events that are taken from the library before other tasks run again.
+_BURST = 64
+# Events that wait for one reader, from which on the session is not read: the kernel's writes block.
+_HIGH = 1024
+
+
+class Session:
+    """A Python kernel in a sandbox: see `cellgate.Session`. Opened by `async with` or `await`.
+
+    Belongs to the event loop in which it was opened. Cancelling a task that waits for a cell cancels
+    the cell.
+    """
+
+    def __init__(
+        self,
+        workspace: PathLike | None = None,
+        *,
+        client: Client | None = None,
+        mcp_servers: Mapping[str, Any] | str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        attach: str | None = None,
+        **session_options: Any,
+    ) -> None:
+        """As `cellgate.Session`; nothing happens before it is opened."""
+        self._open = partial(open_core, client, on_event, attach, {"workspace": workspace, **session_options})
+        self._servers = mcp_servers
+        self._core_: Core | None = None
+        self.files = Files(self)
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._opened().__await__()
+
+    async def _opened(self) -> Session:
+        if self._core_ is not None:
+            raise CellgateError("the session is open already", lib.CG_E_STATE)
+        self._loop = asyncio.get_running_loop()
+        opening = self._loop.run_in_executor(None, self._open)
+        try:
+            self._core_ = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+        with self._core_.use() as ptr:
+            self._fd = lib.cg_session_fd(ptr)
+        self._read = False
+        self._resume()
+        if self._servers:
+            try:
+                await self.add_mcp_servers(self._servers)
+            except BaseException:
+                await self.close()
+                raise
+        return self
+
+    async def __aenter__(self) -> Session:
+        return await self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def _core(self) -> Core:
+        if self._core_ is None:
+            raise CellgateError("the session was not opened: use `async with` or `await`", lib.CG_E_STATE)
+        return self._core_
+
+    async def close(self) -> None:
+        """Ends the session with its kernel, servers and open questions."""
+        core = self._core
+        self._pause()
+        core.end("the session is closed")
+        # It may wait for a thread that adds servers or copies a file.
+        await asyncio.shield(self._loop.run_in_executor(None, core.close))
+
+    @property
+    def id(self) -> str:
+        return self._core.own_text("cg_session_id")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What protects this session: see cg_session_info()."""
+        info: dict[str, Any] = json.loads(self._core.own_text("cg_session_info"))
+        return info
+
+    # ------------------------------------------------------------ events
+
+    def _resume(self) -> None:
+        if not self._read and self._core.closed is None:
+            self._read = True
+            self._loop.add_reader(self._fd, self._pump)
+
+    def _pause(self) -> None:
+        if self._read:
+            self._read = False
+            self._loop.remove_reader(self._fd)
+
+    def _pump(self) -> None:
+        core = self._core
+        try:
+            for _ in range(_BURST):
+                event = core.next_event(0)
+                if event is None:
+                    break
+                core.dispatch(event)
+                if core.closed is not None:
+                    break
+        except CellgateError as e:
+            core.end(str(e))
+        if core.closed is not None or any(len(c.events) >= _HIGH for c in core.consumers.values()):
+            self._pause()
+
+    def _begin(self, name: str, *args: Any) -> _Reader:
+        reader = _Reader(self)
+        reader.consumer = self._core.numbered(name, *args, wake=reader.wake)
+        return reader
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(self._core.closed or "the session has ended", lib.CG_E_CLOSED)
+
+    async def _blocking(self, function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        return await self._loop.run_in_executor(None, partial(function, *args, **more))
+
+    # ------------------------------------------------------------ cells
+
+    def stream(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        silent: bool = False,
+        stdin: bool = False,
+        history: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        subshell: str | None = None,
+    ) -> Cell:
+        """Runs a cell; `async for` over the result for its events: see `cellgate.Session.stream()`."""
+        args, data = Arguments(), code.encode()
+        o = args.options(
+            "cg_execute_options",
+            timeout_ms=milliseconds(timeout),
+            silent=int(silent),
+            allow_stdin=int(stdin),
+            no_history=int(not history),
+            extra=args.json(extra),
+            subshell=args.text(subshell),
+        )
+        return Cell(self._begin("cg_session_execute", data, len(data), o))
+
+    async def run(
+        self,
+        code: str,
+        *,
+        approve: Approve | None = None,
+        input: Callable[[InputRequest], str | None | Awaitable[str | None]] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        timeout: float | None = None,
+        **more: Any,
+    ) -> Execution:
+        """Runs a cell to its end: see `cellgate.Session.run()`. Coroutines of `approve` run at the same time."""
+        events: list[Event] = []
+        questions: set[asyncio.Task[None]] = set()
+        failed: list[BaseException] = []
+
+        async with self.stream(code, timeout=timeout, stdin=input is not None, **more) as cell:
+
+            def ask(work: Awaitable[None]) -> None:
+                task = asyncio.ensure_future(work)
+                questions.add(task)
+                task.add_done_callback(done)
+
+            def done(task: asyncio.Task[None]) -> None:
+                questions.discard(task)
+                if not task.cancelled() and (problem := task.exception()):
+                    failed.append(problem)
+                    cell.cancel()
+
+            try:
+                async for event in cell:
+                    if on_event:
+                        on_event(event)
+                    if isinstance(event, (ApprovalRequest, EgressRequest)) and approve:
+                        ask(_decide(event, approve))
+                    elif isinstance(event, InputRequest) and input:
+                        ask(_answer(event, input))
+                    else:
+                        refuse(event, "this program accepts no calls (run() was given no `approve`)")
+                        events.append(event)
+                    if failed:
+                        break
+            finally:
+                for task in questions:
+                    task.cancel()
+        if failed:
+            raise failed[0]
+        if not events or not isinstance(events[-1], Result):
+            raise self._closed()
+        return collect(events, events[-1])
+
+    async def request(
+        self,
+        type: str,
+        content: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        buffers: Sequence[bytes] = (),
+        subshell: str | None = None,
+    ) -> Reply:
+        """Sends the kernel another request of the Jupyter protocol: see cg_session_request()."""
+        arguments = blocking.request_arguments(type, content, timeout, buffers, subshell)
+        async with Cell(self._begin("cg_session_request", *arguments)) as events:
+            async for event in events:
+                if isinstance(event, Reply):
+                    return event
+                refuse(event, "nobody handles the events of this request")
+        raise self._closed()
+
+    def interrupt(self) -> None:
+        """KeyboardInterrupt in the cell that runs."""
+        self._core.cancel(0)
+
+    async def reset(self, timeout: float | None = None) -> None:
+        """Replaces the kernel by a fresh one; workspace, MCP servers and wrappers stay."""
+        await self._blocking(self._core.call, "cg_session_reset", milliseconds(timeout))
+
+    async def add_mcp_servers(self, servers: Mapping[str, Any] | str, timeout: float | None = None) -> dict[str, Any]:
+        """Defines MCP servers: see `cellgate.Session.add_mcp_servers()`."""
+        report: dict[str, Any] = await self._blocking(blocking.add_servers, self._core, servers, timeout)
+        return report
+
+    # ------------------------------------------------------------ commands
+
+    def start(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: PathLike | None = None,
+        timeout: float | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> Command:
+        """Starts a program in the session's sandbox: see `cellgate.Session.start()`."""
+        return Command(
+            self._begin("cg_session_exec", blocking.exec_arguments(argv, env, cwd, timeout, stdin, terminal))
+        )
+
+    async def exec(
+        self,
+        argv: Sequence[str | bytes] | str,
+        *,
+        input: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: PathLike | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        """Runs a program, or a line of `bash -c`, to its end and returns what it has written."""
+        if isinstance(argv, str):
+            argv = ["bash", "-c", argv]
+        async with self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None) as command:
+            feeding = asyncio.ensure_future(_feed(command, input)) if input is not None else None
+            out: dict[bool, list[bytes]] = {False: [], True: []}
+            try:
+                async for event in command:
+                    if isinstance(event, CommandOutput):
+                        out[event.stderr].append(event.data)
+                    elif isinstance(event, CommandResult):
+                        return Completed(event, b"".join(out[False]), b"".join(out[True]))
+            finally:
+                if feeding:
+                    feeding.cancel()
+        raise self._closed()
+
+
+class _Reader:
+    """Waits for the events of one consumer in the loop."""
+
+    consumer: Consumer
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._waiting: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self._waiting and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def next(self) -> Event | None:
+        while not self.consumer.events:
+            if self.consumer.ended:
+                return None
+            if self._waiting:
+                raise RuntimeError("another task waits for the events of this cell")
+            self._waiting = self.session._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        event = self.consumer.events.popleft()
+        if len(self.consumer.events) < _HIGH // 2:
+            self.session._resume()
+        return event
+
+    def drop(self) -> None:
+        if not self.consumer.dropped:
+            self.session._core.drop(self.consumer)
+            self.session._resume()
+
+
+class Cell:
+    """A cell that runs: iterate over its events with `async for`. Leaving `async with`, or the end of
+    this object, cancels it."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    @property
+    def number(self) -> int:
+        return self._reader.consumer.number
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            event = await self._reader.next()
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    def cancel(self) -> None:
+        """Ends it; its last event still comes."""
+        self._reader.session._core.cancel(self.number)
+
+    def close(self) -> None:
+        """Ends it if it has not ended; its events are lost, its questions refused."""
+        self._reader.drop()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Another thread may collect it: only the loop's thread may touch the session.
+        reader = self._reader
+        if not reader.consumer.ended and not reader.consumer.dropped:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                reader.session._loop.call_soon_threadsafe(reader.drop)
+
+
+class Command(Cell):
+    """A program that runs beside the cells: see `cellgate.Command`."""
+
+    async def write(self, data: bytes, timeout: float | None = None) -> None:
+        """Feeds its standard input; waits while it does not read. TimedOutError: the rest was not sent."""
+        session = self._reader.session
+        await session._blocking(blocking.write_all, session._core, self.number, data, timeout)
+
+    async def close_stdin(self) -> None:
+        session = self._reader.session
+        await session._blocking(session._core.call, "cg_command_write", self.number, ffi.NULL, 0, -1)
+
+    def send_signal(self, signal: int) -> None:
+        """To the program's process group."""
+        self._reader.session._core.call("cg_command_signal", self.number, signal)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Of its terminal."""
+        self._reader.session._core.call("cg_command_resize", self.number, rows, columns)
+
+
+class Files:
+    """`cellgate.Files` for asyncio: every method is a coroutine that works in a thread of the loop's executor."""
+
+    def __init__(self, session: Session) -> None:
+        self._files = blocking.Files(session)
+        self._session = session
+
+    async def read(self, path: PathLike, *, offset: int = 0, limit: int = -1, timeout: float | None = None) -> bytes:
+        data: bytes = await self._run(self._files.read, path, offset=offset, limit=limit, timeout=timeout)
+        return data
+
+    async def write(
+        self, path: PathLike, data: bytes | str, *, mode: int = 0o666, timeout: float | None = None
+    ) -> None:
+        await self._run(self._files.write, path, data, mode=mode, timeout=timeout)
+
+    async def download(self, path: PathLike, to: PathLike, *, limit: int = -1, timeout: float | None = None) -> None:
+        await self._run(self._files.download, path, to, limit=limit, timeout=timeout)
+
+    async def upload(
+        self, source: PathLike, path: PathLike, *, mode: int = 0o666, timeout: float | None = None
+    ) -> None:
+        await self._run(self._files.upload, source, path, mode=mode, timeout=timeout)
+
+    async def stat(self, path: PathLike, *, timeout: float | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = await self._run(self._files.stat, path, timeout=timeout)
+        return found
+
+    async def exists(self, path: PathLike, *, timeout: float | None = None) -> bool:
+        found: bool = await self._run(self._files.exists, path, timeout=timeout)
+        return found
+
+    async def list(self, path: PathLike = ".", *, timeout: float | None = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self._run(self._files.list, path, timeout=timeout)
+        return found
+
+    async def mkdir(self, path: PathLike, *, mode: int = 0o777, timeout: float | None = None) -> None:
+        await self._run(self._files.mkdir, path, mode=mode, timeout=timeout)
+
+    async def remove(self, path: PathLike, *, timeout: float | None = None) -> None:
+        await self._run(self._files.remove, path, timeout=timeout)
+
+    async def rename(self, source: PathLike, to: PathLike, *, timeout: float | None = None) -> None:
+        await self._run(self._files.rename, source, to, timeout=timeout)
+
+    async def pack(self, path: PathLike, fd: int, *, limit: int = -1, timeout: float | None = None) -> None:
+        await self._run(self._files.pack, path, fd, limit=limit, timeout=timeout)
+
+    async def unpack(self, path: PathLike, fd: int, *, timeout: float | None = None) -> None:
+        await self._run(self._files.unpack, path, fd, timeout=timeout)
+
+    async def _run(self, function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        return await self._session._blocking(function, *args, **more)
+
+
+def _close_unwanted(opening: asyncio.Future[Core]) -> None:
+    if not opening.cancelled() and not opening.exception():
+        opening.result().close()
+
+
+async def _feed(command: Command, data: bytes) -> None:
+    try:
+        await command.write(data)
+        await command.close_stdin()
+    except CellgateError:  # it has ended without reading all
+        pass
+
+
+async def _decide(event: ApprovalRequest | EgressRequest, approve: Approve) -> None:
+    try:
+        decision = approve(event)
+        if inspect.isawaitable(decision):
+            decision = await decision
+    except BaseException:
+        refuse(event, "the program's `approve` failed")
+        raise
+    apply_decision(event, decision)
+
+
+async def _answer(event: InputRequest, answer: Callable[[InputRequest], Any]) -> None:
+    text = answer(event)
+    if inspect.isawaitable(text):
+        text = await text
+    event.answer(text)

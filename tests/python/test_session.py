@@ -1,0 +1,492 @@
+"""The blocking front of the Python package, with real kernels."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
+
+
+def test_cell_state_and_output(session: Any) -> None:
+    first = session.run("import sys\nx = 20\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
+    assert (first.status, first.stdout, first.stderr, first.value) == ("ok", "out\n", "err\n", "21")
+    assert first.ok and first.check() is first and first.output == "out\nerr\n21\n"
+    assert session.run("x * 2").value == "40"
+
+
+def test_error(session: Any) -> None:
+    import cellgate
+
+    result = session.run("1/0")
+    assert result.status is cellgate.Status.ERROR and not result.ok and not result.refused
+    assert result.error.ename == "ZeroDivisionError" and "1/0" in str(result.error)
+    with pytest.raises(cellgate.CellError, match="division by zero") as caught:
+        result.check()
+    assert caught.value.execution is result
+
+
+def test_events_are_frozen_and_in_order(session: Any) -> None:
+    import cellgate
+
+    events = list(session.stream("print('a')\n'b'"))
+    assert [type(e) for e in events] == [cellgate.Stream, cellgate.ExecuteResult, cellgate.Result]
+    assert events[1].text == "'b'" and events[1].execution_count == 1 == events[2].execution_count
+    with pytest.raises(AttributeError):
+        events[0].text = "other"
+
+
+def test_image(session: Any) -> None:
+    code = (
+        "from IPython.display import Image, display\ndisplay(Image(data=b'\\x89PNG\\r\\n\\x1a\\nrest', format='png'))"
+    )
+    assert session.run(code).images == [b"\x89PNG\r\n\x1a\nrest"]
+
+
+def test_image_that_is_none(session: Any) -> None:
+    code = "from IPython.display import display\ndisplay({'image/png': 'ä'}, raw=True)"
+    result = session.run(code)
+    assert result.ok and result.images == []
+
+
+def test_display_is_replaced_by_its_update(session: Any) -> None:
+    code = "h = display('one', display_id=True)\nh.update('two')"
+    assert [d.text for d in session.run(code).displays] == ["'two'"]
+
+
+def test_clear_output(session: Any) -> None:
+    code = "from IPython.display import clear_output\nprint('a')\nclear_output(wait={})\nprint('b')"
+    assert session.run(code.format(True)).stdout == "b\n"
+    assert session.run(code.format(False)).stdout == "b\n"
+
+
+def test_timeout_interrupts(session: Any) -> None:
+    result = session.run("import time\nx = 5\ntime.sleep(60)", timeout=0.2)
+    assert result.status == "timeout" and session.run("x").value == "5"
+
+
+def test_interrupt_from_another_thread(session: Any) -> None:
+    with session.stream("import time\nprint('begun')\ntime.sleep(60)") as cell:
+        assert next(cell).text == "begun\n"
+        threading.Thread(target=session.interrupt).start()
+        last = list(cell)[-1]
+    assert last.status == "cancelled"
+
+
+def test_input(session: Any) -> None:
+    asked = []
+
+    def answer(request: Any) -> str:
+        asked.append((request.prompt, request.password))
+        return "me"
+
+    assert session.run("input('who? ')", input=answer).value == "'me'"
+    assert asked == [("who? ", False)]
+    assert session.run("input('who? ')").error.ename == "StdinNotImplementedError"
+
+
+def test_reset(session: Any) -> None:
+    session.run("x = 1")
+    session.reset()
+    assert session.run("x").error.ename == "NameError"
+
+
+def test_request(session: Any) -> None:
+    reply = session.request("complete_request", {"code": "import jso", "cursor_pos": 10})
+    assert "json" in reply.content["matches"]
+
+
+def test_comm_buffers(session: Any) -> None:
+    session.run(
+        "def target(comm, msg):\n"
+        "    comm.send({'back': 1}, buffers=[bytes(b)[::-1] for b in msg['buffers']])\n"
+        "get_ipython().kernel.comm_manager.register_target('t', target)"
+    )
+    seen: list[Any] = []
+    session._core.on_event = seen.append
+    content = {"comm_id": "c", "target_name": "t", "data": {}}
+    assert session.request("comm_open", content, buffers=[b"abc", b""]).status == "ok"
+
+
+def test_info_and_id(session: Any) -> None:
+    assert session.info["sandbox"] is True and len(session.id) > 10
+    assert session.id in [s["id"] for s in session._core.client.sessions()]
+
+
+# ---------------------------------------------------------------- approvals
+
+
+def test_accepted_call_runs_with_exact_arguments(tools: Any, mark: Path) -> None:
+    seen = []
+
+    def approve(request: Any) -> bool:
+        seen.append(request)
+        assert not mark.exists()
+        return True
+
+    assert tools.run(DANGER, approve=approve).ok
+    (request,) = seen
+    assert (request.server, request.tool, request.method) == ("echo", "danger", "tools/call")
+    assert request.arguments == {"text": "x"} and json.loads(mark.read_text()) == {"text": "x"}
+    assert str(request) == 'echo.danger {"text":"x"}'
+
+
+def test_refused_call_does_not_run(tools: Any, mark: Path) -> None:
+    result = tools.run(DANGER, approve=lambda _: False)
+    assert result.status == "error" and result.refused and result.error.ename == "RejectedError"
+    assert not mark.exists()
+
+
+def test_without_approve_all_is_refused(tools: Any, mark: Path) -> None:
+    result = tools.run(DANGER)
+    assert result.refused and "no `approve`" in result.error.evalue and not mark.exists()
+
+
+@pytest.mark.parametrize("answer", ["yes", 1, object()])
+def test_only_true_accepts(tools: Any, mark: Path, answer: object) -> None:
+    with pytest.raises(TypeError, match="must return True, False or None"):
+        tools.run(DANGER, approve=lambda _: answer)
+    assert tools.run("1").value == "1" and not mark.exists()
+
+
+def test_approve_that_raises_refuses_and_cancels(tools: Any, mark: Path) -> None:
+    def approve(request: Any) -> bool:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tools.run(DANGER + "\nopen('after', 'w')", approve=approve)
+    assert tools.run("import os\nos.path.exists('after')").value == "False" and not mark.exists()
+
+
+def test_decision_is_used_once(tools: Any, mark: Path) -> None:
+    import cellgate
+
+    for event in tools.stream(DANGER):
+        if isinstance(event, cellgate.ApprovalRequest):
+            event.reject("not today")
+            with pytest.raises(cellgate.NotFoundError):
+                event.accept()
+        if isinstance(event, cellgate.Error):
+            assert "not today" in event.evalue
+    assert not mark.exists()
+
+
+def test_decision_by_the_callback_itself(tools: Any, mark: Path) -> None:
+    assert tools.run(DANGER, approve=lambda request: request.accept()).ok and mark.exists()
+
+
+def test_cancelled_call_is_reported_as_closed(tools: Any, mark: Path) -> None:
+    import cellgate
+
+    numbers: dict[str, list[int]] = {"asked": [], "closed": []}
+    with tools.stream(DANGER, timeout=30) as cell:
+        for event in cell:
+            if isinstance(event, cellgate.ApprovalRequest):
+                numbers["asked"].append(event.number)
+                cell.cancel()
+            if isinstance(event, cellgate.ApprovalClosed):
+                numbers["closed"].append(event.number)
+    assert numbers["asked"] == numbers["closed"] != [] and not mark.exists()
+
+
+def test_cell_that_nobody_reads_any_more_is_cancelled_and_refused(tools: Any, mark: Path) -> None:
+    cell = tools.stream(DANGER + "\nimport time\ntime.sleep(60)")
+    next(cell)  # the question
+    del cell
+    gc.collect()
+    assert tools.run("1").value == "1" and not mark.exists()
+
+
+def test_report_of_servers(tools: Any, servers: dict[str, Any]) -> None:
+    import cellgate
+
+    report = tools.add_mcp_servers({"mcpServers": {"second": servers["echo"], "bad": {"command": "/nowhere"}}})
+    assert {t["tool"] for t in report["second"]["tools"]} >= {"echo", "danger"} and "error" in report["bad"]
+    with pytest.raises(cellgate.CellgateError, match="nowhere"):
+        tools.add_mcp_servers({"bad": {"command": "/nowhere"}})
+
+
+def test_egress_question(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    asked = []
+
+    def approve(request: Any) -> bool:
+        asked.append((request.host, request.port))
+        return False
+
+    code = "import urllib.request\nurllib.request.urlopen('http://example.org:81/')"
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+    }
+    with cellgate.Session(workspace, client=client, settings=settings, ask_egress=True) as s:
+        assert s.run(code, approve=approve).error.ename in ("URLError", "HTTPError")
+    assert asked == [("example.org", 81)]
+
+
+# ---------------------------------------------------------------- commands and files
+
+
+def test_exec(session: Any) -> None:
+    done = session.exec("echo out; echo err >&2; cat; exit 3", input=b"in\0\xff" * 3)
+    assert (done.exit_code, done.signal, done.ok) == (3, None, False)
+    assert (done.stdout, done.stderr) == (b"out\n" + b"in\0\xff" * 3, b"err\n")
+    assert session.exec(["sh", "-c", "kill -9 $$"]).signal == 9
+    assert session.exec(["pwd"], cwd="/tmp").stdout == b"/tmp\n"
+    assert session.exec(["sh", "-c", "echo $X"], env={"X": "ä"}).stdout == "ä\n".encode()
+
+
+def test_exec_that_cannot_start(session: Any) -> None:
+    done = session.exec(["/nowhere/program"])
+    assert done.exit_code is None and "nowhere" in done.text and not done.ok
+
+
+def test_exec_beside_a_cell(session: Any) -> None:
+    with session.stream("import time\nprint(1)\ntime.sleep(60)") as cell:
+        next(cell)
+        assert session.exec(["true"]).ok
+
+
+def test_exec_with_large_input_and_output(session: Any) -> None:
+    data = os.urandom(3 << 20)
+    assert session.exec(["cat"], input=data).stdout == data
+
+
+def test_exec_time_limit(session: Any) -> None:
+    assert session.exec(["sleep", "60"], timeout=0.2).status == "timeout"
+
+
+def test_command_with_terminal(session: Any) -> None:
+    with session.start(["sh", "-c", "stty size; read x; stty size"], terminal=(30, 90)) as command:
+        assert next(command).data == b"30 90\r\n"
+        command.resize(40, 100)
+        command.write(b"\n")
+        assert b"40 100" in b"".join(e.data for e in command if hasattr(e, "data"))
+
+
+def test_command_signal(session: Any) -> None:
+    with session.start(["sh", "-c", "echo; exec sleep 60"]) as command:
+        next(command)
+        command.send_signal(signal.SIGTERM)
+        assert list(command)[-1].signal == signal.SIGTERM
+
+
+def test_files(session: Any, workspace: Path, tmp_path: Path) -> None:
+    import cellgate
+
+    files = session.files
+    files.write("a b", "text")
+    assert (workspace / "a b").read_text() == "text" and files.read("a b", offset=1, limit=2) == b"ex"
+    files.mkdir("d/e")
+    files.rename("a b", "d/e/f")
+    assert files.exists("d/e/f") and not files.exists("a b") and files.stat("d/e/f")["size"] == 4
+    assert [e["name"] for e in files.list("d")] == ["e"]
+    (tmp_path / "up").write_bytes(b"\0" * 70000)
+    files.upload(tmp_path / "up", "/tmp/inside")
+    assert session.run("import os\nos.path.getsize('/tmp/inside')").value == "70000"
+    files.download("/tmp/inside", tmp_path / "down")
+    assert (tmp_path / "down").read_bytes() == b"\0" * 70000
+    with open(tmp_path / "tar", "w+b") as f:
+        files.pack("d", f.fileno())
+        f.seek(0)
+        files.mkdir("copy")
+        files.unpack("copy", f.fileno())
+    assert files.read("copy/e/f") == b"text"
+    files.remove("d")
+    with pytest.raises(cellgate.NotFoundError):
+        files.read("d/e/f")
+
+
+def test_file_names_with_surrogates_and_nulls(session: Any, workspace: Path) -> None:
+    name = os.fsdecode(b"\xff")
+    session.files.write(name, b"1")
+    assert os.listdir(os.fsencode(workspace)) == [b"\xff"] and session.files.read(name) == b"1"
+    with pytest.raises(ValueError, match="null"):
+        session.files.read("a\0b")
+
+
+def test_files_that_are_denied(client: Any, workspace: Path, tmp_path: Path) -> None:
+    import cellgate
+
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with cellgate.Session(workspace, client=client, hide=[secret]) as s:
+        (workspace / "link").symlink_to(secret)
+        for path in (secret, "link"):
+            with pytest.raises(cellgate.CellgateError):
+                s.files.read(path)
+        s.files.write(tmp_path / "new", b"1")  # in the private /tmp
+        with pytest.raises(cellgate.CellgateError):
+            s.files.write("/etc/cellgate-test", b"1")
+    assert not (tmp_path / "new").exists() and not Path("/etc/cellgate-test").exists()
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_closed_session(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    s = cellgate.Session(workspace, client=client)
+    s.close()
+    s.close()
+    with pytest.raises(cellgate.ClosedError):
+        s.run("1")
+    with pytest.raises(cellgate.ClosedError):
+        _ = s.id
+
+
+def test_close_while_another_thread_waits(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    s = cellgate.Session(workspace, client=client)
+    failures: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            s.run("import time\ntime.sleep(60)")
+        except cellgate.ClosedError as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not s._core.consumers:
+        time.sleep(0.01)
+    s.close()
+    thread.join(30)
+    assert not thread.is_alive() and len(failures) == 1
+
+
+def test_kernel_that_ends_itself(session: Any) -> None:
+    result = session.run("import os\nos._exit(3)")
+    assert result.status == "kernel_died" and result.text
+    assert session.run("1").value == "1"
+
+
+def test_many_threads(session: Any) -> None:
+    results: dict[int, str | None] = {}
+
+    def work(i: int) -> None:
+        results[i] = session.run(f"{i}").value
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(20)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert results == {i: str(i) for i in range(20)}
+
+
+def test_bad_arguments(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    with pytest.raises(TypeError):
+        cellgate.Session(workspace, client=client, no_such_option=1)
+    with pytest.raises(cellgate.CellgateError, match="network"):
+        cellgate.Session(workspace, client=client, settings={"filesystem": {"allowWrite": 1}})
+    with pytest.raises(cellgate.CellgateError):
+        cellgate.Session(workspace / "missing", client=client)
+
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def script(package: Path, workspace: Path) -> Script:
+    def run(text: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        code = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport cellgate, os\n" + textwrap.dedent(text)
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=check, cwd=workspace
+        )
+
+    return run
+
+
+def test_program_that_forgets_to_close(script: Script) -> None:
+    done = script("s = cellgate.Session()\nprint(s.run('1').value, os.getpid())\ncell = s.stream('while 1: pass')")
+    assert done.stdout.startswith("1 ") and not done.stderr
+    assert not _alive(done.stdout.split()[1])
+
+
+def test_use_after_fork_is_refused_and_the_parent_goes_on(script: Script) -> None:
+    done = script("""
+        s = cellgate.Session()
+        cell = s.stream("import time; time.sleep(1); 'parent'")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                s.run("1")
+            except cellgate.ForkedError as e:
+                print("refused", e.code, flush=True)
+            del s, cell
+            import gc
+            gc.collect()
+            with cellgate.Session() as own:
+                print(own.run("'child'").value, flush=True)
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        print([e.text for e in cell if isinstance(e, cellgate.ExecuteResult)])
+    """)
+    assert done.stdout.splitlines() == ["refused 0", "'child'", "[\"'parent'\"]"] and not done.stderr
+
+
+def test_killed_host_leaves_nothing(package: Path, workspace: Path) -> None:
+    code = (
+        f"import sys\nsys.path.insert(0, {str(package)!r})\nimport cellgate\n"
+        "s = cellgate.Session()\ns.run('1')\nprint('up', flush=True)\ns.run('while 1: pass')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=workspace) as host:
+        assert host.stdout
+        assert host.stdout.readline() == "up\n"
+        children = _children(host.pid)
+        assert children
+        host.kill()
+    deadline = time.monotonic() + 60
+    while any(_is_running(pid) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_render() -> None:
+    import cellgate
+
+    assert cellgate.render("a\x1b[31mb\u202ec") == "a\\x1b[31mb\\u202ec"
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    found = [int(p) for p in text.split()]
+    return found + [c for p in found for c in _children(p)]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def _alive(parent: str) -> list[str]:
+    """Supervisors whose host was that process."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = entry.read_text()
+        except OSError:
+            continue
+        if text.rsplit(")", 1)[1].split()[1] == parent:
+            found.append(text)
+    return found
