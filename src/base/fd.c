@@ -313,7 +313,8 @@ int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, st
         return cg_read_fd_within(fd, what, max, -1, ret, len, err);
 }
 
-int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
+static int replace_file(const char *path, const void *text, size_t len, unsigned mode, bool wait,
+                        struct cg_err *err)
 {
         char fresh[PATH_MAX], random[17];
         cg_auto_fd int fd = -1;
@@ -327,13 +328,23 @@ int cg_write_atomically(const char *path, const void *text, size_t len, unsigned
         if (fd < 0)
                 return cg_fail_errno(err, "%s", fresh);
         r = cg_write_all(fd, text, len, err);
-        if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0))
+        if (r == 0 && (fchmod(fd, mode) < 0 || (wait && fsync(fd) < 0)))
                 r = cg_fail_errno(err, "%s", fresh);
         if (r == 0 && rename(fresh, path) < 0)
                 r = cg_fail_errno(err, "%s", path);
         if (r < 0)
                 unlink(fresh);
         return r;
+}
+
+int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
+{
+        return replace_file(path, text, len, mode, true, err);
+}
+
+int cg_write_cache(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
+{
+        return replace_file(path, text, len, mode, false, err);
 }
 
 int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_err *err)

@@ -40,6 +40,7 @@ struct cg_pins {
         struct pinned_tool *v; /* sorted by name */
         size_t n;
         bool first;         /* the last list was the first of this definition */
+        bool stored;        /* a list with the digests of the last one is in the file beside the pins */
         struct cg_err why;  /* code < 0: no tool may be called */
         json_t *unrecorded; /* by key: pins that could not be written to a file; of the process */
         char not_written[400];
@@ -352,7 +353,7 @@ static int update(struct cg_pins *p, struct cg_err *err)
 void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
 {
         struct pinned_tool *old = p->v, *e;
-        size_t n_old = p->n, accepted = 0;
+        size_t n_old = p->n, accepted = 0, same = 0;
 
         p->v = NULL;
         p->n = 0;
@@ -361,8 +362,10 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
                 p->why.code = p->why.code ?: CG_E_STATE;
         for (size_t i = 0; i < n_old; i++) {
                 e = find(p, old[i].name);
-                if (e && strcmp(e->digest, old[i].digest) == 0)
+                if (e && strcmp(e->digest, old[i].digest) == 0) {
                         e->reported = old[i].reported;
+                        same++;
+                }
         }
         free_entries(old, n_old);
         for (size_t i = 0; i < p->n; i++)
@@ -371,8 +374,11 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
                         p->v[i].text = NULL;
                         accepted++;
                 }
-        if (p->why.code == 0 && p->path[0])
-                cg_pins_save_list(p->path, !unrecorded(p) && accepted == p->n ? tools : NULL, len);
+        if (unrecorded(p) || accepted != p->n)
+                tools = NULL;
+        if (p->why.code == 0 && p->path[0] && !(tools && p->stored && same == n_old && same == p->n))
+                cg_pins_save_list(p->path, tools, len);
+        p->stored = p->why.code == 0 && p->path[0] && tools;
 }
 
 /* ---- the last list */

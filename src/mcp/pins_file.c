@@ -220,7 +220,7 @@ void cg_pins_save_list(const char *path, const char *tools, size_t len)
         if (!tools || len > CG_PINS_MAX_LIST)
                 unlink(list);
         else if (cg_pins_load_list(path, &old, &n, NULL) < 0 || n != len || memcmp(old, tools, n) != 0)
-                cg_write_atomically(list, tools, len, 0600, NULL);
+                cg_write_cache(list, tools, len, 0600, NULL);
 }
 
 int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err)

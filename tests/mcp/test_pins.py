@@ -475,3 +475,17 @@ def test_damaged_file_that_is_repaired(s, pins, how):
         file.unlink()
         assert s.call("read") == ("ok", "ran read")
     assert s.ran("read") == (how == "removed")
+
+
+def test_list_with_the_same_tools_is_not_written_again(s, pins, waiting):
+    s.lists(tool("read"))
+    s.add()
+    (file,) = pins()
+    known = file.with_suffix(".list").stat().st_ino
+    s.lists(tool("read", _meta={"at": 1}))
+    assert s.call("announce")[0] == "ok" and s.call("read")[0] == "ok"
+    assert Path(f"{s.file}.log").read_text().count('"tools/list"') == 2
+    assert file.with_suffix(".list").stat().st_ino == known
+    s.lists(tool("read"), tool("write"))
+    assert s.call("announce")[0] == "ok" and s.call("write")[0] == "ok"
+    assert '"write"' in file.with_suffix(".list").read_text()
