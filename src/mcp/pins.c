@@ -39,9 +39,10 @@ struct cg_pins {
         char path[PATH_MAX];
         struct pinned_tool *v; /* sorted by name */
         size_t n;
-        bool first;         /* the last list was the first of this definition */
-        bool stored;        /* a list with the digests of the last one is in the file beside the pins */
-        struct cg_err why;  /* code < 0: no tool may be called */
+        bool first;        /* the last list was the first of this definition */
+        bool stored;       /* a list with the digests of the last one is in the file beside the pins */
+        struct cg_err why; /* code < 0: no tool may be called */
+        bool why_reported;
         json_t *unrecorded; /* by key: pins that could not be written to a file; of the process */
         char not_written[400];
         struct stat stamp; /* of the file that was read last */
@@ -354,12 +355,14 @@ void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len)
 {
         struct pinned_tool *old = p->v, *e;
         size_t n_old = p->n, accepted = 0, same = 0;
+        struct cg_err before = p->why;
 
         p->v = NULL;
         p->n = 0;
         p->why.code = 0;
         if (read_list(tools, len, &p->v, &p->n, &p->why) < 0 || update(p, &p->why) < 0)
                 p->why.code = p->why.code ?: CG_E_STATE;
+        p->why_reported &= p->why.code == before.code && strcmp(p->why.msg, before.msg) == 0;
         for (size_t i = 0; i < n_old; i++) {
                 e = find(p, old[i].name);
                 if (e && strcmp(e->digest, old[i].digest) == 0) {
@@ -548,6 +551,14 @@ static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const
                             diff, p->accept);
 }
 
+bool cg_pins_has_news(const struct cg_pins *p)
+{
+        for (size_t i = 0; i < p->n; i++)
+                if (!p->v[i].reported && (p->v[i].is_new || p->v[i].state != ACCEPTED))
+                        return true;
+        return p->why.code < 0 && !p->why_reported;
+}
+
 int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_json json_t *new = json_array(), *changed = json_array(), *report = NULL;
@@ -597,8 +608,10 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
         if (left_out)
                 cg_buf_addf(&text, NULL, "%zu more tools of MCP server %s are not called: %s\n", left_out,
                             p->shown, p->accept);
-        if (p->why.code < 0)
+        if (p->why.code < 0 && (all || !p->why_reported)) {
                 cg_buf_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->shown, p->why.msg);
+                p->why_reported = true;
+        }
         if (!text.len && !first.len)
                 return 0;
         report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", first.data ?: "", "new", new,

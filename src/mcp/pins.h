@@ -87,6 +87,8 @@ bool cg_pins_failed(const struct cg_pins *p);
  * when there is no such tool. @all: also tools that were reported already.
  */
 int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err);
+/* True: a report has something that no report has had before. */
+bool cg_pins_has_news(const struct cg_pins *p);
 /*
  * Appends the list for generated modules: @tools with the accepted definitions of changed tools,
  * and without tools that cannot be called. Fails where the pins cannot be read.

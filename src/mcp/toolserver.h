@@ -64,7 +64,7 @@ struct ts_server {
         char *out_dir;                /* of its modules' package */
         json_t *shown;                /* tools with modules: {NAME: digest} */
         bool refreshing;              /* its modules are being made anew */
-        int64_t refreshed_ms;
+        int64_t refreshed_ms, noticed_ms;
 };
 
 struct ts_session {
@@ -81,11 +81,9 @@ struct ts_session {
         uint64_t detach_id; /* of the DETACH to answer */
 };
 
-/* NULL when there is none. In ts_broker.c, like the next two. */
+/* NULL when there is none. In ts_broker.c, like the next one. */
 struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number);
 struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const char *server);
-/* Sends NOTICE where the last list of the server has tools that are new or have changed. */
-void cg_ts_session_report_pins(const struct ts_session *s, const struct cg_mcp_client *client);
 /* Makes the session when there is none. */
 struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err);
 /* Ends its servers and forgets it; DETACHED follows when all are gone, if @report. */

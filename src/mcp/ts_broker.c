@@ -108,17 +108,3 @@ struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const cha
                         return v->client;
         return NULL;
 }
-
-void cg_ts_session_report_pins(const struct ts_session *s, const struct cg_mcp_client *client)
-{
-        struct cg_out out = { .type = CG_BROKER_NOTICE, .session = s->number };
-        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        cg_auto_json json_t *report = NULL;
-        const char *text = NULL;
-
-        if (cg_pins_report(cg_mcp_client_pins(client), false, &b, NULL) == 0 && b.len &&
-            cg_json_object(b.data, b.len, "report", &report, NULL) == 0)
-                text = json_string_value(json_object_get(report, "text"));
-        if (text && *text)
-                cg_ts_broker_send_text(s->ts, &out, "text", text);
-}

@@ -589,14 +589,12 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
         call->req = NULL;
         call->kind = kinds[outcome];
-        if (outcome != CG_MCP_OK) {
+        if (outcome != CG_MCP_OK)
                 end_call(call, "failed", bytes, len);
-        } else if (!client) {
+        else if (!client)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
-        } else {
-                cg_ts_session_report_pins(call->kernel->session, client);
+        else
                 go_on(call, client);
-        }
 }
 
 /*

@@ -445,6 +445,32 @@ static void refresh_done(struct ts_adding *a)
 
 static void generate_next(struct ts_session *s);
 
+/*
+ * Sends NOTICE where the last list has tools that are new or have changed. A server whose tools
+ * change all the time is listed again for the next notice, which is about its last list then.
+ */
+static void report_pins(const struct ts_session *s, struct ts_server *v)
+{
+        struct cg_out out = { .type = CG_BROKER_NOTICE, .session = s->number };
+        struct cg_pins *pins = cg_mcp_client_pins(v->client);
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        cg_auto_json json_t *report = NULL;
+        const char *text = NULL;
+
+        if (!cg_pins_has_news(pins))
+                return;
+        if (cg_now_ms() - v->noticed_ms < CG_MCP_RELIST_MS) {
+                cg_mcp_client_list_later(v->client);
+                return;
+        }
+        v->noticed_ms = cg_now_ms();
+        if (cg_pins_report(pins, false, &b, NULL) == 0 && b.len &&
+            cg_json_object(b.data, b.len, "report", &report, NULL) == 0)
+                text = json_string_value(json_object_get(report, "text"));
+        if (text && *text)
+                cg_ts_broker_send_text(s->ts, &out, "text", text);
+}
+
 /* A list of a registered server: its modules are made anew where they show other tools. */
 static void on_list(void *data, struct cg_mcp_client *client, const char *tools, size_t len)
 {
@@ -456,7 +482,7 @@ static void on_list(void *data, struct cg_mcp_client *client, const char *tools,
 
         if (s->ending || !v || v->client != client)
                 return;
-        cg_ts_session_report_pins(s, client);
+        report_pins(s, v);
         if (cg_pins_list(cg_mcp_client_pins(client), tools, len, &list, NULL) < 0)
                 return;
         now = tools_shown(list.data, list.len);

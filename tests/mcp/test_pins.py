@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -489,3 +490,19 @@ def test_list_with_the_same_tools_is_not_written_again(s, pins, waiting):
     s.lists(tool("read"), tool("write"))
     assert s.call("announce")[0] == "ok" and s.call("write")[0] == "ok"
     assert '"write"' in file.with_suffix(".list").read_text()
+
+
+def test_notices_of_one_server_are_limited(s):
+    """Its tools change again and again: the last change is reported, and not each of them."""
+    s.lists(tool("read"))
+    s.add()
+    begin = time.monotonic()
+    for i in range(8):
+        s.lists(tool("read", f"Change {i}."))
+        assert s.call("announce")[0] == "ok"
+        assert "has changed since it was accepted" in s.call("read")[1]
+    took = time.monotonic() - begin
+    while not s.notices or "Change 7." not in s.notices[-1]:
+        s.notices.append(s.ts.noticed())
+    assert "Change 0." in s.notices[0]
+    assert len(s.notices) <= 2 + took / 3
