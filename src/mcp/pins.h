@@ -14,9 +14,9 @@
  * form, absent where it is too long to keep. "pending" is one that waits for acceptance; a PIN with
  * that alone is a new tool that has to be accepted first.
  *
- * Beside it is a file with the last list of the server's tools, as the server wrote it or an earlier
- * one of the same digests, if each of them was accepted. It is obeyed only where the digests of the
- * pins confirm each tool.
+ * Beside it is a file with the last list of the server's tools, as the server wrote it or an
+ * earlier one of the same digests, if each of them was accepted. It is obeyed only where the
+ * digests of the pins confirm each tool.
  *
  * Runs in the tool server and in the command `cellgate`. All functions block, for at most
  * CG_PINS_LOCK_MS.
