@@ -18,6 +18,7 @@
 #include "base/ceilings.h"
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
+#include "cli/run/json_beside.h"
 #include "cli/run/json_line.h"
 #include "cli/common/denials.h"
 #include "cli/common/pretty.h"
@@ -55,6 +56,7 @@ struct json {
         char *line_id;         /* the id in the host's line that is being handled, or NULL */
         uint64_t reset_line;   /* of a reset that was done but not yet reported; 0: none */
         char *reset_id;
+        struct cg_beside *beside; /* commands and file operations */
 };
 
 static const char input_ended[] = "the host's input has ended: nobody can approve";
@@ -229,6 +231,11 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
         bool asks = cg_event_type(e) == CG_EVENT_INPUT_REQUEST;
         int r;
 
+        if (cg_event_type(e) == CG_EVENT_COMMAND_OUTPUT || cg_event_type(e) == CG_EVENT_COMMAND_RESULT) {
+                r = cg_beside_event(j->beside, e, err);
+                cg_event_free(e);
+                return r;
+        }
         j->question += asks;
         j->question_open = asks || (j->question_open && cg_event_type(e) != CG_EVENT_INPUT_CLOSED &&
                                     !(cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell));
@@ -576,7 +583,7 @@ static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait
                 r = report_not_run(run, err);
         j->running = j->stay && r == 0 ? cg_cell_queue_take(&j->queue, NULL) : NULL;
         *cell = j->running ? &j->running->cell : NULL;
-        *wait = j->stay && !j->ending && !j->eof;
+        *wait = j->stay && ((!j->ending && !j->eof) || cg_beside_busy(j->beside));
         return r;
 }
 
@@ -593,6 +600,20 @@ static int json_started(struct cg_run *run, struct cg_err *err)
         return cg_json_line_end(run, &l, err);
 }
 
+/* A line about commands or files. */
+static int beside(struct cg_run *run, const char *name, const json_t *v, struct cg_err *err)
+{
+        struct json *j = json_of(run);
+        struct cg_err why;
+
+        if (j->ending)
+                return input_error(run, "no command and no file operation is accepted after {\"end\"}", err);
+        if (cg_beside_take(j->beside, name, v, j->line, &why) < 0)
+                return input_error(run, why.msg, err);
+        j->stay = true;
+        return 0;
+}
+
 static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
 {
         static const struct {
@@ -603,8 +624,11 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 { "cancel", cancel },
         };
         cg_auto_json json_t *o = NULL;
-        const json_t *v;
         struct cg_err why;
+        const char *name;
+        size_t i = 0;
+        json_t *v;
+        int r;
 
         if (strspn(text, " \t\r") == len)
                 return 0;
@@ -618,22 +642,22 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return decide(run, o, err);
         if (json_object_get(o, "input"))
                 return give_input(run, o, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
-                v = json_object_get(o, commands[i].name);
-                if (v && json_object_size(o) == 1) {
-                        int r;
-
-                        json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
-                        r = commands[i].take(run, v, err);
-                        free(json_of(run)->line_id);
-                        json_of(run)->line_id = NULL;
-                        return r;
-                }
+        name = json_object_size(o) == 1 ? json_object_iter_key(json_object_iter(o)) : "";
+        v = json_object_get(o, name);
+        while (i < CG_ARRAY_LEN(commands) && strcmp(commands[i].name, name) != 0)
+                i++;
+        if (i < CG_ARRAY_LEN(commands) || cg_beside_takes(name)) {
+                json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
+                r = i < CG_ARRAY_LEN(commands) ? commands[i].take(run, v, err) : beside(run, name, v, err);
+                free(json_of(run)->line_id);
+                json_of(run)->line_id = NULL;
+                return r;
         }
         return input_error(
                 run,
                 "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"cancel\"} and {\"input\"}",
+                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"cancel\"}, {\"input\"}, and those about commands "
+                "(\"exec\"...) and files (\"file_list\"...)",
                 err);
 }
 
@@ -660,6 +684,7 @@ static int end_input(struct cg_run *run, struct cg_err *err)
         int r = j->in.len ? end_line(run, err) : 0;
 
         j->eof = true;
+        cg_beside_input_ended(j->beside);
         while (j->n_asked && r == 0)
                 r = refuse(run, j->asked[--j->n_asked], input_ended, err);
         if (r == 0)
@@ -748,6 +773,16 @@ static void json_failed(struct cg_run *run, const struct cg_err *err, int status
         cg_cli_fail("run", err);
 }
 
+static int json_woken(struct cg_run *run, struct cg_err *err)
+{
+        return cg_beside_woken(json_of(run)->beside, err);
+}
+
+static bool json_leave(struct cg_run *run)
+{
+        return cg_beside_abandon(json_of(run)->beside);
+}
+
 static void json_free(struct cg_run *run)
 {
         struct json *j = json_of(run);
@@ -755,6 +790,7 @@ static void json_free(struct cg_run *run)
         cg_buf_fini(&j->in);
         cg_cell_queue_fini(&j->queue);
         cg_queued_cell_free(j->running);
+        cg_beside_free(j->beside);
         free(j->reset_id);
         free(j->asked);
         free(j);
@@ -773,6 +809,8 @@ static const struct cg_run_output json_output = {
         .wait = json_wait,
         .readable = json_readable,
         .tick = json_tick,
+        .woken = json_woken,
+        .leave = json_leave,
         .failed = json_failed,
         .free = json_free,
 };
@@ -783,6 +821,11 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err)
 
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "run");
+        if (cg_beside_new(run, &j->beside, err) < 0) {
+                free(j);
+                return -1;
+        }
+        run->wake_fd = cg_beside_fd(j->beside);
         cg_buf_init(&j->in, MAX_LINE);
         cg_cell_queue_init(&j->queue);
         j->stay = run->opts.stay;

@@ -160,7 +160,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
 /* 1: standard output cannot be written any more (run->screen.error). */
 static int wait_once(struct cg_run *run, struct cg_err *err)
 {
-        struct pollfd p[3] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
+        struct pollfd p[4] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
         int64_t left = run->end_ms - cg_now_ms();
         bool events_too;
         int r, timeout_ms;
@@ -175,6 +175,7 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
                 timeout_ms = left > 0 ? (int)left : 0;
         p[1].events = POLLIN;
         p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
+        p[3] = (struct pollfd){ .fd = run->wake_fd, .events = POLLIN };
         r = poll(p, CG_ARRAY_LEN(p), timeout_ms);
         if (r < 0 && errno != EINTR)
                 return cg_fail_errno(err, "poll");
@@ -187,6 +188,8 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
                 r = run->output->readable(run, err);
         if (r == 0 && p[2].revents)
                 r = drain_events(run, err);
+        if (r == 0 && p[3].revents)
+                r = run->output->woken(run, err);
         return r;
 }
 
@@ -476,6 +479,8 @@ static int run_all(struct cg_run *run)
         } else {
                 run_cells(run);
         }
+        if (run->output && run->output->leave && run->output->leave(run))
+                _exit(run->status); /* the supervisor ends all the rest */
         run->session = cg_session_free(run->session);
         run->client = cg_client_close(run->client);
         if (run->output)
@@ -486,7 +491,7 @@ static int run_all(struct cg_run *run)
 
 int cg_cli_run(int argc, char **argv)
 {
-        struct cg_run run = { .status = CG_EXIT_OK };
+        struct cg_run run = { .status = CG_EXIT_OK, .wake_fd = -1 };
         struct cg_err err;
         int status, r;
 

@@ -62,6 +62,13 @@ struct cg_run_output {
         int (*readable)(struct cg_run *run, struct cg_err *err);
         /* After *timeout_ms, and once a second where standard error is a terminal. */
         int (*tick)(struct cg_run *run, struct cg_err *err);
+        /* run->wake_fd is readable. May be NULL where that is -1. */
+        int (*woken)(struct cg_run *run, struct cg_err *err);
+        /*
+         * The run has ended. True: threads of the output still use the session, so that it cannot
+         * be freed, and the process ends as it is. May be NULL.
+         */
+        bool (*leave)(struct cg_run *run);
         /* The process is about to _exit(). Runs in a signal handler. May be NULL. */
         void (*abandon)(const struct cg_run *run);
         /* Reports the error that ends the run with @status. */
@@ -79,6 +86,7 @@ struct cg_run {
         char *settings; /* of the sandbox; NULL: the default policy */
         bool allow_stdin;
         bool can_ask;  /* the output can ask about connections */
+        int wake_fd;   /* the output's own, for woken(); -1: none */
         size_t index;  /* of the cell that runs, in opts.cells */
         uint64_t cell; /* its number in the session; 0 while none runs */
         int64_t started_ms;
