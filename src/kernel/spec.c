@@ -266,16 +266,16 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        json_t *environ = json_array();
+        json_t *list = json_array();
 
         for (size_t i = 0; i < env->n; i++)
-                json_array_append_new(environ, json_string(env->v[i]));
-        if (json_array_size(environ) != env->n || json_object_set(config, "environ", environ) < 0 ||
+                json_array_append_new(list, json_string(env->v[i]));
+        if (json_array_size(list) != env->n || json_object_set(config, "environ", list) < 0 ||
             (ret->tmp && set_host_paths(o, config, err) < 0)) {
-                json_decref(environ);
+                json_decref(list);
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        json_decref(environ);
+        json_decref(list);
         ret->config = cg_json_text(config, &ret->config_len);
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }

@@ -234,16 +234,16 @@ static void free_environ(struct cg_sandbox *sb)
         sb->environ = NULL;
 }
 
-int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *environ, struct cg_err *err)
+int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *envp, struct cg_err *err)
 {
         size_t n = 0;
 
-        while (environ && environ[n])
+        while (envp && envp[n])
                 n++;
         free_environ(sb);
         sb->environ = calloc(n + 1, sizeof(*sb->environ));
         for (size_t i = 0; sb->environ && i < n; i++) {
-                sb->environ[i] = strdup(environ[i]);
+                sb->environ[i] = strdup(envp[i]);
                 if (!sb->environ[i])
                         free_environ(sb);
         }

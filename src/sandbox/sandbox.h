@@ -198,10 +198,10 @@ enum cg_exec { CG_EXEC_ALLOW, CG_EXEC_DENY };
 void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec);
 
 /*
- * Programs can be started beside the main process (commands.h), with the variables @environ ("NAME=VALUE",
+ * Programs can be started beside the main process (commands.h), with the variables @envp ("NAME=VALUE",
  * NULL-terminated; copies, and wipes the copy when the plan is freed).
  */
-int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *environ, struct cg_err *err);
+int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *envp, struct cg_err *err);
 
 struct cg_sandbox_child {
         pid_t init_pid; /* in the caller's pid namespace; a child of the caller, which reaps it */
