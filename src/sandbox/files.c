@@ -89,12 +89,17 @@ static int do_read(char *const *argv)
 /* A name for the file that replaces @path: of a new one, or with @unnamed of that one. */
 static int make_name(const char *path, int unnamed, mode_t mode, char *name, size_t size)
 {
+        const char *slash = strrchr(path, '/');
+        size_t folder = slash ? (size_t)(slash - path) + 1 : 0, len = strlen(path + folder);
+        /* The longest names have no room for more. */
+        int kept = (int)(folder + (len + 17 > NAME_MAX ? NAME_MAX - 17 : len));
+
         for (int i = 0; i < ATTEMPTS; i++) {
                 char random[17], link[48];
                 int r;
 
                 if (cg_random_hex(random, 8, NULL) < 0 ||
-                    snprintf(name, size, "%s.%s", path, random) >= (int)size) {
+                    snprintf(name, size, "%.*s.%s", kept, path, random) >= (int)size) {
                         errno = ENAMETOOLONG;
                         break;
                 }
