@@ -313,7 +313,7 @@ int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, st
         return cg_read_fd_within(fd, what, max, -1, ret, len, err);
 }
 
-static int replace_file(const char *path, const void *text, size_t len, unsigned mode, bool wait,
+static int replace_file(int dir, const char *path, const void *text, size_t len, unsigned mode, bool wait,
                         struct cg_err *err)
 {
         char fresh[PATH_MAX], random[17];
@@ -324,27 +324,33 @@ static int replace_file(const char *path, const void *text, size_t len, unsigned
                 return r;
         if (snprintf(fresh, sizeof(fresh), "%s.%s", path, random) >= (int)sizeof(fresh))
                 return cg_fail(err, CG_E_LIMIT, "the path %s is too long", path);
-        fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)
                 return cg_fail_errno(err, "%s", fresh);
         r = cg_write_all(fd, text, len, err);
         if (r == 0 && (fchmod(fd, mode) < 0 || (wait && fsync(fd) < 0)))
                 r = cg_fail_errno(err, "%s", fresh);
-        if (r == 0 && rename(fresh, path) < 0)
+        if (r == 0 && renameat(dir, fresh, dir, path) < 0)
                 r = cg_fail_errno(err, "%s", path);
         if (r < 0)
-                unlink(fresh);
+                unlinkat(dir, fresh, 0);
         return r;
 }
 
 int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
 {
-        return replace_file(path, text, len, mode, true, err);
+        return replace_file(AT_FDCWD, path, text, len, mode, true, err);
+}
+
+int cg_write_atomically_at(int dir, const char *path, const void *text, size_t len, unsigned mode,
+                           struct cg_err *err)
+{
+        return replace_file(dir, path, text, len, mode, true, err);
 }
 
 int cg_write_cache(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err)
 {
-        return replace_file(path, text, len, mode, false, err);
+        return replace_file(AT_FDCWD, path, text, len, mode, false, err);
 }
 
 int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_err *err)

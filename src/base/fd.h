@@ -55,6 +55,9 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
  * is that of the new file. The bytes are on the disk before the name is.
  */
 int cg_write_atomically(const char *path, const void *text, size_t len, unsigned mode, struct cg_err *err);
+/* The same below the folder @dir. */
+int cg_write_atomically_at(int dir, const char *path, const void *text, size_t len, unsigned mode,
+                           struct cg_err *err);
 /*
  * The same for a file that can be made again, and is checked when it is read: without the wait for
  * the disk, of which nothing or a part may be left after a crash of the machine.

@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,11 @@ def test_a_long_url_is_listed(run_cellgate: Run, tmp_path: Path) -> None:
     url = "https://x.example/" + "a" * 70_000
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": {"url": url}}}))
     assert ok(run_cellgate("mcp", "list")).split() == ["x", "http", url]
+
+
+@pytest.fixture
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("outside")
 
 
 @pytest.fixture
@@ -126,37 +132,69 @@ def test_two_changes_at_once(run_cellgate: Run, tmp_path: Path) -> None:
     assert sorted(servers(tmp_path / ".mcp.json")) == sorted(f"s{i}" for i in range(16))
 
 
-def test_a_link_that_is_made_during_a_change(run_cellgate: Run, tmp_path: Path) -> None:
-    """The command waits for the lock of the folder, and a cell puts a link in the place of the file."""
-    file, victim = tmp_path / "f.json", tmp_path / "victim.json"
-    for at in (file, victim):
-        at.write_text('{"mcpServers": {}}')
-    folder = os.open(tmp_path, os.O_RDONLY)
-    with ThreadPoolExecutor(1) as pool:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        try:
-            done = pool.submit(run_cellgate, "mcp", "add", "x", "--mcp", "f.json", "--", "y")
-            while not done.done() and not waits_for_lock(tmp_path):
-                time.sleep(0.01)
-            file.unlink()
-            file.symlink_to("victim.json")
-        finally:
-            os.close(folder)
-        r = done.result()
-    assert r.returncode == 2 and "is a symbolic link, and is not replaced" in r.stderr
-    assert file.is_symlink() and victim.read_text() == '{"mcpServers": {}}'
+@contextmanager
+def waiting(run_cellgate: Run, *args: str) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
+    """`cellgate mcp` with these arguments, which waits for its lock until the end of the context."""
+    path = Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-files/lock")
+    ok(run_cellgate("mcp", "add", "before", "--mcp", "before.json", "--", "y"))  # makes the lock
+    with ThreadPoolExecutor(1) as pool, path.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = pool.submit(run_cellgate, "mcp", *args)
+        while not done.done() and not waits_for(path):
+            time.sleep(0.01)
+        yield done
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def waits_for_lock(folder: Path) -> bool:
-    """True when a process `cellgate mcp add` has opened the folder."""
+def waits_for(lock: Path) -> bool:
+    """True when a process `cellgate mcp` has opened the lock."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if b"f.json" in words and any(os.readlink(fd) == str(folder) for fd in (process / "fd").iterdir()):
+            if b"\0mcp\0" in (process / "cmdline").read_bytes() and any(
+                os.readlink(fd) == str(lock) for fd in (process / "fd").iterdir()
+            ):
                 return True
         except OSError:
             continue
     return False
+
+
+def test_a_link_that_is_made_during_a_change(run_cellgate: Run, tmp_path: Path) -> None:
+    file, victim = tmp_path / "f.json", tmp_path / "victim.json"
+    for at in (file, victim):
+        at.write_text('{"mcpServers": {}}')
+    with waiting(run_cellgate, "add", "x", "--mcp", "f.json", "--", "y") as done:
+        file.unlink()
+        file.symlink_to("victim.json")
+    r = done.result()
+    assert r.returncode == 2 and "is a symbolic link, and is not replaced" in r.stderr
+    assert file.is_symlink() and victim.read_text() == '{"mcpServers": {}}'
+
+
+def test_a_folder_that_becomes_a_link_during_a_change(run_cellgate: Run, tmp_path: Path) -> None:
+    """The file in the folder of before is changed, and none where the link leads to."""
+    folder, victim = tmp_path / "conf", tmp_path / "victim"
+    for at in (folder, victim):
+        at.mkdir()
+        (at / "f.json").write_text('{"mcpServers": {}}')
+    with waiting(run_cellgate, "add", "x", "--mcp", "conf/f.json", "--", "y") as done:
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to("victim")
+    ok(done.result())
+    assert list(servers(tmp_path / "moved/f.json")) == ["x"] and servers(victim / "f.json") == {}
+    assert [p.name for p in victim.iterdir()] == ["f.json"]
+
+
+def test_a_cell_cannot_hold_the_lock(run_cellgate: Run, tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # as any cell can
+        ok(run_cellgate("mcp", "add", "x", "--", "y"))
+    finally:
+        os.close(folder)
+    code = "import os; open(os.path.join(os.environ['STATE'], 'cellgate/mcp-files/lock'))"
+    r = run_cellgate("run", "--env", f"STATE={os.environ['XDG_STATE_HOME']}", "-c", code)
+    assert r.returncode == 1 and ("PermissionError" in r.stderr or "FileNotFoundError" in r.stderr), r
 
 
 def test_other_forms_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:
@@ -224,6 +262,34 @@ def test_a_link_in_the_workspace_is_not_followed(run_cellgate: Run, tmp_path: Pa
     for args in (["tools", "x"], ["add", "y", "--", "z"]):
         r = run_cellgate("mcp", *args)
         assert r.returncode == 2 and "symbolic link in the workspace" in r.stderr
+
+
+def test_new_file_behind_a_link_in_the_workspace(run_cellgate: Run, tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "conf").symlink_to(outside)
+    for path in ("conf/new.json", "./conf/deep/new.json"):
+        r = run_cellgate("mcp", "add", "x", "--mcp", path, "--", "y")
+        assert r.returncode == 2 and "conf is a symbolic link in the workspace" in r.stderr
+    assert list(outside.iterdir()) == []
+
+
+def test_links_outside_of_the_workspace_are_followed(run_cellgate: Run, outside: Path) -> None:
+    (outside / "real").mkdir()
+    (outside / "link").symlink_to("real")
+    (outside / "real/f.json").write_text('{"mcpServers": {}}')
+    (outside / "file.json").symlink_to("link/f.json")
+    for name, path in (("a", "link/f.json"), ("b", "file.json"), ("c", "link/made/../made/new.json")):
+        ok(run_cellgate("mcp", "add", name, "--mcp", str(outside / path), "--", "y"))
+        assert name in ok(run_cellgate("mcp", "list", "--mcp", str(outside / path)))
+    assert sorted(servers(outside / "real/f.json")) == ["a", "b"]
+    assert (outside / "file.json").is_symlink() and list(servers(outside / "real/made/new.json")) == ["c"]
+
+
+def test_a_pipe_is_read(run_cellgate: Run) -> None:
+    text = '{"mcpServers": {"x": {"command": "y"}}}'
+    for path in ("/dev/stdin", "/dev/fd/0"):
+        assert ok(run_cellgate("mcp", "list", "--mcp", path, input=text)).split() == ["x", "stdio", "y"]
+    r = run_cellgate("mcp", "add", "z", "--mcp", "/dev/stdin", "--", "y", input=text)
+    assert r.returncode == 2 and "is a symbolic link, and is not replaced" in r.stderr
 
 
 def test_cells_cannot_write_the_file(run_cellgate: Run, changing: Path, tmp_path: Path) -> None:

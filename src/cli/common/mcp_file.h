@@ -6,7 +6,18 @@
 #ifndef CG_CLI_COMMON_MCP_FILE_H
 #define CG_CLI_COMMON_MCP_FILE_H
 
+#include <limits.h>
+#include <stdbool.h>
 #include "base/err.h"
+
+/*
+ * Opens the folder of the file @path (O_PATH), which stays the same whatever becomes of the path.
+ * @name: the file's in it; a link is replaced by the file that it leads to. CG_E_INVAL: @path goes
+ * through a symbolic link in @workspace, a real path; NULL: none. @make: folders that are absent
+ * are made.
+ */
+int cg_mcp_file_folder(const char *path, const char *workspace, bool make, int *folder,
+                       char name[NAME_MAX + 1], struct cg_err *err);
 
 /*
  * *ret: the path that a session has to hide (caller frees); NULL where @path is NULL or not a

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
+#include "base/state_dir.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/mcp_file.h"
@@ -39,56 +40,71 @@ static int user_path(char path[PATH_MAX], struct cg_err *err)
                                                "neither XDG_CONFIG_HOME nor HOME names a folder for --user");
 }
 
-/*
- * Resolves the path once: a cell could make a link later. @change: also locks the folder against
- * other changes.
- */
-static int resolve(struct cg_mcp_config *c, bool user, bool change, struct cg_err *err)
+/* All commands that change a file wait for one lock, where no cell can hold it. */
+static int lock_changes(struct cg_mcp_config *c, struct cg_err *err)
 {
-        cg_auto_free char *real = NULL;
-        char folder[PATH_MAX] = ".";
-        const char *slash;
-        struct stat st;
-        int r = 0;
+        char path[PATH_MAX + 8];
+        int r = cg_state_folder("mcp-files", path, err);
 
-        /* A link in the workspace could have been made by a cell. */
-        if (!user && cg_mcp_file_find(c->path, NULL, &real, err) < 0)
-                return CG_E_INVAL;
-        if (!real)
-                real = realpath(c->path, NULL);
-        snprintf(c->real, sizeof(c->real), "%s", real ?: c->path);
-        if (!change)
+        if (r < 0)
+                return cg_err_prefix(err, "%s cannot be locked", c->path);
+        strcat(path, "/lock");
+        c->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (c->lock < 0)
+                return cg_fail_errno(err, "%s", path);
+        r = cg_lock_fd(c->lock, LOCK_MS, NULL, err);
+        return r == CG_TIMEOUT ? cg_fail(err, CG_E_TIMEDOUT,
+                                         "another `cellgate mcp` has kept %s locked for %d s: end it", path,
+                                         LOCK_MS / 1000)
+                               : r;
+}
+
+/*
+ * Opens the file below its folder, in which save() replaces it: a cell could put a link into its
+ * path at any time. *fd: -1 where the file is absent.
+ */
+static int open_file(struct cg_mcp_config *c, bool user, bool change, int *fd, struct cg_err *err)
+{
+        char workspace[PATH_MAX];
+        struct stat st;
+        int r = change ? 0 : stat(c->path, &st);
+
+        *fd = -1;
+        if (r < 0 && errno == ENOENT)
                 return 0;
-        slash = strrchr(c->real, '/');
-        if (slash)
-                snprintf(folder, sizeof(folder), "%.*s", slash == c->real ? 1 : (int)(slash - c->real),
-                         c->real);
-        r = slash && slash != c->real ? cg_make_dirs(folder, 0700, err) : 0;
+        if (!change && r == 0 && !S_ISREG(st.st_mode)) { /* as in --mcp <(command) */
+                *fd = open(c->path, O_RDONLY | O_CLOEXEC);
+                return *fd < 0 ? cg_fail_errno(err, "cannot open %s", c->path) : 0;
+        }
+        if (!realpath(".", workspace))
+                return cg_fail_errno(err, "the current folder");
+        r = cg_mcp_file_folder(c->path, user ? NULL : workspace, change, &c->folder, c->name, err);
+        if (r == 0 && change)
+                r = lock_changes(c, err);
         if (r < 0)
                 return r;
-        c->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (c->lock < 0)
-                return cg_fail_errno(err, "%s", folder);
-        r = cg_lock_fd(c->lock, LOCK_MS, NULL, err);
-        if (r == CG_TIMEOUT)
-                return cg_fail(err, CG_E_TIMEDOUT,
-                               "another process has kept %s locked for %d s, to change a file there: end it",
-                               folder, LOCK_MS / 1000);
-        if (r == 0 && lstat(c->real, &st) == 0 && S_ISLNK(st.st_mode))
-                return cg_fail(err, CG_E_STATE, "%s: %s is a symbolic link, and is not replaced", c->path,
-                               c->real);
-        return r;
+        *fd = openat(c->folder, c->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (*fd < 0 && errno == ELOOP)
+                return cg_fail(err, CG_E_STATE, "%s is a symbolic link, and is not replaced", c->path);
+        if (*fd < 0 && errno != ENOENT)
+                return cg_fail_errno(err, "cannot open %s", c->path);
+        if (*fd >= 0 && (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)))
+                return cg_fail(err, CG_E_INVAL, "%s is not a regular file", c->path);
+        if (*fd >= 0)
+                c->mode = st.st_mode & 0777;
+        return 0;
 }
 
 int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_config *ret,
                        struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
+        cg_auto_fd int fd = -1;
         json_t *servers, *other;
         size_t len;
         int r = 0;
 
-        *ret = (struct cg_mcp_config){ .lock = -1 };
+        *ret = (struct cg_mcp_config){ .folder = -1, .lock = -1, .mode = 0600 };
         if (user)
                 r = user_path(ret->path, err);
         else
@@ -98,14 +114,14 @@ int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_c
                          : access("mcp.json", F_OK) == 0  ? "mcp.json"
                                                           : ".mcp.json");
         if (r == 0)
-                r = resolve(ret, user, change, err);
+                r = open_file(ret, user, change, &fd, err);
         if (r < 0)
                 return r;
-        if (access(ret->real, F_OK) < 0 && errno == ENOENT) {
+        if (fd < 0) {
                 ret->file = json_pack("{s{}}", "mcpServers");
                 ret->absent = true;
         } else {
-                r = cg_read_file(ret->real, CG_MAX_SETTINGS, &text, &len, err);
+                r = cg_read_fd(fd, ret->path, CG_MAX_SETTINGS, &text, &len, err);
                 if (r == 0)
                         r = cg_json_object(text, len, ret->path, &ret->file, err);
                 if (r < 0)
@@ -132,6 +148,8 @@ void cg_mcp_config_fini(struct cg_mcp_config *c)
 {
         json_decref(c->file);
         c->file = NULL;
+        if (c->folder >= 0)
+                close(cg_steal_fd(&c->folder));
         if (c->lock >= 0)
                 close(cg_steal_fd(&c->lock));
 }
@@ -153,7 +171,6 @@ int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
         cg_auto_free char *short_text = json_dumps(c->file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)),
                           *long_text = json_dumps(c->file, JSON_INDENT(2)), *text = NULL;
         cg_auto_json json_t *again = short_text ? json_loads(short_text, JSON_ALLOW_NUL, NULL) : NULL;
-        struct stat st;
         int len = -1;
 
         if (short_text && long_text)
@@ -162,7 +179,5 @@ int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
                 text = NULL;
                 return cg_fail(err, CG_E_NOMEM, "%s", c->path);
         }
-        return cg_write_atomically(c->real, text, (size_t)len,
-                                   lstat(c->real, &st) == 0 && S_ISREG(st.st_mode) ? st.st_mode & 0777 : 0600,
-                                   err);
+        return cg_write_atomically_at(c->folder, c->name, text, (size_t)len, c->mode, err);
 }

@@ -452,7 +452,7 @@ int cg_cli_mcp_servers(int argc, char **argv)
 {
         static const char *const names[] = { "add", "list", "show", "remove", "tools", "call" };
         struct servers_options o = { .n = 0 };
-        struct cg_mcp_config c = { .lock = -1 };
+        struct cg_mcp_config c = { .folder = -1, .lock = -1 };
         struct cg_err err = { .code = 0 };
         unsigned command = 0;
         int r, status = CG_EXIT_OK;
