@@ -69,7 +69,7 @@ def main() -> None:
     destdir = os.environ.get("DESTDIR", "")
     stubs = Path(libdir, "cellgate/python")
     # Not DATADIR/cellgate: in ~/.local it is also where a user's environments are.
-    remove_stale(destdir, [stubs, Path(libexecdir)])
+    remove_stale(destdir, [stubs, Path(libdir, "cellgate/package"), Path(libexecdir)])
     paths = ["-s", destdir, "-p", "/"] if destdir else []
     subprocess.run([python, "-m", "compileall", "-q", *paths, f"{destdir}{stubs}"], check=True)
     if not destdir:
