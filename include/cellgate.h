@@ -19,8 +19,9 @@
  *            `ret` is written on success only.
  * Threads.   A client may be used by several threads at once. A session may be used by one thread
  *            at a time, except for cg_session_cancel(), cg_approval_accept(), cg_approval_reject(),
- *            cg_server_request_answer(), cg_server_request_decline() and cg_session_input(), which
- *            any thread may call while another waits in cg_session_next_event(). The library has
+ *            cg_function_return(), cg_server_request_answer(), cg_server_request_decline() and
+ *            cg_session_input(), which any thread may call while another waits in
+ *            cg_session_next_event(). The library has
  *            one thread of its own for each client; it never calls back into the host.
  * Time.      Milliseconds; -1 waits for ever where a function says so.
  * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through
@@ -403,6 +404,60 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms,
                                       char **ret, struct cg_err *err);
 
+/* ------------------------------------------------------------------ functions of the host */
+
+struct cg_functions_options {
+        size_t size; /* sizeof(struct cg_functions_options) */
+        /*
+         * 1: each call is a CG_EVENT_APPROVAL_REQUEST first, and a CG_EVENT_FUNCTION_CALL once it
+         * was accepted; 0: what the host returns is its decision
+         */
+        int ask;
+};
+
+/**
+ * cg_session_add_functions() - let cells call functions that the host carries out
+ * @name:  of the set, as of an MCP server, and in one series with the servers' names
+ * @tools: JSON array of definitions as in MCP's tools/list: {"name", "description", "inputSchema",
+ *         "outputSchema", "annotations"}. Replaces the set of that name, if there is one, whose
+ *         calls that wait then fail; [] leaves it without functions. From the next cell on,
+ *         imports give the new ones
+ * @len:   bytes of @tools, at most 512 KiB
+ * @opts:  options (borrows); NULL for defaults
+ * @ret:   report as of cg_session_add_mcp_servers() (returns; cg_free()); may be NULL. A function
+ *         whose schema cannot be used is "rejected" in it; its arguments are not checked
+ * Return: 0; negative, and then nothing has changed: CG_E_EXISTS when an MCP server has the name,
+ *         or another name has the same package, CG_E_INVAL, CG_E_PARSE, CG_E_LIMIT (sets and
+ *         servers: 64 in all).
+ *
+ * Cells call `from mcptools.PACKAGE import MODULE; MODULE.run(...)`, as they call tools of servers.
+ * Code in the kernel can leave out the modules and their check of arguments: a function must check
+ * its arguments itself, and must expect calls of any number, at most 256 at once. There is no MCP
+ * server and no process. The cell's clock stands still during a call.
+ */
+CG_API int cg_session_add_functions(struct cg_session *s, const char *name, const char *tools, size_t len,
+                                    const struct cg_functions_options *opts, char **ret, struct cg_err *err);
+
+enum cg_function_outcome {
+        /* @data: any JSON value, which run() returns as it is, or as the outputSchema says */
+        CG_FUNCTION_VALUE,
+        /* @data: a CallToolResult of MCP, {"content": [...], "structuredContent", "isError"} */
+        CG_FUNCTION_RESULT,
+        CG_FUNCTION_ERROR,   /* @data: text of the ToolError that the call raises */
+        CG_FUNCTION_REFUSED, /* @data: reason of the RejectedError that the call raises */
+};
+
+/**
+ * cg_function_return() - end the call of a CG_EVENT_FUNCTION_CALL, once
+ * @call: from cg_event_approval()
+ * @data: JSON or text, by @outcome (copies); the result with what MCP puts around a value has at
+ *        most 64 MiB
+ * Return: 0; negative: CG_E_NOTFOUND when no such call waits (any more); CG_E_PARSE, CG_E_INVAL or
+ *         CG_E_LIMIT with what is wrong: it then still waits.
+ */
+CG_API int cg_function_return(struct cg_session *s, uint64_t call, enum cg_function_outcome outcome,
+                              const char *data, size_t len, struct cg_err *err);
+
 /* ------------------------------------------------------------------ cells */
 
 struct cg_execute_options {
@@ -749,6 +804,14 @@ enum cg_event_type {
          * cg_event_text() says why
          */
         CG_EVENT_COMMAND_RESULT,
+        /*
+         * a cell calls a function of the host, which answers by cg_function_return() about
+         * cg_event_approval(): cg_event_json() is {"server", "tool", "cell"}, cg_event_arguments()
+         * the arguments. No decision about tools answers it. CG_EVENT_APPROVAL_CLOSED ends it
+         * early: it was cancelled, its kernel has ended, or the host has not answered within
+         * approval_timeout_ms or the time that the cell has set
+         */
+        CG_EVENT_FUNCTION_CALL,
 };
 
 enum cg_status {
@@ -862,14 +925,14 @@ CG_API int cg_event_refused(const struct cg_event *e);
 
 /*
  * cg_event_approval() - the number of the call, connection or question of an APPROVAL_REQUEST,
- * EGRESS_REQUEST, SERVER_REQUEST or APPROVAL_CLOSED event; 0 for other events.
+ * FUNCTION_CALL, EGRESS_REQUEST, SERVER_REQUEST or APPROVAL_CLOSED event; 0 for other events.
  */
 CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
 /*
- * cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them
- * and as the server lists them. The tool is "" where the method is no "tools/call": what a host
- * decides by the names of tools is about no resource and no prompt.
+ * cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST or FUNCTION_CALL, as the host
+ * registered them and as the server lists them. The tool is "" where the method is no "tools/call":
+ * what a host decides by the names of tools is about no resource and no prompt.
  */
 CG_API const char *cg_event_server(const struct cg_event *e);
 CG_API const char *cg_event_tool(const struct cg_event *e);
@@ -882,8 +945,8 @@ CG_API const char *cg_event_tool(const struct cg_event *e);
 CG_API const char *cg_event_method(const struct cg_event *e);
 
 /**
- * cg_event_arguments() - the arguments of an APPROVAL_REQUEST: exactly the bytes that go to the MCP
- * server
+ * cg_event_arguments() - the arguments of a FUNCTION_CALL, or of an APPROVAL_REQUEST: exactly the
+ * bytes that go to the MCP server
  * @len: bytes (may be NULL)
  *
  * "resources/read" has {"uri"}, and "prompts/get" {"name", "arguments": {NAME: text}}.

@@ -103,6 +103,13 @@ class ExecOptions(C.Structure):
     ]
 
 
+class FunctionsOptions(C.Structure):
+    _fields_ = [("size", C.c_size_t), ("ask", C.c_int)]
+
+
+VALUE, RESULT, ERROR, REFUSED = range(4)  # outcomes of functions
+
+
 class CellgateError(Exception):
     def __init__(self, err: Err):
         super().__init__(err.msg.decode("utf-8", "replace"))
@@ -110,7 +117,8 @@ class CellgateError(Exception):
         self.errno = err.sys_errno
 
 
-E_INVAL, E_PROTO, E_LIMIT, E_NOTFOUND, E_STATE, E_CLOSED, E_TIMEDOUT, E_PARSE = -3, -4, -5, -6, -8, -9, -11, -12
+E_INVAL, E_PROTO, E_LIMIT, E_NOTFOUND, E_EXISTS, E_STATE, E_CLOSED = -3, -4, -5, -6, -7, -8, -9
+E_TIMEDOUT, E_PARSE = -11, -12
 TIMEOUT, CLOSED = 1, 2
 
 
@@ -131,6 +139,8 @@ def load() -> C.CDLL:
         ("cg_session_fd", C.c_int, [p]),
         ("cg_session_reset", C.c_int, [p, C.c_int64, p]),
         ("cg_session_add_mcp_servers", C.c_int, [p, C.c_char_p, C.c_size_t, C.c_int64, C.POINTER(p), p]),
+        ("cg_session_add_functions", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_size_t, p, C.POINTER(p), p]),
+        ("cg_function_return", C.c_int, [p, C.c_uint64, C.c_int, C.c_char_p, C.c_size_t, p]),
         ("cg_session_execute", C.c_int, [p, C.c_char_p, C.c_size_t, p, C.POINTER(C.c_uint64), p]),
         ("cg_session_cancel", C.c_int, [p, C.c_uint64, p]),
         ("cg_session_next_event", C.c_int, [p, C.c_int64, C.POINTER(p), p]),
@@ -285,6 +295,24 @@ class Session:
         report = json.loads(C.string_at(ret.value))
         self.lib.cg_free(ret)
         return report
+
+    def add_functions(self, name: str | bytes, tools: list | str, **opts: int) -> dict:
+        text = (tools if isinstance(tools, str) else json.dumps(tools)).encode()
+        o = FunctionsOptions(C.sizeof(FunctionsOptions), **opts)
+        ret = C.c_void_p()
+        name = name.encode() if isinstance(name, str) else name
+        self._call("cg_session_add_functions", name, text, len(text), C.byref(o), C.byref(ret))
+        report = json.loads(C.string_at(ret.value))
+        self.lib.cg_free(ret)
+        return report
+
+    def give(self, call: int, value: object) -> None:
+        """Let a function return a value."""
+        self.give_text(call, VALUE, json.dumps(value))
+
+    def give_text(self, call: int, outcome: int, text: str | bytes) -> None:
+        data = text.encode() if isinstance(text, str) else text
+        self._call("cg_function_return", call, outcome, data, len(data))
 
     def execute(self, code: str | bytes, timeout_ms: int = 0, **opts: object) -> int:
         data = code.encode() if isinstance(code, str) else code

@@ -72,8 +72,8 @@ class Watcher:
         if PACKAGE not in sys.modules:
             return
         for name, folder in self._loaded().items():
-            if name not in self._packages:
-                self._packages[name] = (folder, _stamp(folder))
+            if name not in self._packages:  # it may have been replaced after the import, in the same cell
+                self._packages[name] = (folder, getattr(sys.modules[name], "_stamp", _stamp(folder)))
 
     def _compare(self, name: str, before: set[str]) -> None:
         """Record which tools have come and gone, for the next cell."""

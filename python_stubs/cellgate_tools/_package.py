@@ -34,6 +34,15 @@ def packages(path: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+def folder_stamp(folder: str) -> tuple[int, int] | None:
+    """Changes when the folder is replaced, as that of a package is; None when there is none."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 class Package(ModuleType):
     """The package of a server, or the one that holds them. Its attributes are imported when they are used."""
 
@@ -126,6 +135,8 @@ def _missing(package: Package, name: str, names: tuple[str, ...] | list[str]) ->
 
 def package(name: str) -> None:
     """Called by the __init__ of generated packages, with their names."""
-    sys.modules[name].__class__ = Package
+    module = sys.modules[name]
+    module.__class__ = Package
+    module.__dict__["_stamp"] = folder_stamp(module.__dict__.get("__path__", [""])[0])
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)

@@ -206,6 +206,8 @@ class Tool:
                 raise self._error(large[:2000] + "...", result)
             raise self._error(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:
+            if result.structured is not UNSET and not result.content:
+                return result.structured
             return result.large() or Text(result.summary(), result)
         value = self._structured(result)
         self._check(value, result)

@@ -30,6 +30,10 @@
 #define CG_MAX_RESULT_PART (1u << 20)
 /* mcpServers definitions, and settings in general. */
 #define CG_MAX_SETTINGS (1u << 20)
+/* Definitions of all servers and host functions of a session: CG_MAX_SERVERS of CG_MAX_SETTINGS. */
+#define CG_MAX_ALL_SETTINGS (64u << 20)
+/* Definitions of one set of host functions. Escaped, as they travel, they fit CG_MAX_SETTINGS. */
+#define CG_MAX_FUNCTIONS_TEXT (512u << 10)
 /* Report about generated wrappers: 20,000 tools with a warning or two each. */
 #define CG_MAX_REPORT (16u << 20)
 /* Any other envelope. */

@@ -64,6 +64,7 @@ struct cg_wire {
         X(REQUEST, 25, H, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
         X(EGRESS_DECISION, 26, H, 65536, 0, 0) \
         X(SERVER_ANSWER, 27, H, 4096, CG_MAX_BODY, 1) \
+        X(FUNCTION_RETURN, 28, H, 0, CG_MAX_TOOL_RESULT, 1) \
         X(EXEC, 31, H, 4096, CG_MAX_COMMAND_TEXT, 1) \
         X(COMMAND_INPUT, 32, H, 0, CG_MAX_COMMAND_INPUT, 1) \
         X(COMMAND_CONTROL, 33, H, 4096, 0, 0) \
@@ -90,6 +91,7 @@ struct cg_wire {
         X(INPUT_CLOSED, 59, S, 4096, 0, 0) \
         X(PROGRESS, 60, S, 65536, 0, 0) \
         X(SERVER_REQUEST, 61, S, 4096, CG_MAX_BODY, 1) \
+        X(FUNCTION_CALL, 62, S, 65536, CG_MAX_TOOL_ARGS, 1) \
         X(COMMAND_OUTPUT, 70, S, 0, CG_MAX_STREAM, 1) \
         X(COMMAND_TAKEN, 71, S, 4096, 0, 0) \
         X(COMMAND_RESULT, 72, S, 65536, 0, 0)
@@ -138,7 +140,7 @@ struct cg_wire {
         X(ATTACHED, 3, T, 4096, 0, 0) \
         X(DETACH, 4, S, 4096, 0, 0) \
         X(DETACHED, 5, T, 0, 0, 0) \
-        X(SERVERS, 6, S, CG_MAX_SETTINGS, 0, 0) \
+        X(SERVERS, 6, S, CG_MAX_ALL_SETTINGS, 0, 0) \
         X(SERVERS_DONE, 7, T, CG_MAX_REPORT, 0, 0) \
         X(ASK, 8, T, 4096, CG_MAX_TOOL_ARGS, 1) \
         X(ASK_DECISION, 9, S, 65536, 0, 0) \
@@ -148,7 +150,8 @@ struct cg_wire {
         X(NOTICE, 13, T, 65536, 0, 0) \
         X(CALL_PROGRESS, 14, T, 65536, 0, 0) \
         X(SERVER_REQUEST, 15, T, 4096, CG_MAX_BODY, 1) \
-        X(SERVER_ANSWER, 16, S, 4096, CG_MAX_BODY, 1)
+        X(SERVER_ANSWER, 16, S, 4096, CG_MAX_BODY, 1) \
+        X(FUNCTION_RETURN, 17, S, 0, CG_MAX_TOOL_RESULT, 1)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

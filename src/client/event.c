@@ -36,6 +36,7 @@ static const struct {
         { CG_HOST_SERVER_REQUEST, CG_EVENT_SERVER_REQUEST, "server_request" },
         { CG_HOST_COMMAND_OUTPUT, CG_EVENT_COMMAND_OUTPUT, "command_output" },
         { CG_HOST_COMMAND_RESULT, CG_EVENT_COMMAND_RESULT, "command_result" },
+        { CG_HOST_FUNCTION_CALL, CG_EVENT_FUNCTION_CALL, "function_call" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
@@ -247,6 +248,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         text = str(o, "text");
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
+        case CG_EVENT_FUNCTION_CALL:
                 e->args = take_frame(e, m, &e->args_len);
                 e->server = strdup(str(o, "server"));
                 e->tool = strdup(str(o, "tool"));
@@ -256,7 +258,8 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
                 e->json = cg_json_text(o, &e->json_len);
-                return e->args && e->server && e->tool && e->method && e->json;
+                return e->args && e->server && e->tool && e->json &&
+                       (e->method || e->type == CG_EVENT_FUNCTION_CALL);
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
                 e->cell = 0;

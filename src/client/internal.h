@@ -164,6 +164,14 @@ int cg_session_enter(struct cg_session *s, struct cg_err *err);
 int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
                              struct cg_err *err);
 
+/* Lock held. NULL: what an event of @type has announced does not wait (any more); *err says so. */
+struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
+                                          struct cg_err *err);
+
+/* Refuses the call that an event @of announced; of @reason the start, if it is UTF-8. */
+int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
+                      size_t len, struct cg_err *err);
+
 /* queue.c; lock held */
 /* Takes @e. */
 void cg_session_push(struct cg_session *s, struct cg_event *e);

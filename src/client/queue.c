@@ -33,6 +33,7 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
         case CG_EVENT_APPROVAL_REQUEST:
         case CG_EVENT_EGRESS_REQUEST:
         case CG_EVENT_SERVER_REQUEST:
+        case CG_EVENT_FUNCTION_CALL:
                 a = calloc(1, sizeof(*a));
                 if (!a)
                         return false;

@@ -341,6 +341,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
                 if (expanded) {
                         json_object_del(expanded, "invalid");
                         json_object_del(expanded, "inherit");
+                        json_object_del(expanded, "host_functions"); /* functions.c's, never a file's */
                         cg_auto_free char *text = cg_json_mcp_identity(def);
 
                         if (!text || json_object_set_new(expanded, "identity", json_string(text)) < 0) {
@@ -552,9 +553,8 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
         return r;
 }
 
-/* NULL: it does not wait (any more); *err says so. */
-static struct approval *find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
-                                      struct cg_err *err)
+struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
+                                          struct cg_err *err)
 {
         struct approval *a = s->approvals;
 
@@ -710,19 +710,18 @@ CG_API int cg_command_resize(struct cg_session *s, uint64_t command, uint16_t ro
 
 /* ------------------------------------------------------------------ decisions */
 
-/* Sends the decision @type about a call or a connection. Takes @body. */
-static int send_decision(struct cg_session *s, uint16_t type, uint64_t id, json_t *body, struct cg_err *err)
+/* Sends the decision @type about a call or connection that an event @of announced. Takes @body. */
+static int send_decision(struct cg_session *s, uint16_t type, enum cg_event_type of, uint64_t id,
+                         json_t *body, struct cg_err *err)
 {
         struct cg_out out = { .type = type, .id = id };
-        enum cg_event_type of = type == CG_HOST_EGRESS_DECISION ? CG_EVENT_EGRESS_REQUEST
-                                                                : CG_EVENT_APPROVAL_REQUEST;
         int r = cg_session_enter(s, err);
 
         if (r < 0) {
                 json_decref(body);
                 return r;
         }
-        if (find_approval(s, of, id, err)) {
+        if (cg_session_find_approval(s, of, id, err)) {
                 cg_session_forget_approval(s, id);
                 out.session = s->number;
                 r = cg_client_send(s->client, &out, body, err);
@@ -736,19 +735,25 @@ static int send_decision(struct cg_session *s, uint16_t type, uint64_t id, json_
 
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
-        return send_decision(s, CG_HOST_DECISION, approval,
+        return send_decision(s, CG_HOST_DECISION, CG_EVENT_APPROVAL_REQUEST, approval,
                              json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
 }
 
-CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
+int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
+                      size_t len, struct cg_err *err)
 {
-        size_t len = reason ? strlen(reason) : 0;
-        json_t *body = json_pack("{s:b, s:s%}", "accept", false, "reason", reason ? reason : "",
+        json_t *body = json_pack("{s:b, s:s%}", "accept", false, "reason", reason,
                                  len > 30000 ? (size_t)30000 : len);
 
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:b}", "accept", false);
-        return send_decision(s, CG_HOST_DECISION, approval, body, err);
+        return send_decision(s, CG_HOST_DECISION, of, id, body, err);
+}
+
+CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
+{
+        return cg_session_reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
+                                 reason ? strlen(reason) : 0, err);
 }
 
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
@@ -762,7 +767,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:s}", "answer", answers[decision]);
-        return send_decision(s, CG_HOST_EGRESS_DECISION, request, body, err);
+        return send_decision(s, CG_HOST_EGRESS_DECISION, CG_EVENT_EGRESS_REQUEST, request, body, err);
 }
 
 /* @result NULL: declined. */
@@ -775,7 +780,7 @@ static int send_server_answer(struct cg_session *s, uint64_t number, json_t *res
 
         if (r < 0)
                 return r;
-        a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
+        a = cg_session_find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
         if (a && result) {
                 request = strdup(a->request);
                 pthread_mutex_unlock(&s->client->lock);
@@ -783,7 +788,7 @@ static int send_server_answer(struct cg_session *s, uint64_t number, json_t *res
                             : cg_fail(err, CG_E_NOMEM, "answer");
                 if (r < 0 || (r = cg_session_enter(s, err)) < 0)
                         return r;
-                a = find_approval(s, CG_EVENT_SERVER_REQUEST, number, err); /* it may have ended */
+                a = cg_session_find_approval(s, CG_EVENT_SERVER_REQUEST, number, err); /* it may have ended */
         }
         r = a ? 0 : CG_E_NOTFOUND;
         if (r == 0 && result) {

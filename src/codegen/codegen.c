@@ -254,9 +254,11 @@ static int name_modules(struct generator *g, struct entry **list, size_t *n, str
 static int write_tool(struct generator *g, struct cg_package *p, struct entry *e, struct cg_err *err)
 {
         cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_tool t = {
-                .arena = &a, .server = cg_slice_of(g->o->server), .name = e->name, .module = e->module
-        };
+        struct cg_tool t = { .arena = &a,
+                             .server = cg_slice_of(g->o->server),
+                             .name = e->name,
+                             .module = e->module,
+                             .function = g->o->functions };
         cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
         cg_auto_source struct cg_source module = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
         char name[4 * CG_GEN_MAX_NAME];
@@ -338,7 +340,7 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
 {
         cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
 
-        cg_put(&doc, "MCP server \"");
+        cg_put(&doc, g->o->functions ? "Functions of the host, \"" : "MCP server \"");
         cg_put_folded(&doc, cg_slice_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
         cg_putf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
         for (size_t i = 0; i < n; i++) {

@@ -42,6 +42,7 @@ struct cg_codegen_options {
         const char *out_dir;
         /* not NULL: no tools; importing the package raises ImportError with this text */
         const char *unavailable;
+        bool functions; /* of the host, not of an MCP server: they can return any value */
         /* also write OUT/__init__.py and OUT/py.typed: OUT is the `mcptools` package */
         bool root_package;
 };

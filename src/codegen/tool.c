@@ -99,7 +99,7 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
         if (prepare_input(t) < 0)
                 return t->arena->failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
 
-        t->returns = CG_SLICE("Text");
+        t->returns = t->function ? CG_SLICE("Any") : CG_SLICE("Text");
         if (cg_j_is(out, CG_J_OBJECT)) {
                 struct cg_j *inner = wrapped_result(out);
 

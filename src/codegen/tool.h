@@ -13,6 +13,7 @@ struct cg_tool {
         struct cg_slice server; /* as registered */
         struct cg_slice name;   /* as the server lists it */
         struct cg_slice module;
+        bool function;            /* of the host: without an output schema it returns any value */
         struct cg_schema in, out; /* out.root is NULL without an output schema */
         struct cg_types types;
         struct cg_slice returns;      /* annotation of run() */

@@ -113,6 +113,14 @@ int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
  */
 const char *cg_mcp_client_program(const struct cg_mcp_client *c);
 const char *cg_mcp_client_name(const struct cg_mcp_client *c);
+/* Borrowed. */
+const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c);
+
+/*
+ * Gives host functions (CG_MCP_FUNCTIONS) their tools: an array, as of a list. Nothing is ever
+ * started, listed or called for them.
+ */
+int cg_mcp_client_give_tools(struct cg_mcp_client *c, const char *tools, size_t len, struct cg_err *err);
 
 /* Whether the server may be started now; negative with the reason while its starts keep failing. */
 int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);

@@ -541,6 +541,24 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
         return r;
 }
 
+int cg_mcp_def_functions(const char *name, bool ask, struct cg_mcp_def **ret, struct cg_err *err)
+{
+        struct cg_mcp_def *d;
+        int r = cg_mcp_check_name(name, err);
+
+        if (r < 0)
+                return r;
+        d = calloc(1, sizeof(*d));
+        if (!d || !(d->name = strdup(name)) || !(d->label = strdup("the host"))) {
+                cg_mcp_def_free(d);
+                return cg_fail(err, CG_E_NOMEM, "functions");
+        }
+        d->kind = CG_MCP_FUNCTIONS;
+        d->ask = ask;
+        *ret = d;
+        return 0;
+}
+
 void cg_mcp_def_redact(const struct cg_mcp_def *d, char *text)
 {
         for (size_t i = 0; d->secrets && d->secrets[i]; i++) {

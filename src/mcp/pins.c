@@ -458,6 +458,8 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
 {
         const struct pinned_tool *e;
 
+        if (!p)
+                return 0;
         if (p->why.code == 0)
                 reload(p);
         if (p->why.code < 0)
@@ -497,7 +499,7 @@ int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err)
 
 bool cg_pins_failed(const struct cg_pins *p)
 {
-        return p->why.code < 0;
+        return p && p->why.code < 0;
 }
 
 const char *cg_pins_state(const struct cg_pins *p, const char *tool)

@@ -142,6 +142,10 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 return r;
         case CG_BROKER_SERVER_ANSWER:
                 return s ? cg_ts_question_answered(s, m, body, err) : 0;
+        case CG_BROKER_FUNCTION_RETURN:
+                if (s)
+                        cg_ts_call_return(s, m);
+                return 0;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
         }

@@ -11,6 +11,7 @@
  *               a call for a list, which carries nothing that the kernel has chosen
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
+ *      HOST     exactly these bytes went to the host, which carries the call out: a function of its
  */
 #include <fcntl.h>
 #include <linux/limits.h>
@@ -29,7 +30,7 @@
 #include "mcp/kept.h"
 #include "mcp/toolserver.h"
 
-enum place { LISTING, ASKING, RUNNING };
+enum place { LISTING, ASKING, RUNNING, HOST };
 
 struct ts_call {
         struct ts_kernel *kernel;
@@ -41,7 +42,7 @@ struct ts_call {
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
         int64_t run_ms;                /* when it was first given to its server's client */
-        bool accepted;                 /* by the host */
+        bool accepted;                 /* by the host, or a function that it accepts by its return */
         bool not_run;                  /* once already: its server had lost the session */
         unsigned lists;                /* before ASK, or since it was accepted: out of date when they came */
         struct cg_mcp_req *req;        /* LISTING and RUNNING */
@@ -182,7 +183,7 @@ static void withdraw(struct ts_call *call, const char *why)
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
 
-        if (call->place == ASKING)
+        if (call->place == ASKING || call->place == HOST)
                 cg_ts_broker_send_text(s->ts, &out, "why", why);
         else if (call->req)
                 cg_mcp_req_cancel(CG_STEAL(call->req), why);
@@ -407,6 +408,8 @@ static void list_or_go_on(struct ts_call *call);
 
 static void run_call(struct ts_call *call);
 
+static void ask(struct ts_call *call);
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
@@ -451,6 +454,10 @@ static void run_call(struct ts_call *call)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
+        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS) {
+                ask(call);
+                return;
+        }
         /* Its time includes the wait for other calls, also where it was not sent afterwards. */
         if (!call->run_ms)
                 call->run_ms = now;
@@ -468,6 +475,7 @@ static void run_call(struct ts_call *call)
 
 /* ---- ASKING */
 
+/* Asks whether the call may run; of a function that was accepted, for its result. */
 static void ask(struct ts_call *call)
 {
         struct ts_session *s = call->kernel->session;
@@ -477,9 +485,12 @@ static void ask(struct ts_call *call)
         struct cg_err err;
         int r;
 
-        call->place = ASKING;
+        call->place = call->accepted ? HOST : ASKING;
         out.id = call->ask = ++s->ts->last_ask;
         r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
+        if (r == 0 && call->place == HOST)
+                r = cg_buf_addf(&b, &err, "\"function\":true,\"timeout_ms\":%lld,",
+                                (long long)call->timeout_ms);
         if (r == 0)
                 r = add_names(call, &b, &err);
         if (r == 0)
@@ -499,19 +510,53 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
-                       bool timed_out, const char *reason)
+static struct ts_call *find_asked(const struct ts_session *s, uint64_t ask_id, enum place place)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
-        while (call && !(call->place == ASKING && call->ask == ask_id))
+        while (call && !(call->place == place && call->ask == ask_id))
                 call = call->next;
+        return call;
+}
+
+void cg_ts_call_return(struct ts_session *s, const struct cg_msg *m)
+{
+        struct ts_call *call = find_asked(s, m->id, HOST);
+        size_t len;
+        const char *result = cg_msg_raw(m, 0, &len);
+        struct cg_err err;
+
+        if (!call) { /* it crossed with ASK_CLOSED, or is a second result */
+                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: result %llu is of no call that waits",
+                       (unsigned long long)s->number, (unsigned long long)m->id);
+                return;
+        }
+        if (cg_json_check_object(result, len, CG_JSON_DEPTH, &err) == 0) {
+                on_called(call, CG_MCP_OK, result, len);
+                return;
+        }
+        call->kind = "protocol";
+        fail_call(call, "the host's result cannot be read: %s", err.msg);
+}
+
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
+                       bool timed_out, const char *reason)
+{
+        struct ts_call *call = find_asked(s, ask_id, ASKING);
+
+        if (!call && !accept)
+                call = find_asked(s, ask_id, HOST);
         if (!call) { /* it crossed with ASK_CLOSED, or is a second decision */
                 cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
+        if (call->place == HOST && timed_out) {
+                call->kind = "timeout";
+                fail_call(call, "%s", reason);
+                return;
+        }
         call->accepted = accept;
         call->lists = 0;
         call->approval = approval;
@@ -529,7 +574,7 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
         while (call) {
-                if (call->place != ASKING || strcmp(call->server, server) != 0) {
+                if ((call->place != ASKING && call->place != HOST) || strcmp(call->server, server) != 0) {
                         call = call->next;
                         continue;
                 }
@@ -703,6 +748,8 @@ static void consider(struct ts_call *call)
                         list_other(call, client);
                 return;
         }
+        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS)
+                call->accepted = !cg_mcp_client_def(client)->ask;
         /* A known tool is listed again only when the call was accepted, just before it runs. */
         if (cg_mcp_client_has_tool(client, call->tool) && !cg_pins_failed(cg_mcp_client_pins(client)))
                 go_on(call, client);

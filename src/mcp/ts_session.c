@@ -5,7 +5,8 @@
  * been listed and got its wrappers, or has failed; only then do they take their places. Until then
  * the session is as it was. A server that failed costs no other: its package raises an ImportError
  * that says why. A server whose tools are known from the last time gets its wrappers without being
- * started: the first call starts and lists it (ts_call.c).
+ * started: the first call starts and lists it (ts_call.c). Functions of the host are such a server
+ * that nothing starts.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,8 +30,9 @@ struct ts_new {
         char *tools;
         size_t tools_len;
         char *report;
-        char *pins; /* cg_pins_report(); NULL: nothing to report */
-        bool known; /* its tools, from the last time: it is not started yet */
+        char *pins;     /* cg_pins_report(); NULL: nothing to report */
+        bool known;     /* its tools, from the last time: it is not started yet */
+        bool functions; /* of the host: its tools are given */
         bool failed;
         struct cg_err why;
         bool keeps; /* it failed, and the session goes on with what it has under that name */
@@ -311,6 +313,7 @@ static void on_work(uv_work_t *work)
                 struct ts_new *v = &a->items[i];
                 const struct cg_codegen_options o = { .server = v->name,
                                                       .out_dir = a->out_dir,
+                                                      .functions = v->functions,
                                                       .root_package = true };
 
                 if (!v->failed && cg_codegen(&o, v->tools, v->tools_len, &v->report, &v->why) < 0) {
@@ -627,6 +630,37 @@ static int check_package(const struct ts_adding *a, const struct ts_new *v, stru
         return 0;
 }
 
+/* Functions replace functions of the same name, and no server; nor the reverse. */
+static int check_kind(const struct ts_adding *a, const struct ts_new *v, struct cg_err *err)
+{
+        const struct cg_mcp_client *old = cg_ts_session_client(a->session, v->name);
+
+        if (!old || (cg_mcp_client_def(old)->kind == CG_MCP_FUNCTIONS) == v->functions)
+                return 0;
+        return cg_fail(err, CG_E_EXISTS, "\"%s\" is the name of %s already: choose another one", v->name,
+                       v->functions ? "an MCP server" : "functions of the host");
+}
+
+static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_options *o,
+                             const json_t *definition, struct cg_err *err)
+{
+        const json_t *tools = json_object_get(definition, "host_functions");
+        struct cg_mcp_def *def;
+        int r = cg_mcp_def_functions(v->name, json_is_true(json_object_get(definition, "ask")), &def, err);
+
+        if (r == 0)
+                r = cg_mcp_client_new(o, def, &v->client, err);
+        if (r < 0)
+                return r;
+        v->adding->session->n_clients++;
+        v->tools_len = json_string_length(tools);
+        r = cg_mcp_client_give_tools(v->client, json_string_value(tools), v->tools_len, err);
+        if (r < 0)
+                return cg_err_prefix(err, "functions \"%s\"", v->name), r;
+        v->tools = strdup(json_string_value(tools));
+        return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "functions");
+}
+
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
 {
         struct ts_session *s = a->session;
@@ -646,6 +680,9 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
 
+        v->functions = json_is_string(json_object_get(definition, "host_functions"));
+        if (r == 0)
+                r = check_kind(a, v, err);
         if (r == 0)
                 r = check_package(a, v, err);
         if (r < 0) {
@@ -655,6 +692,10 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         }
         if (invalid) /* the client library has checked it */
                 return cg_fail(err, CG_E_INVAL, "%s", invalid);
+        if (v->functions) {
+                o.listed = NULL;
+                return prepare_functions(v, &o, definition, err);
+        }
         r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
                 return r;
@@ -784,7 +825,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 struct ts_new *v = &a->items[i];
                 struct cg_err why;
 
-                if (v->failed || v->known)
+                if (v->failed || v->known || v->functions)
                         continue;
                 if (cg_mcp_client_list(v->client, a->timeout_ms, false, on_listed, v, &v->req, &why) < 0)
                         item_fail(v, &why);

@@ -38,13 +38,19 @@
 
 extern char **environ;
 
+enum ask_kind {
+        ASK_CALL,     /* a call wants to run */
+        ASK_QUESTION, /* of an MCP server */
+        ASK_FUNCTION, /* a call of a function that the host carries out */
+};
+
 struct ask {
         LIST_ENTRY(ask) entry;
         struct session *session;
         uint64_t approval; /* the number the host knows */
         uint64_t ask;      /* the number the tool server knows */
         uint64_t cell;     /* the host's number of it; 0: none, or another host's */
-        bool question;     /* of an MCP server; else a call wants to run */
+        enum ask_kind kind;
         size_t bytes;
         uv_timer_t timer;
         bool timer_open;
@@ -131,35 +137,39 @@ static void decline(struct sup *s, uint64_t session, uint64_t ask, const char *a
         broker_send(s, &out, json_pack("{s:s, s:s}", "action", action, "why", why));
 }
 
-static void answer_timeout(const struct ask *a)
+static void answer_timeout(const struct ask *a, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = a->session->number, .id = a->ask };
 
         broker_send(a->session->sup, &out,
-                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", true, "reason",
-                              "nobody decided in time"));
+                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", true, "reason", reason));
 }
 
 static void on_ask_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
         struct session *ss = a->session;
+        const char *closed;
 
-        if (a->question)
-                decline(ss->sup, ss->number, a->ask, "cancel", "nobody answered in time");
-        else
-                answer_timeout(a);
-        cg_sup_approval_closed(ss, a->approval,
-                               a->question ? "nobody answered in time"
-                                           : "nobody decided in time: the call was refused");
+        if (a->kind == ASK_QUESTION) {
+                closed = "nobody answered in time";
+                decline(ss->sup, ss->number, a->ask, "cancel", closed);
+        } else if (a->kind == ASK_FUNCTION) {
+                closed = "the function did not return in time";
+                answer_timeout(a, closed);
+        } else {
+                closed = "nobody decided in time: the call was refused";
+                answer_timeout(a, "nobody decided in time");
+        }
+        cg_sup_approval_closed(ss, a->approval, closed);
         ask_remove(a);
 }
 
-static struct ask *find_ask(struct session *ss, uint64_t approval, bool question)
+static struct ask *find_ask(struct session *ss, uint64_t approval, enum ask_kind kind)
 {
         struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
 
-        while (a && (a->session != ss || a->approval != approval || a->question != question))
+        while (a && (a->session != ss || a->approval != approval || a->kind != kind))
                 a = LIST_NEXT(a, entry);
         return a;
 }
@@ -167,7 +177,7 @@ static struct ask *find_ask(struct session *ss, uint64_t approval, bool question
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .has_raw = true };
-        struct ask *a = find_ask(ss, m->id, true);
+        struct ask *a = find_ask(ss, m->id, ASK_QUESTION);
         cg_auto_json json_t *body = NULL;
         bool declined = true;
 
@@ -186,8 +196,10 @@ void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
-        struct ask *a = find_ask(ss, approval, false);
+        struct ask *a = find_ask(ss, approval, ASK_CALL);
 
+        if (!a && !accept)
+                a = find_ask(ss, approval, ASK_FUNCTION);
         if (!a)
                 return;
         out.id = a->ask;
@@ -195,6 +207,23 @@ void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, co
                     json_pack("{s:b, s:s, s:I, s:I}", "accept", accept, "reason", reason ? reason : "",
                               "approval", (json_int_t)a->approval, "cell", (json_int_t)a->cell));
         ask_remove(a);
+}
+
+void cg_sup_broker_function_return(struct session *ss, struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_BROKER_FUNCTION_RETURN, .session = ss->number };
+        struct ask *a = find_ask(ss, m->id, ASK_FUNCTION);
+        struct broker *b = ss->sup->broker;
+        struct cg_err err;
+
+        if (!a)
+                return;
+        out.id = a->ask;
+        ask_remove(a);
+        if (b->link_open && cg_zlink_forward(&b->link, &out, m, &err) < 0 && err.code != CG_E_CLOSED) {
+                cg_log(&ss->sup->log, CG_LOG_ERROR, "cannot send to the tool server: %s", err.msg);
+                cg_closep_(&b->lifeline);
+        }
 }
 
 void cg_sup_broker_drop_asks(struct session *ss, const char *why)
@@ -210,10 +239,14 @@ void cg_sup_broker_drop_asks(struct session *ss, const char *why)
         }
 }
 
-/* Gives it a number, and its time. */
-static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t bytes)
+/* Gives it a number, and its time: the session's, or @timeout_ms where that is shorter; 0: none. */
+static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t bytes, int64_t timeout_ms)
 {
         struct sup *s = ss->sup;
+        int64_t limit_ms = ss->approval_timeout_ms;
+
+        if (timeout_ms > 0 && (limit_ms <= 0 || timeout_ms < limit_ms))
+                limit_ms = timeout_ms;
 
         a->session = ss;
         a->ask = ask;
@@ -222,11 +255,11 @@ static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t byte
         LIST_INSERT_HEAD(&s->broker->asks, a, entry);
         ss->asks++;
         ss->ask_bytes += bytes;
-        if (ss->approval_timeout_ms > 0) {
+        if (limit_ms > 0) {
                 uv_timer_init(&s->loop, &a->timer);
                 a->timer.data = a;
                 a->timer_open = true;
-                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
+                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)limit_ms, 0);
         }
 }
 
@@ -238,11 +271,14 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         struct cg_err err;
         uint64_t running = cg_sup_running_cell(ss);
         struct ask *a;
-        int64_t kernel;
+        int64_t kernel, timeout_ms;
+        bool function;
         size_t len;
 
         cg_msg_raw(m, 0, &len);
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0) {
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0 ||
+            cg_json_bool(body, "function", false, &function, &err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &timeout_ms, &err) < 0) {
                 refuse(s, ss->number, m->id, "the question could not be read");
                 return;
         }
@@ -261,9 +297,16 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 refuse(s, ss->number, m->id, "out of memory");
                 return;
         }
-        ask_add(a, ss, m->id, len);
+        ask_add(a, ss, m->id, len, timeout_ms);
         a->cell = CELL_SLOT(running) == 0 ? running : 0;
         json_object_del(body, "kernel");
+        if (function) {
+                a->kind = ASK_FUNCTION;
+                out.type = CG_HOST_FUNCTION_CALL;
+                json_object_del(body, "function");
+                json_object_del(body, "timeout_ms");
+                json_object_del(body, "method");
+        }
         json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
         text = cg_json_text(body, &out.body_len);
         out.id = a->approval;
@@ -291,7 +334,7 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the question */
         LIST_FOREACH(a, &s->broker->asks, entry)
-                n += a->session == ss && a->question;
+                n += a->session == ss && a->kind == ASK_QUESTION;
         if (n >= MAX_QUESTIONS || ss->ask_bytes + len > MAX_ASK_BYTES)
                 refused = "too many questions wait for the host";
         else if (ss->unread > MAX_UNREAD)
@@ -302,8 +345,8 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
                 decline(s, ss->number, m->id, "cancel", refused);
                 return;
         }
-        a->question = true;
-        ask_add(a, ss, m->id, len);
+        a->kind = ASK_QUESTION;
+        ask_add(a, ss, m->id, len, 0);
         json_object_del(body, "kernel");
         text = cg_json_text(body, &out.body_len);
         out.id = a->approval;

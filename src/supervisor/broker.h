@@ -30,6 +30,8 @@ void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason);
 /* SERVER_ANSWER of the host. */
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
+/* FUNCTION_RETURN of the host. A call that it refuses: cg_sup_broker_decide(). */
+void cg_sup_broker_function_return(struct session *ss, struct cg_msg *m);
 /*
  * Closes all of a session's open approvals and questions; DETACH reports that to the tool server.
  */

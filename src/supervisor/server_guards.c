@@ -177,6 +177,12 @@ static int check_startable(const struct registration *g, const json_t *guards, s
         return r;
 }
 
+/* Functions of the host have none, nor has a definition that was found invalid. */
+static bool has_program(const json_t *definition)
+{
+        return !json_object_get(definition, "invalid") && !json_object_get(definition, "host_functions");
+}
+
 static int check_all(struct registration *g, const json_t *servers)
 {
         const json_t *definition;
@@ -188,7 +194,7 @@ static int check_all(struct registration *g, const json_t *servers)
                 struct cg_err why;
                 struct check c;
 
-                if (json_object_get(definition, "invalid")) {
+                if (!has_program(definition)) {
                         if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
                                 return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
                         continue;
@@ -548,7 +554,7 @@ static int check_servers_of(struct session *x, const struct server_scope *scope,
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
                 json_object_foreach(json_object_get(x->servers, lists[i]), name, definition)
                 {
-                        if (json_object_get(definition, "invalid"))
+                        if (!has_program(definition))
                                 continue;
                         if (guards_for(scope, x, name, definition, known, &guards, err) < 0 ||
                             keep_more(x, name, guards, err) < 0)

@@ -499,7 +499,7 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                         send_done(h, ss, m->id);
                         cg_sup_detach(ss, mb, NULL);
                 } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION &&
-                           m->type != CG_HOST_SERVER_ANSWER) {
+                           m->type != CG_HOST_SERVER_ANSWER && m->type != CG_HOST_FUNCTION_RETURN) {
                         cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
                         cg_sup_host_failed(h, ss->number, m->id, &err);
                 }
@@ -512,6 +512,9 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 break;
         case CG_HOST_SERVER_ANSWER:
                 cg_sup_broker_answer(ss, m);
+                break;
+        case CG_HOST_FUNCTION_RETURN:
+                cg_sup_broker_function_return(ss, m);
                 break;
         case CG_HOST_EGRESS_DECISION:
                 cg_sup_egress_decide(ss, m);
