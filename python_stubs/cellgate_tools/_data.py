@@ -19,11 +19,14 @@ def _integer(digits: str) -> int | float:
         return float(digits)
 
 
+_decode = json.JSONDecoder(parse_int=_integer).decode  # json.loads() would make a decoder for each text
+
+
 def parse_json(text: bytes | str) -> Any:
     """Parse JSON with lone surrogates, large integers or a byte order mark. ValueError, RecursionError."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8-sig", "surrogatepass")
-    return json.loads(text, parse_int=_integer)
+        text = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogatepass")
+    return _decode(text)
 
 
 def stamp(folder: str) -> tuple[int, int, int] | None:

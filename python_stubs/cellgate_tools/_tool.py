@@ -39,6 +39,7 @@ class _Options(NamedTuple):
     strict: bool = False
 
 
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _DEFAULT = _Options()
 _OPTIONS: contextvars.ContextVar[_Options] = contextvars.ContextVar("cellgate_tools.options", default=_DEFAULT)
 
@@ -175,7 +176,7 @@ class Tool:
         else:  # also if it is a Params: its values may have changed, or it may be of another tool
             params = cls.model_validate(params)
         try:
-            text = json.dumps(params.model_dump(), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+            text = _encode(params.model_dump())
         except (ValueError, RecursionError) as e:
             raise ParamsError(cls.__name__, [("", f"it cannot be written as JSON: {e}")]) from None
         return text.encode("ascii")
