@@ -921,6 +921,54 @@ CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *l
  */
 CG_API int cg_event_refused(const struct cg_event *e);
 
+/*
+ * What a cell cost: differences between its end and its start; -1: not known. They count everything
+ * that runs in the session's kernel in this time, also threads and tasks of earlier cells. Of what
+ * runs between cells, nothing is counted.
+ */
+struct cg_costs {
+        size_t size;     /* sizeof(struct cg_costs): set it before the call */
+        int64_t wall_us; /* with waits for approvals */
+        /*
+         * processor time of the kernel's process, and of its child processes that have ended and
+         * been waited for, these in steps of 10 ms
+         */
+        int64_t cpu_us;
+        /*
+         * most memory in use (resident) less that at the start, of the kernel's process; about. Of
+         * a cell that starts right after one that used more, maybe only what it has kept. Processes
+         * that the kernel has started, and files in memory, are not counted
+         */
+        int64_t memory_bytes;
+        /*
+         * bytes written by system calls such as write(), to files, pipes and terminals, of the same
+         * processes as `cpu_us`; not through mappings of files
+         */
+        int64_t written_bytes;
+        /* tool calls, resources and prompts that the host was asked about; calls of its functions */
+        int64_t tool_calls;
+        /*
+         * programs that the kernel's Python has started (subprocess, os.system(), `!`...), not
+         * those which they have started. The only figure from the kernel, which may lie
+         */
+        int64_t commands;
+        int64_t connections; /* made by the sandbox's proxy; -1 without a sandbox */
+        int64_t denials;     /* CG_EVENT_DENIED, and denials that were not reported one by one */
+        /*
+         * 1: other code of the session ran at the same time, and the figures count it as well:
+         * cells of subshells, requests, commands, or processes that commands have left
+         */
+        int shared;
+};
+
+/**
+ * cg_event_costs() - what the cell of a RESULT event cost
+ * @ret: written only when 0; its `size` must be set
+ * Return: 0; negative: CG_E_NOTFOUND when the event is no RESULT, or its cell has not run;
+ *         CG_E_INVAL when `size` is wrong.
+ */
+CG_API int cg_event_costs(const struct cg_event *e, struct cg_costs *ret);
+
 /* ------------------------------------------------------------------ approvals */
 
 /*

@@ -76,6 +76,21 @@ class ExecuteOptions(C.Structure):
     ]
 
 
+class Costs(C.Structure):
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("wall_us", C.c_int64),
+        ("cpu_us", C.c_int64),
+        ("memory_bytes", C.c_int64),
+        ("written_bytes", C.c_int64),
+        ("tool_calls", C.c_int64),
+        ("commands", C.c_int64),
+        ("connections", C.c_int64),
+        ("denials", C.c_int64),
+        ("shared", C.c_int),
+    ]
+
+
 class Buffer(C.Structure):
     _fields_ = [("data", C.c_char_p), ("len", C.c_size_t)]
 
@@ -178,6 +193,7 @@ def load() -> C.CDLL:
         ("cg_event_execution_count", C.c_int64, [p]),
         ("cg_event_refused", C.c_int, [p]),
         ("cg_event_foreign", C.c_int, [p]),
+        ("cg_event_costs", C.c_int, [p, p]),
         ("cg_event_n_buffers", C.c_size_t, [p]),
         ("cg_event_buffer", p, [p, C.c_size_t, C.POINTER(C.c_size_t)]),
         ("cg_event_approval", C.c_uint64, [p]),
@@ -215,6 +231,8 @@ class Event:
         self.count: int = lib.cg_event_execution_count(ptr)
         self.refused = bool(lib.cg_event_refused(ptr))
         self.foreign = bool(lib.cg_event_foreign(ptr))
+        costs = Costs(size=C.sizeof(Costs))
+        self.costs: Costs | None = costs if lib.cg_event_costs(ptr, C.byref(costs)) == 0 else None
         self.buffers = [self._buffer(lib, ptr, i) for i in range(lib.cg_event_n_buffers(ptr))]
         self.approval: int = lib.cg_event_approval(ptr)
         self.server: str = lib.cg_event_server(ptr).decode()

@@ -50,6 +50,7 @@ from cellgate_kernel import (
     missing,
     parents,
     reserve,
+    started,
     transforms,
 )
 
@@ -157,6 +158,8 @@ class PerThread(threading.local):
     """The transformed code."""
     number = 0
     """Its number, also if it does not count."""
+    started = 0
+    """The number of programs that were started before the cell."""
     stored = False
     """True if it counts and is kept in the history."""
     error: tuple[BaseException, str] | None = None
@@ -580,7 +583,13 @@ def reply_of(
     if unshown is not None:
         return failed_reply(shell, *unshown)
     count = shell.execution_count
-    body = {"status": "ok", "execution_count": count - 1, "next": count, "refused": False}
+    body = {
+        "status": "ok",
+        "execution_count": count - 1,
+        "next": count,
+        "refused": False,
+        "commands": started.count() - shell.local.started,
+    }
     payload = _take_payload(shell)
     content = jsontext.dumps({"payload": payload, "user_expressions": values or {}}) if payload or values else ""
     return jsontext.dumps(body), content
@@ -596,6 +605,7 @@ def failed_reply(shell: ZMQInteractiveShell, error: BaseException, content: str)
         "ename": errors.name_of(type(error)),
         "evalue": json.loads(content)["evalue"] if denials.MARK in content else errors.text_of(error),
         "refused": is_refused(error),
+        "commands": started.count() - shell.local.started,
     }
     rest = jsontext.dumps({"payload": _take_payload(shell), "user_expressions": {}})
     return jsontext.dumps(body), f"{content[:-1]},{rest[1:]}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
-from cellgate_kernel import completion, errors, jsontext, reserve
+from cellgate_kernel import completion, errors, jsontext, reserve, started
 from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
@@ -80,6 +80,7 @@ class Worker:
         An interrupt can raise anywhere in this function.
         """
         self._spare = request.warm
+        self._shell.local.started = started.count()
         try:
             extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
             metadata = field(extra, "metadata", dict, {})

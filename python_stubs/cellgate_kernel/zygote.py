@@ -17,7 +17,18 @@ if os.path.expanduser("~") == "~":
 
 import IPython
 
-from cellgate_kernel import completion, debuggers, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
+from cellgate_kernel import (
+    completion,
+    debuggers,
+    formatting,
+    ipykernel_stub,
+    loop,
+    preload,
+    shell,
+    started,
+    stdin,
+    streams,
+)
 
 # Each makes IPython or the standard library import, compile or cache what the first cell needs.
 _WARM_CELLS = (
@@ -84,6 +95,7 @@ def prepare(modules: str) -> tuple[str, str]:
         default: Any = vars(importlib.import_module("multiprocessing.context"))["_default_context"]
         default._default_context = default.get_context("fork")  # set_start_method() works once, and is for cells
     streams.install()
+    started.install()
     stdin.install()
     debuggers.install()
     ipykernel_stub.install()

@@ -234,6 +234,26 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         return e->json != NULL;
 }
 
+/* What has no member is 0. */
+static struct cg_costs costs_of(const json_t *o)
+{
+        struct cg_costs c = { .size = sizeof(c), .shared = json_is_true(json_object_get(o, "shared")) };
+        const struct {
+                const char *name;
+                int64_t *to;
+        } members[] = {
+                { "wall_us", &c.wall_us },           { "cpu_us", &c.cpu_us },
+                { "memory_bytes", &c.memory_bytes }, { "written_bytes", &c.written_bytes },
+                { "tool_calls", &c.tool_calls },     { "commands", &c.commands },
+                { "connections", &c.connections },   { "denials", &c.denials },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
+                *members[i].to = json_integer_value(json_object_get(o, members[i].name));
+        }
+        return c;
+}
+
 /* Messages whose body is the supervisor's own. */
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
@@ -298,6 +318,8 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->status = status_of(str(o, "status"));
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 e->refused = json_is_true(json_object_get(o, "refused"));
+                if (json_object_get(o, "costs"))
+                        e->costs = costs_of(json_object_get(o, "costs"));
                 /* Content that is not encodable JSON is replaced by an error. */
                 if (len && cg_json_check_encodable(raw, len, CG_JSON_DEPTH, &err) < 0) {
                         raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
@@ -470,6 +492,19 @@ CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *l
 CG_API int cg_event_refused(const struct cg_event *e)
 {
         return e->refused;
+}
+
+CG_API int cg_event_costs(const struct cg_event *e, struct cg_costs *ret)
+{
+        size_t size = ret->size;
+
+        if (size < sizeof(size_t) || size > sizeof(e->costs))
+                return CG_E_INVAL;
+        if (!e->costs.size)
+                return CG_E_NOTFOUND;
+        memcpy(ret, &e->costs, size);
+        ret->size = size;
+        return 0;
 }
 
 CG_API uint64_t cg_event_approval(const struct cg_event *e)

@@ -26,8 +26,9 @@ struct cg_event {
         bool own_window; /* of a command of files.c */
         enum cg_status status;
         int64_t execution_count;
-        size_t cost; /* of the session's window */
-        char *text;  /* NUL-terminated; NULL: none */
+        struct cg_costs costs; /* size is 0 where there are none */
+        size_t cost;           /* of the session's window */
+        char *text;            /* NUL-terminated; NULL: none */
         size_t text_len;
         char *json; /* checked JSON object text; NULL: none */
         size_t json_len;

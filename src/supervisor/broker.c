@@ -298,6 +298,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 return;
         }
         ask_add(a, ss, m->id, len, timeout_ms);
+        ss->counted.tool_calls++;
         a->cell = CELL_SLOT(running) == 0 ? running : 0;
         json_object_del(body, "kernel");
         if (function) {

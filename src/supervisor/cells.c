@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "supervisor/clock.h"
+#include "supervisor/costs.h"
 #include "supervisor/denials.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
@@ -106,18 +107,23 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
 
 /* ------------------------------------------------------------------ ends */
 
-static void send_result(struct session *ss, const struct cell *c, const char *status, int64_t count,
+static void send_result(struct session *ss, struct cell *c, const char *status, int64_t count,
                         const char *text, bool refused, struct cg_msg *reply)
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
         json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count",
                                  (json_int_t)count, "text", cg_sup_text_json(text ? text : ""), "refused",
                                  refused);
+        json_t *costs;
 
         cg_sup_egress_drain(ss->sup); /* the cell's denials come before its end */
         cg_sup_denials_drain(ss->kernel);
         cg_sup_denials_cell_ended(ss, c->id);
+        costs = cg_sup_costs_end(ss, c);
+        if (costs)
+                json_object_set_new(body, "costs", costs);
         cg_sup_event(ss, &out, body, reply);
+        cg_sup_costs_reset(ss, c);
 }
 
 /* Sends a REPLY in place of the kernel's. */
@@ -138,7 +144,7 @@ static void send_error_reply(struct session *ss, const struct cell *c, const cha
 }
 
 /* @count: execution_count of a cell that ran; 0 for one that did not. */
-static void end_unanswered(struct session *ss, const struct cell *c, const char *status, int64_t count,
+static void end_unanswered(struct session *ss, struct cell *c, const char *status, int64_t count,
                            const char *text)
 {
         if (c->kind == CELL_REQUEST)
@@ -306,6 +312,7 @@ static void run_next(struct shell *l)
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
+        cg_sup_costs_begin(ss, c);
         if (c->kind == CELL_REQUEST)
                 send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                                json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
@@ -469,6 +476,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         }
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
         TAILQ_INSERT_HEAD(&ss->unordered, c, entry);
+        cg_sup_costs_shared(ss);
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                        json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
                                  subshell[0] ? subshell : NULL, "offer", offer));
@@ -543,7 +551,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         const char *status = NULL, *ename, *evalue, *raw;
         char text[1200] = "";
         size_t raw_len;
-        int64_t count, next;
+        int64_t count, next, commands;
         bool refused, failed;
         struct cell *c;
         struct cg_err err;
@@ -557,10 +565,16 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
             cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
             cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
             cg_json_int(body, "next", count ? count + 1 : ss->next_count, &next, &err) < 0 ||
+            cg_json_int(body, "commands", 0, &commands, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
                 cg_sup_kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
                 return;
         }
+        if (commands < 0) {
+                cg_sup_kernel_violation(ss->kernel, "EXECUTE_REPLY with a negative number of commands");
+                return;
+        }
+        l->running->costs.commands = commands;
         ss->next_count = next;
         failed = strcmp(status, "ok") != 0;
         if (failed && l->stop == STOP_TIMEOUT)

@@ -25,6 +25,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/commands.h"
+#include "supervisor/costs.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/members.h"
@@ -735,6 +736,7 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
         if (c->timeout_ms > 0)
                 cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
         LIST_INSERT_HEAD(&ss->commands, c, entry);
+        cg_sup_costs_shared(ss);
         ss->used = ss->ever_used = true;
         if (ss->kernel && ss->kernel->commands)
                 start_waiting(ss->kernel->commands);

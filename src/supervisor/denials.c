@@ -28,6 +28,7 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
         cg_auto_buf struct cg_buf b = { .max = 32768 };
 
+        ss->counted.denials += 1 + json_integer_value(json_object_get(denial, "untold"));
         if (!ss->host || ss->warming || ss->unread > MAX_UNREAD) {
                 ss->denials_unreported += ss->host && !ss->warming;
                 json_decref(denial);
@@ -197,6 +198,7 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
         ss->denials_filled_ms = now;
         if (ss->denial_tokens < 1000) {
                 ss->denials_unreported++;
+                ss->counted.denials++;
                 return;
         }
         ss->denial_tokens -= 1000;

@@ -262,7 +262,9 @@ static void on_event(struct sup *s, json_t *event)
                         a = LIST_NEXT(a, entry);
                 if (a)
                         close_ask(a, "no program waits for the connection any more");
-        } else if (strcmp(type, "decision") == 0 && !json_is_true(json_object_get(event, "allowed"))) {
+        } else if (strcmp(type, "decision") == 0 && json_is_true(json_object_get(event, "allowed"))) {
+                ss->counted.connections += !json_object_get(event, "error"); /* else: unreachable */
+        } else if (strcmp(type, "decision") == 0) {
                 json_object_del(event, "type");
                 json_object_del(event, "sandbox");
                 json_object_del(event, "allowed");

@@ -18,6 +18,7 @@
 #include "config.h"
 #include "supervisor/broker.h"
 #include "supervisor/commands.h"
+#include "supervisor/costs.h"
 #include "supervisor/denials.h"
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
@@ -56,6 +57,7 @@ static void kernel_free(struct kernel *k)
         cg_closep_(&k->kernel_listener);
         cg_closep_(&k->tool_listener);
         cg_closep_(&k->status_fd);
+        cg_sup_costs_close(k);
         json_decref(k->layers);
         json_decref(k->landlock_abi);
         free(k->tier);
@@ -312,6 +314,7 @@ static void maybe_ready(struct kernel *k)
         if (k->state != K_BOOTING || !cg_sup_kernel_was_ready(k))
                 return;
         k->state = K_READY;
+        cg_sup_costs_open(k);
         k->sup->kernel_ops->ready(k->session);
 }
 
@@ -536,6 +539,7 @@ int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
         k->session = ss;
         k->seq = ++s->next_kernel;
         k->kernel_listener = k->tool_listener = k->status_fd = k->secrets = -1;
+        k->costs.stat_fd = k->costs.io_fd = k->costs.status_fd = k->costs.clear_fd = -1;
         k->doors = CG_DOORS_PROCESS_NONE;
         snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
         snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 #include <uv.h>
 #include "base/err.h"
 #include "base/zlink.h"
@@ -60,6 +61,11 @@ struct kernel {
         struct cg_doors_process doors;
         struct watch doors_watch;
         struct cg_commands *commands; /* NULL: no sandbox yet */
+        /* files of its process in /proc, for the costs of cells; -1 each: not known */
+        struct {
+                int stat_fd, io_fd, status_fd, clear_fd;
+                clockid_t cpu;
+        } costs;
 };
 
 extern const struct cg_broker_ops cg_sup_kernel_broker_ops;

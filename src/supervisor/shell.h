@@ -16,6 +16,31 @@ enum cell_kind {
         CELL_REQUEST, /* answered with REPLY */
 };
 
+/* What the hosts' code in a session has done so far, as far as the supervisor sees it. */
+struct counted {
+        int64_t tool_calls, connections, denials;
+};
+
+/*
+ * What a kernel's process has used: processor time, resident memory, page faults, peak of the
+ * memory. -1: not known.
+ */
+struct process_use {
+        int64_t cpu_us, rss, faults, peak;
+};
+
+/* Figures at the start of a cell: see costs.c. -1: not known. */
+struct cell_costs {
+        int64_t started_us; /* 0: it has not run */
+        uint64_t kernel;    /* its number */
+        struct process_use use;
+        int64_t written;  /* bytes */
+        bool peak_is_old; /* at the end: what is used now is much less */
+        struct counted start;
+        int64_t commands; /* programs that it has started, as its kernel says */
+        bool shared;      /* other code of the session that is known here ran in the meantime */
+};
+
 /* A cell or a request, from the host's message to its result. */
 struct cell {
         TAILQ_ENTRY(cell) entry;
@@ -27,6 +52,7 @@ struct cell {
         bool silent, allow_stdin, store_history, announce;
         uint64_t output; /* bytes it has printed */
         bool answered;   /* in `unordered`: the host has its answer, the kernel's is still to come */
+        struct cell_costs costs;
         size_t n_frames;
         struct cg_frame *frames[]; /* code and extra, or content and buffers */
 };

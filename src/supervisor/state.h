@@ -72,9 +72,10 @@ struct session {
         struct cg_sandbox_limits limits; /* as set by the host or the settings */
         uv_timer_t wall;                 /* the session's time */
         bool wall_runs;
-        uint64_t late_output; /* bytes printed by no running cell since the last cell began */
-        dev_t workspace_dev;  /* the folder that it was opened for */
-        ino_t workspace_ino;  /* 0: not known yet */
+        struct counted counted; /* for the costs of cells */
+        uint64_t late_output;   /* bytes printed by no running cell since the last cell began */
+        dev_t workspace_dev;    /* the folder that it was opened for */
+        ino_t workspace_ino;    /* 0: not known yet */
         /* how many more denials the kernel may report, in thousandths */
         int64_t denial_tokens, denials_filled_ms;
         /* reported at the end of the running cell, unless a traceback reports the same */

@@ -14,6 +14,7 @@
  *      denied                  refusals of the sandbox, reported to hosts
  *      session_limits, machine_memory  limits of sessions; the machine's memory
  *      masks, doors            masked credentials; forwarded unix sockets and ports
+ *      costs                   what cells cost
  *      commands                commands beside cells
  *      egress, broker          the egress proxy; the tool server, approvals
  *      cells                   cells and requests: queues, time limits, interrupts, results
@@ -100,8 +101,9 @@ struct sup {
 
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
         size_t n_sessions;
-        size_t n_removing; /* folders */
-        size_t n_retiring; /* kernels that are still ending in order */
+        size_t n_removing;    /* folders */
+        size_t n_peak_resets; /* see costs.c */
+        size_t n_retiring;    /* kernels that are still ending in order */
         size_t want_spares;
 
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */

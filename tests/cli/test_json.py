@@ -42,7 +42,11 @@ def test_events_of_a_run(host) -> None:
     assert all(e["cell"] == 1 for e in streams)
     for name, text in (("stdout", "a\n"), ("stderr", "b\n")):  # a busy machine may send one print() in two pieces
         assert "".join(e["text"] for e in streams if e["name"] == name) == text
-    assert {"type": "result", "cell": 1, "status": "ok", **ok} in events
+    first = next(e for e in events if e["type"] == "result")
+    costs = first.pop("costs")
+    assert first == {"type": "result", "cell": 1, "status": "ok", **ok}
+    figures = {"wall_us", "cpu_us", "memory_bytes", "written_bytes", "tool_calls", "commands", "connections", "denials"}
+    assert set(costs) == figures | {"shared"} and costs["wall_us"] > 0 and costs["shared"] is False
     value = next(e for e in events if e["type"] == "execute_result")
     assert (value["cell"], value["content"]["data"]) == (2, {"text/plain": "42"})
     error = next(e for e in events if e["type"] == "error")

@@ -17,7 +17,7 @@ def test_ready_names_the_versions(kernel: Kernel) -> None:
 
 def test_result(kernel: Kernel) -> None:
     r = kernel.run("40 + 2")
-    assert r.reply == {"status": "ok", "execution_count": 1, "next": 2, "refused": False}
+    assert r.reply == {"status": "ok", "execution_count": 1, "next": 2, "refused": False, "commands": 0}
     assert r.more == {}
     (message,) = r.messages
     assert message.json == {"execution_count": 1, "data": {"text/plain": "42"}, "metadata": {}}
@@ -88,6 +88,7 @@ def test_error(kernel: Kernel) -> None:
         "ename": "ZeroDivisionError",
         "evalue": "division by zero",
         "refused": False,
+        "commands": 0,
     }
     error = r.error
     assert r.more == error | {"payload": [], "user_expressions": {}}

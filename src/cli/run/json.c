@@ -10,6 +10,7 @@
 #include "cli/run/run.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,6 +138,33 @@ static void add_result(struct cg_json_line *l, enum cg_status status, int64_t ex
         cg_json_line_string(l, "text", text, len);
 }
 
+static void add_costs(struct cg_json_line *l, const struct cg_event *e)
+{
+        struct cg_costs c = { .size = sizeof(c) };
+        cg_auto_buf struct cg_buf b = { .max = 1024 };
+
+        if (l->r < 0 || cg_event_costs(e, &c) < 0)
+                return;
+        const struct {
+                const char *name;
+                int64_t value;
+        } members[] = {
+                { "wall_us", c.wall_us },           { "cpu_us", c.cpu_us },
+                { "memory_bytes", c.memory_bytes }, { "written_bytes", c.written_bytes },
+                { "tool_calls", c.tool_calls },     { "commands", c.commands },
+                { "connections", c.connections },   { "denials", c.denials },
+        };
+        l->r = cg_buf_addf(&b, &l->err, "{\"shared\":%s", c.shared ? "true" : "false");
+        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++)
+                if (l->r == 0 && members[i].value >= 0)
+                        l->r = cg_buf_addf(&b, &l->err, ",\"%s\":%" PRId64, members[i].name,
+                                           members[i].value);
+        if (l->r == 0)
+                l->r = cg_buf_adds(&b, "}", &l->err);
+        if (l->r == 0)
+                cg_json_line_json(l, "costs", b.data);
+}
+
 /*
  * Members after type and cell; each type of event has its few. @question: the number of the last
  * question of input().
@@ -197,6 +225,7 @@ static void add_members(struct cg_json_line *l, const struct cg_event *e, int64_
         case CG_EVENT_RESULT:
                 add_result(l, cg_event_status(e), cg_event_execution_count(e), cg_event_refused(e), text,
                            len);
+                add_costs(l, e);
                 break;
         default:
                 cg_json_line_string(l, "text", text, len);

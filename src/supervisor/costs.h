@@ -1,0 +1,23 @@
+/* What each cell costs: the member "costs" of its RESULT. */
+#ifndef CG_SUPERVISOR_COSTS_H
+#define CG_SUPERVISOR_COSTS_H
+
+#include <jansson.h>
+
+struct cell;
+struct kernel;
+struct session;
+
+/* For a kernel that has run nothing of a host's yet. Figures that cannot be read are left out. */
+void cg_sup_costs_open(struct kernel *k);
+void cg_sup_costs_close(struct kernel *k);
+/* The cell or request @c starts. */
+void cg_sup_costs_begin(struct session *ss, struct cell *c);
+/* Something else starts in the session while cells run. */
+void cg_sup_costs_shared(struct session *ss);
+/* Of a cell that ends. NULL: it has not run, or out of memory. */
+json_t *cg_sup_costs_end(const struct session *ss, struct cell *c);
+/* After that: an earlier peak of memory must not hide those of the next cells. */
+void cg_sup_costs_reset(struct session *ss, const struct cell *c);
+
+#endif
