@@ -311,7 +311,7 @@ void cg_mcp_send_round(struct cg_mcp_req *q);
 
 /* client_receive.c */
 /* Callbacks of struct cg_transport_cbs; @data: the client. */
-void cg_mcp_on_line(void *data, struct cg_slice line);
+void cg_mcp_on_line(void *data, struct cg_slice line, bool old);
 void cg_mcp_on_too_long(void *data, uint64_t id, const char *why);
 bool cg_mcp_waits(void *data, uint64_t id);
 void cg_mcp_on_unannounced(void *data);

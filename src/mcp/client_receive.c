@@ -274,7 +274,7 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
         }
 }
 
-static void on_message(struct cg_mcp_client *c, struct cg_slice text)
+static void on_message(struct cg_mcp_client *c, struct cg_slice text, bool old)
 {
         struct cg_rpc m;
         struct cg_err err;
@@ -293,6 +293,13 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text)
                                         err.msg);
                 return;
         }
+        /* Its answer would be one to a request of the new session; it may cancel one of these. */
+        if (old && (m.kind == CG_RPC_REQUEST ||
+                    (m.kind == CG_RPC_NOTIFICATION && strcmp(m.method, "notifications/cancelled") == 0))) {
+                cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "message of a lost session is ignored",
+                                   text);
+                return;
+        }
         switch (m.kind) {
         case CG_RPC_REQUEST:
                 on_request(c, &m);
@@ -307,7 +314,7 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text)
         }
 }
 
-void cg_mcp_on_line(void *data, struct cg_slice line)
+void cg_mcp_on_line(void *data, struct cg_slice line, bool old)
 {
         struct cg_mcp_client *c = data;
         const struct cg_transport *t = c->t;
@@ -321,7 +328,7 @@ void cg_mcp_on_line(void *data, struct cg_slice line)
         c->timeouts = 0; /* it does not hang */
         c->hung_ms = 0;
         if (line.p[0] != '[') {
-                on_message(c, line);
+                on_message(c, line, old);
                 return;
         }
         /* A batch: revision 2025-03-26 has them, no other. */
@@ -329,7 +336,7 @@ void cg_mcp_on_line(void *data, struct cg_slice line)
         while (r == 0) {
                 r = cg_json_walk_next(&w, NULL, &one, NULL);
                 if (r == 0)
-                        on_message(c, one);
+                        on_message(c, one, old);
                 if (c->t != t)
                         return;
         }

@@ -191,9 +191,10 @@ static bool deliver(struct http_exchange *x, const char *text, size_t len)
 {
         struct http_transport *t = x->t;
         struct cg_slice s = cg_json_trim((struct cg_slice){ text, len });
+        bool old = x->session ? x->session != t->sessions : x->kind == REQUEST && x->made_in != t->sessions;
 
         if (s.len)
-                t->cbs.line(t->data, s);
+                t->cbs.line(t->data, s, old);
         return !x->dead && !t->ending;
 }
 

@@ -150,10 +150,10 @@ static void serve_lines(struct cg_stdio *s)
                 if (r < 0)
                         s->cbs.too_long(s->data, 0, err.msg);
                 else
-                        s->cbs.line(s->data, line);
+                        s->cbs.line(s->data, line, false);
         }
         if (s->phase == RUNNING && s->out_eof && cg_lines_rest(&s->lines, &line) == 0)
-                s->cbs.line(s->data, line);
+                s->cbs.line(s->data, line, false);
 }
 
 static void serve_err_lines(struct cg_stdio *s)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -274,6 +275,48 @@ def test_a_new_session_ends_the_questions_of_the_old_one(ts):
         assert s.answers.empty()
     finally:
         s.closed.set()
+        s.close()
+
+
+class AskingLate(Server):
+    """Its tool "ask" asks on a signal of the test, and has the answer of its call after that."""
+
+    late = threading.Event()
+
+    def call(self, c, r, name, arguments):
+        if name != "ask":
+            return super().call(c, r, name, arguments)
+        self.stream(c)
+        assert self.late.wait(20)
+        for message in (
+            {"jsonrpc": "2.0", "id": 1, **FORM},
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}},
+            {"jsonrpc": "2.0", "id": r.message["id"], "result": {"content": []}},
+        ):
+            self.chunk(c, self.event(message))
+        self.chunk(c, b"")
+        return None
+
+
+def test_a_lost_session_asks_nothing_more(ts):
+    """The answer would be one to a request of the new session. An answer to a call is one to this call."""
+    s = AskingLate()
+    try:
+        k = ts.attach()
+        add(ts, {"url": s.url})
+        begin(ts, k)
+        while "tools/call" not in s.methods():
+            time.sleep(0.01)
+        s.sessions.clear()
+        k.call(2, "s", "echo", b"{}")
+        ts.decide(ts.asked())
+        assert k.result(2)[0] == "ok" and s.methods().count("initialize") == 2
+        s.late.set()
+        assert k.result(1) == ("ok", b'{"content": []}')
+        ts.broker.nothing()
+        assert s.answers.empty()
+    finally:
+        s.late.set()
         s.close()
 
 
