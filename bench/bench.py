@@ -40,6 +40,7 @@ ROWS = {
     "prints": ("ms", "10 MB of prints"),
     "tool": ("ms", "tool call, approved"),
     "tool http": ("ms", "tool call over HTTP, approved"),
+    "function": ("ms", "function call of the host"),
     "memory 1": ("MB", "memory with 1 idle kernel"),
     "memory 20": ("MB", "memory with 20 idle kernels"),
     "memory each": ("MB", "memory of each further kernel"),
@@ -229,6 +230,8 @@ class Measurement:
                     assert peer.driver
                     self.add(row, peer, peer.driver.command(f"tool {self.opt.round_trips} {server}"))
             assert self.peers[0].driver
+            calls = self.peers[0].driver.command(f"function {self.opt.round_trips}")
+            self.add("function", self.peers[0], calls)
             direct = self.peers[0].driver.command(f"direct {self.opt.round_trips} {servers['tool']}")
             self.direct += [s * 1000 for s in direct]
             argv = [BUILD / "direct_http", str(self.opt.round_trips), servers["tool http"]]
@@ -280,11 +283,13 @@ def targets(m: Measurement) -> report.Targets:
         tool = m.median(row, "cellgate")
         return tool - statistics.median(direct) if tool is not None and direct else float("inf")
 
+    functions, tools = m.median("function", "cellgate"), m.median("tool", "cellgate")
     found = report.Targets()
     found.least("further kernel, ipykernel / cellgate", ratio("kernel"), 30)
     found.least("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), 4)
     found.least("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), 6)
     found.least("approved tool call, ipybox / cellgate", ratio("tool", "ipybox"), 8)
+    found.most("function call of the host / approved tool call", functions / tools if functions and tools else 9.0, 0.5)
     found.least("approved tool call over HTTP, ipybox / cellgate", ratio("tool http", "ipybox"), 8)
     found.most("approved tool call minus direct call, ms", overhead("tool", m.direct), 1)
     found.most("the same over HTTP, minus libcurl's own call, ms", overhead("tool http", m.direct_http), 0.3)

@@ -11,6 +11,7 @@
  *      prints N CODE     run CODE, which prints N bytes; seconds until the last of them is here
  *      tool N SERVER     N approved calls of SERVER's tool `echo`, each timed by the code in the
  *                        kernel; SERVER is a program or the URL of a server over HTTP
+ *      function N        N calls of a function of this program, timed in the same way
  *      direct N SERVER   the same calls over a pipe, by this program itself
  *      keep N            have N idle sessions (0: none); for bench/run to look at the memory
  *      exec N PROGRAM    N times from the start of PROGRAM in the session's sandbox to its result
@@ -39,7 +40,8 @@ struct bench {
         struct cg_session *session; /* the one that rtt, prints and tool use */
         struct cg_session *kept[MAX_KEPT];
         size_t n_kept;
-        int has_server, has_web; /* the session has the MCP server over stdio, over HTTP */
+        /* the session has the MCP server over stdio, the one over HTTP, the function */
+        int has_server, has_web, has_functions;
         double *samples;
         size_t n;
         char workspace[64];
@@ -100,6 +102,8 @@ static int take_event(struct cg_session *s, struct cg_event *e, struct outcome *
                 return 0;
         case CG_EVENT_APPROVAL_REQUEST:
                 return cg_approval_accept(s, cg_event_approval(e), err);
+        case CG_EVENT_FUNCTION_CALL:
+                return cg_function_return(s, cg_event_approval(e), CG_FUNCTION_VALUE, "\"hello\"", 7, err);
         case CG_EVENT_ERROR:
                 return fail(err, cg_event_json(e, NULL));
         case CG_EVENT_RESULT:
@@ -268,15 +272,13 @@ static int whole(struct bench *b, const char *server, struct cg_err *err)
         return r;
 }
 
-static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
+/* Calls of the tool `echo` in the package @from. */
+static int time_calls(struct bench *b, long n, const char *from, struct cg_err *err)
 {
         struct outcome o = { .keep_text = 1 };
         char code[512];
-        int r, *has = over_http(server) ? &b->has_web : &b->has_server;
+        int r;
 
-        if (!*has && add_server(b->session, server, err) < 0)
-                return -1;
-        *has = 1;
         snprintf(code, sizeof(code),
                  "import time\n"
                  "from mcptools.%s import echo\n"
@@ -286,12 +288,34 @@ static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
                  "    assert echo.run(text='hello') == 'hello'\n"
                  "    samples.append(time.perf_counter() - start)\n"
                  "print(samples)",
-                 over_http(server) ? "web" : "echo", n);
+                 from, n);
         r = run_cell(b->session, code, &o, err);
         if (r == 0)
                 r = read_samples(b, o.text, err);
         free(o.text);
         return r;
+}
+
+static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
+{
+        int *has = over_http(server) ? &b->has_web : &b->has_server;
+
+        if (!*has && add_server(b->session, server, err) < 0)
+                return -1;
+        *has = 1;
+        return time_calls(b, n, over_http(server) ? "web" : "echo", err);
+}
+
+static int function(struct bench *b, long n, struct cg_err *err)
+{
+        static const char echo[] = "[{\"name\": \"echo\", \"inputSchema\": {\"type\": \"object\", "
+                                   "\"properties\": {\"text\": {\"type\": \"string\"}}}}]";
+
+        if (!b->has_functions &&
+            cg_session_add_functions(b->session, "own", echo, strlen(echo), NULL, NULL, err) < 0)
+                return -1;
+        b->has_functions = 1;
+        return time_calls(b, n, "own", err);
 }
 
 /* ------------------------------------------------- the same calls, directly */
@@ -482,6 +506,8 @@ static int command(struct bench *b, const char *line, struct cg_err *err)
                 return prints(b, n, rest, err);
         if (strcmp(name, "tool") == 0)
                 return tool(b, n, rest, err);
+        if (strcmp(name, "function") == 0)
+                return function(b, n, err);
         if (strcmp(name, "direct") == 0)
                 return direct(b, n, rest, err);
         if (strcmp(name, "keep") == 0)

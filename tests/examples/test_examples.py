@@ -78,6 +78,22 @@ def test_commands(build_dir: Path, workspace: Path) -> None:
     assert run([program], workspace).returncode == 2
 
 
+def test_functions(build_dir: Path, workspace: Path) -> None:
+    r = run([build_dir / "examples/functions"], workspace)
+    assert (r.returncode, r.stderr) == (1, "")
+    assert r.stdout.startswith("['ONE', 'TWO']\n") and "RejectedError" in r.stdout and "not no" in r.stdout
+
+
+def test_agent(prefix: Path, repo: Path, workspace: Path) -> None:
+    program = [sys.executable, repo / "examples/agent.py", workspace]
+    r = run(program, workspace, CELLGATE=str(prefix / "bin/cellgate"))
+    assert r.returncode == 0, r.stderr
+    assert "['ada@example.org', 'bob@example.org']\n" in r.stdout
+    assert "ToolError: there is no such person\n" in r.stdout
+    assert r.stdout.count("[host] to ") == 1 and "[host] to ada@example.org: hello\n" in r.stdout
+    assert "RejectedError" in r.stdout and "not a person we know" in r.stdout
+
+
 def test_approve(build_dir: Path, mcp: Path, journal: Path, workspace: Path) -> None:
     r = run([build_dir / "examples/approve", mcp, CODE], workspace, input="y\nn\n")
     assert r.returncode == 1

@@ -86,6 +86,11 @@ static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg
 
                 return r == CG_E_NOTFOUND ? 0 : r;
         }
+        if (a.type == CG_EVENT_FUNCTION_CALL) {
+                int r = cg_function_return(run->session, a.id, CG_FUNCTION_REFUSED, why, strlen(why), err);
+
+                return r == CG_E_NOTFOUND ? 0 : r;
+        }
         if (a.type == CG_EVENT_EGRESS_REQUEST)
                 return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
         return cg_run_answer(run, a.id, false, why, err);
@@ -98,7 +103,8 @@ static void add_call(struct cg_json_line *l, const struct cg_event *e)
 
         cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
         cg_json_line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
-        cg_json_line_string(l, "method", cg_event_method(e), strlen(cg_event_method(e)));
+        if (*cg_event_method(e))
+                cg_json_line_string(l, "method", cg_event_method(e), strlen(cg_event_method(e)));
         cg_json_line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
         args = cg_event_arguments(e, &len);
         cg_json_line_object(l, "arguments", args, len);
@@ -199,6 +205,9 @@ static void add_members(struct cg_json_line *l, const struct cg_event *e, int64_
         case CG_EVENT_APPROVAL_REQUEST:
                 add_call(l, e);
                 add_shown(l, e);
+                break;
+        case CG_EVENT_FUNCTION_CALL:
+                add_call(l, e);
                 break;
         case CG_EVENT_EGRESS_REQUEST:
                 cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
@@ -416,6 +425,78 @@ static int answer_server(struct cg_run *run, const json_t *o, struct cg_err *err
         if (r == 0)
                 forget_asked(json_of(run), n);
         return outcome(run, r, &why, err);
+}
+
+/* The answer to a function_call; one that is not accepted may be given again. */
+static int function_return(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        static const struct {
+                const char *name;
+                enum cg_function_outcome outcome;
+        } outcomes[] = { { "value", CG_FUNCTION_VALUE },
+                         { "result", CG_FUNCTION_RESULT },
+                         { "error", CG_FUNCTION_ERROR },
+                         { "refuse", CG_FUNCTION_REFUSED } };
+        const json_t *id = json_object_get(o, "approval"), *back = json_object_get(o, "return"), *v = NULL;
+        cg_auto_free char *text = NULL;
+        struct cg_err why;
+        size_t i = 0;
+        uint64_t n;
+        int r;
+
+        while (i < CG_ARRAY_LEN(outcomes) && !(v = json_object_get(back, outcomes[i].name)))
+                i++;
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || json_object_size(o) != 2 || !v ||
+            json_object_size(back) != 1 || (outcomes[i].outcome >= CG_FUNCTION_ERROR && !json_is_string(v)))
+                return input_error(
+                        run,
+                        "an answer to function_call is {\"approval\": NUMBER, \"return\": {\"value\": JSON}}, or in place of"
+                        " \"value\" a \"result\": {...}, an \"error\": TEXT or \"refuse\": TEXT",
+                        err);
+        n = (uint64_t)json_integer_value(id);
+        if (outcomes[i].outcome >= CG_FUNCTION_ERROR) {
+                r = cg_function_return(run->session, n, outcomes[i].outcome, json_string_value(v),
+                                       json_string_length(v), &why);
+        } else {
+                text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+                if (!text)
+                        return cg_fail(err, CG_E_NOMEM, "answer");
+                r = cg_function_return(run->session, n, outcomes[i].outcome, text, strlen(text), &why);
+        }
+        if (r == 0)
+                forget_asked(json_of(run), n);
+        return outcome(run, r, &why, err);
+}
+
+/* Functions of the host. The event is written once cells can call them. */
+static int add_functions(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *name = json_object_get(o, "name"), *tools = json_object_get(o, "tools"),
+                     *ask = json_object_get(o, "ask"), *id = json_object_get(o, "id");
+        size_t members = 2 + (ask != NULL) + (id != NULL);
+        struct cg_functions_options opts = { .size = sizeof(opts), .ask = json_is_true(ask) };
+        cg_auto_free char *text = NULL, *report = NULL;
+        struct cg_json_line l;
+        struct cg_err why;
+
+        if (!json_is_string(name) || !json_is_array(tools) || (ask && !json_is_boolean(ask)) ||
+            (id && !json_of(run)->line_id) || json_object_size(o) != members)
+                return input_error(
+                        run,
+                        "to add functions is {\"add_functions\": {\"name\": TEXT, \"tools\": [...]}}, with \"ask\": true or"
+                        " false, and \"id\", where wanted",
+                        err);
+        text = json_dumps(tools, JSON_COMPACT);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "functions");
+        if (cg_session_add_functions(run->session, json_string_value(name), text, strlen(text), &opts,
+                                     &report, &why) < 0)
+                return input_error(run, why.msg, err);
+        cg_json_line_begin(&l, "functions_added", 0);
+        cg_json_line_json(&l, "id", json_of(run)->line_id);
+        cg_json_line_int(&l, "line", (int64_t)json_of(run)->line);
+        cg_json_line_object(&l, "functions", report, strlen(report));
+        return cg_json_line_end(run, &l, err);
 }
 
 static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
@@ -649,8 +730,9 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 const char *name;
                 int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
         } commands[] = {
-                { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset }, { "end", end },
-                { "cancel", cancel },
+                { "execute", execute }, { "interrupt", interrupt_cell },
+                { "reset", reset },     { "end", end },
+                { "cancel", cancel },   { "add_functions", add_functions },
         };
         cg_auto_json json_t *o = NULL;
         struct cg_err why;
@@ -665,6 +747,8 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return input_error(run, why.msg, err);
         if (json_object_get(o, "approval") && json_object_get(o, "egress"))
                 return decide_egress(run, o, err);
+        if (json_object_get(o, "approval") && json_object_get(o, "return"))
+                return function_return(run, o, err);
         if (json_object_get(o, "approval") && (json_object_get(o, "result") || json_object_get(o, "decline")))
                 return answer_server(run, o, err);
         if (json_object_get(o, "approval"))
@@ -685,7 +769,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         return input_error(
                 run,
                 "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"cancel\"}, {\"input\"}, and those about commands "
+                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"approval\", \"return\"}, {\"add_functions\"}, {\"cancel\"}, {\"input\"}, and those about commands "
                 "(\"exec\"...) and files (\"file_list\"...)",
                 err);
 }

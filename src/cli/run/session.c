@@ -29,7 +29,8 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         int r = 0;
 
         /* The settings have not decided; and no rule is about what servers ask for. */
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST || cg_event_type(e) == CG_EVENT_SERVER_REQUEST)
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST || cg_event_type(e) == CG_EVENT_SERVER_REQUEST ||
+            cg_event_type(e) == CG_EVENT_FUNCTION_CALL)
                 return run->output->ask(run, e, err);
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->output->event(run, e, err);
