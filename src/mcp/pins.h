@@ -72,7 +72,8 @@ struct cg_pins *cg_pins_free(struct cg_pins *p);
 void cg_pins_listed(struct cg_pins *p, const char *tools, size_t len);
 /*
  * 0: the definition of @tool in the last list is the accepted one, or @p is NULL: there are no
- * pins. Else *err is for the caller of the tool. Reads the file again if it was replaced: acceptance has effect at once.
+ * pins. Else *err is for the caller of the tool. Reads the file again if it was replaced:
+ * acceptance has effect at once.
  */
 int cg_pins_check(struct cg_pins *p, const char *tool, struct cg_err *err);
 /*
