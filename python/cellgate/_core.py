@@ -231,6 +231,8 @@ class Core:
         self.client = client
         self.on_event = on_event
         self.consumers: dict[int, Consumer] = {}
+        self.watched: dict[int, Callable[[], None]] = {}
+        """What to call when the question with this number waits no more, whether its events are read or not."""
         self.closed: str | None = None
         """Why the session has ended; None while it is open."""
         self._pid = os.getpid()
@@ -326,6 +328,7 @@ class Core:
             self.end(event.text)
         consumer = None if event.foreign else self.consumers.get(event.cell)
         if isinstance(event, ApprovalClosed):
+            self.watched.pop(event.number, lambda: None)()
             consumer = next((c for c in self.consumers.values() if event.number in c.questions), None)
             if consumer is None:
                 return  # its cell has ended
@@ -350,6 +353,9 @@ class Core:
         """The session has ended, and with it all that it runs."""
         if self.closed is None:
             self.closed = why
+        watched, self.watched = list(self.watched.values()), {}
+        for expire in watched:
+            expire()
         consumers, self.consumers = list(self.consumers.values()), {}
         for consumer in consumers:
             consumer.ended = True

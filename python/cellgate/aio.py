@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -72,6 +73,7 @@ class Session:
         if self._core_ is not None:
             raise CellgateError("the session is open already", lib.CG_E_STATE)
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         opening = self._loop.run_in_executor(None, self._open)
         try:
             self._core_ = await asyncio.shield(opening)
@@ -319,6 +321,13 @@ class _Reader:
         self._waiting: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
+        if threading.get_ident() == self.session._thread:
+            self._wake()
+        else:  # that closes the client
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.session._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
         if self._waiting and not self._waiting.done():
             self._waiting.set_result(None)
 

@@ -1,0 +1,288 @@
+"""The kernel behind ipybox's CodeExecutor and KernelClient."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import cellgate
+from cellgate._events import refuse
+from cellgate.aio import Cell, Session
+from cellgate.ipybox.approvals import ApprovalRequest
+from cellgate.ipybox.folders import open_folder
+from cellgate.ipybox.sources import definitions_stamp, registered
+
+logger = logging.getLogger(__name__)
+
+# Output that is kept for a cell's result.
+_TEXT_MAX = 256 << 20
+_IMAGES_MAX = 1000
+
+
+class ExecutionError(Exception):
+    """A cell raised: the message has the traceback."""
+
+
+@dataclass
+class ExecutionResult:
+    """What a cell has written, and the paths of its images."""
+
+    text: str | None
+    images: list[Path]
+
+
+def check_shell_options(approve_shell_cmds: bool, require_shell_escape: bool) -> None:
+    """Refuses what nothing would enforce."""
+    if require_shell_escape and not approve_shell_cmds:
+        raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
+    if approve_shell_cmds:
+        raise cellgate.UnsupportedError(
+            "approve_shell_cmds=True: this version of cellgate cannot ask about programs that a cell starts. "
+            "Leave the option out (programs run in the sandbox), or refuse all of them with "
+            '{"exec": "deny"} in the settings of sandbox_config'
+        )
+
+
+_clients: dict[int, cellgate.Client] = {}
+_clients_lock = threading.Lock()
+
+
+def _client(log_level: str) -> cellgate.Client | None:
+    """None: the client that all sessions share."""
+    level = {"INFO": 2, "DEBUG": 3}.get(log_level.upper(), 0)
+    if not level:
+        return None
+    with _clients_lock:
+        if level not in _clients:
+            _clients[level] = cellgate.Client(log_level=level)
+        return _clients[level]
+
+
+class Kernel:
+    """A session with ipybox's settings."""
+
+    session: Session
+
+    def __init__(
+        self,
+        *,
+        workspace: Path | None,
+        working_dir: Path | None,
+        images_dir: Path,
+        env: dict[str, str],
+        sandbox_config: Path | None,
+        log_level: str,
+        approval_timeout: float | None = None,
+        connect_timeout: float = 30,
+        tools: bool = False,
+    ) -> None:
+        self.workspace = (workspace or Path.cwd()).resolve()
+        self.working_dir = working_dir
+        self.images_dir = images_dir
+        self.env = env
+        self.sandbox_config = sandbox_config
+        self.log_level = log_level
+        self.approval_timeout = approval_timeout
+        self.connect_timeout = connect_timeout
+        self.tools = tools
+        self._servers: dict[str, Any] = {}
+        self._definitions = -1
+        self._fresh = True
+        # Folders of modules. Those in the workspace stay writable: cells may save modules there.
+        self._python_path = [Path(p).absolute() for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+        self._inside = [p for p in self._python_path if self.workspace.is_relative_to(p.resolve())]
+        self._inside += [p for p in self._python_path if p.resolve().is_relative_to(self.workspace)]
+
+    async def start(self, timeout: float) -> None:
+        settings = self.sandbox_config and Path(self.sandbox_config).read_text(encoding="utf-8")
+        outside = [p for p in self._python_path if p not in self._inside and p.is_dir()]
+
+        def client() -> cellgate.Client | None:
+            return _client(self.log_level)
+
+        async with asyncio.timeout(timeout):
+            self.session = await Session(
+                self.workspace,
+                client=await asyncio.to_thread(client),
+                env=self.env,
+                python_path=outside or None,
+                working_dir=self.working_dir,
+                settings=settings or None,
+                approval_timeout=self.approval_timeout,
+                start_timeout=timeout,
+                on_event=self._on_event,
+            )
+        try:
+            await self._define_servers()  # before the first cell, which could change their programs
+            async with asyncio.timeout(timeout):
+                await self._init_kernel()
+        except BaseException:
+            await self.session.close()
+            raise
+
+    async def stop(self) -> None:
+        await self.session.close()
+
+    async def reset(self) -> None:
+        await self.session.reset()
+        self._fresh = True
+        self._servers, self._definitions = {}, -1  # defining a server again ends its process
+        await self._define_servers()
+        await self._init_kernel()
+
+    def _on_event(self, event: cellgate.Event) -> None:
+        if isinstance(event, cellgate.KernelDied):
+            self._fresh = True
+
+    async def _init_kernel(self) -> None:
+        if self._fresh and self._inside:
+            path = [str(p) for p in dict.fromkeys(self._inside)]
+            await self.session.run(f"import sys\nsys.path[0:0] = {path!r}\ndel sys", silent=True, history=False)
+        self._fresh = False
+
+    async def _define_servers(self) -> None:
+        """Of the packages that cells can import: those registered since the last cell."""
+        if not self.tools or self._definitions == (stamp := definitions_stamp()):
+            return
+        wanted = await asyncio.to_thread(registered, [*self._python_path, self.workspace])
+        new = {name: params for name, params in wanted.items() if self._servers.get(name) != params}
+        self._servers.update(new)
+        self._definitions = stamp
+        if not new:
+            return
+        try:
+            report = await self.session.add_mcp_servers(new, timeout=self.connect_timeout)
+        except cellgate.ClosedError:
+            raise
+        except cellgate.CellgateError as e:  # none could be added: calls of their tools fail
+            logger.warning("%s", e)
+            return
+        for name, entry in report.items():
+            if text := entry.get("error") or entry.get("pins", {}).get("text"):
+                logger.warning("%s: %s", name, text)
+
+    def run(self, code: str, timeout: float | None, ask: bool = True) -> Running:
+        return Running(self, code, timeout, ask)
+
+    async def save_image(self, data: str) -> Path | None:
+        """None: it is no image. Nothing that a cell has put into the folder redirects it."""
+        try:
+            content = base64.b64decode(data)
+        except ValueError:
+            return None
+        name = f"{uuid4().hex[:8]}.png"
+
+        def save() -> Path:
+            with open_folder(self.images_dir) as folder:
+                fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+                with open(fd, "wb") as f:
+                    f.write(content)
+            return self.images_dir / name
+
+        return await asyncio.to_thread(save)
+
+
+class Running:
+    """A cell that runs: its output, its tool calls, and at last an ExecutionResult unless it was cancelled."""
+
+    def __init__(self, kernel: Kernel, code: str, timeout: float | None, ask: bool) -> None:
+        self._kernel, self._code, self._timeout, self._ask = kernel, code, timeout, ask
+        self._cell: Cell | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._cell:
+            self._cell.cancel()
+
+    def close(self) -> None:
+        """Ends it if it has not ended."""
+        if self._cell:
+            self._cell.close()
+
+    async def __aiter__(self) -> AsyncIterator[str | ApprovalRequest | ExecutionResult]:
+        await self._kernel._define_servers()
+        await self._kernel._init_kernel()
+        if self._cancelled:
+            return
+        texts: list[str] = []
+        images: list[Path] = []
+        error: cellgate.Error | None = None
+        length = 0
+        async with self._kernel.session.stream(self._code, timeout=self._timeout, history=False) as self._cell:
+            async for event in self._cell:
+                text: Any = None
+                if isinstance(event, cellgate.Stream):
+                    text = event.text
+                    if self._kernel.working_dir:
+                        text = text.replace("[cellgate] cwd reset to ", "[ipybox] cwd reset to ")
+                elif isinstance(event, cellgate.Display) and not isinstance(event, cellgate.DisplayUpdate):
+                    text = event.text
+                    png = event.data.get("image/png")
+                    if isinstance(png, str) and len(images) < _IMAGES_MAX:
+                        image = await self._kernel.save_image(png)
+                        images += [image] if image else []
+                elif isinstance(event, cellgate.ApprovalRequest):
+                    if request := self._request(event):
+                        yield request
+                elif isinstance(event, cellgate.Error):
+                    error = event
+                elif isinstance(event, cellgate.KernelDied):
+                    self._kernel._fresh = True
+                elif isinstance(event, cellgate.Result):
+                    self._finish(event, error)
+                    if not self._cancelled:
+                        yield ExecutionResult("".join(texts).strip() if texts else None, images)
+                    return
+                else:
+                    refuse(event, "cellgate.ipybox asks its program only about tool calls")
+                if text:
+                    length += len(text)
+                    if length > _TEXT_MAX:
+                        raise ExecutionError(f"the cell has written more than {_TEXT_MAX >> 20} MiB and was ended")
+                    texts.append(text)
+                    yield text
+        if not self._cancelled:
+            raise ExecutionError("the executor was stopped while the cell ran")
+
+    def _request(self, event: cellgate.ApprovalRequest) -> ApprovalRequest | None:
+        """What the program is asked; None: it is not."""
+        if event.method != "tools/call":
+            event.reject("cellgate.ipybox asks its program only about tool calls")
+            return None
+        if not self._ask:
+            with contextlib.suppress(cellgate.NotFoundError):
+                event.accept()
+            return None
+
+        async def respond(accepted: bool) -> None:
+            event._core.watched.pop(event.number, None)
+            with contextlib.suppress(cellgate.NotFoundError, cellgate.ClosedError):
+                event.accept() if accepted else event.reject("rejected")
+
+        try:
+            arguments = event.arguments
+        except (ValueError, RecursionError):
+            event.reject("the program cannot read the arguments")
+            return None
+        request = ApprovalRequest(event.server, event.tool, arguments, respond)
+        event._core.watched[event.number] = request._expire
+        return request
+
+    def _finish(self, result: cellgate.Result, error: cellgate.Error | None) -> None:
+        if self._cancelled or result.status is cellgate.Status.OK:
+            return
+        if result.status is cellgate.Status.TIMEOUT:
+            raise TimeoutError
+        if error:
+            raise ExecutionError(f"{error.ename}: {error.evalue}\n" + "\n".join(error.traceback))
+        raise ExecutionError(result.text)

@@ -1,0 +1,1 @@
+"""ipybox's kernels."""
