@@ -18,9 +18,11 @@
 #include "base/text.h"
 #include "base/util.h"
 
-#define DEFAULT_MS    60000
-#define MEMORY_MAX    ((size_t)1 << 30) /* of a file or a list that is returned in memory */
-#define CHUNK         (256u << 10)
+#define DEFAULT_MS 60000
+#define MEMORY_MAX ((size_t)1 << 30) /* of a file or a list that is returned in memory */
+#define CHUNK      (256u << 10)
+/* Less than the window of an operation, which is 1 MiB. */
+#define CREDIT_BYTES  (256u << 10)
 #define MESSAGE_BYTES 1000
 #define JSON_DEPTH    4 /* of lists and entries */
 
@@ -154,13 +156,18 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
         return err ? err->code : CG_E_SYS;
 }
 
-/* Lock held. Gives back room for what was read. */
-static void credit(struct cg_session *s, const struct operation *op, const struct cg_event *e)
+/* Lock held. Gives back room for what was read, not for each event. */
+static void credit(struct cg_session *s, const struct operation *op, const struct cg_event *e, size_t *owed)
 {
         struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .session = s->number, .id = op->number };
 
-        if (e->type == CG_EVENT_COMMAND_OUTPUT && !s->closed)
-                cg_client_send(s->client, &out, json_pack("{s:I}", "credit", (json_int_t)e->text_len), NULL);
+        if (e->type != CG_EVENT_COMMAND_OUTPUT || s->closed)
+                return;
+        *owed += e->text_len;
+        if (*owed >= CREDIT_BYTES) {
+                cg_client_send(s->client, &out, json_pack("{s:I}", "credit", (json_int_t)*owed), NULL);
+                *owed = 0;
+        }
 }
 
 /* Lock held. Waits for the end of the operation, whose events it handles. */
@@ -170,6 +177,7 @@ static int await(struct cg_session *s, struct operation *op, bool builtin, struc
         struct timespec end = cg_client_deadline(ms);
         int64_t end_ms = cg_now_ms() + ms;
         char message[MESSAGE_BYTES] = "";
+        size_t owed = 0;
         int r = 0;
 
         while (r == 0) {
@@ -184,7 +192,7 @@ static int await(struct cg_session *s, struct operation *op, bool builtin, struc
                         op->events = e->next;
                         if (!op->events)
                                 op->events_tail = &op->events;
-                        credit(s, op, e);
+                        credit(s, op, e, &owed);
                         pthread_mutex_unlock(&s->client->lock);
                         r = take_output(t, e, message, left, err);
                         cg_event_free(e);

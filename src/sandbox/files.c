@@ -153,7 +153,8 @@ static int do_write(char *const *argv)
                 return failed("write", argv[1]);
         if (exists)
                 fchmod(fd, st.st_mode & 07777);
-        if (copy(STDIN_FILENO, fd, -1) && fsync(fd) == 0 &&
+        /* A power failure may cost a new file, but not the old one's content. */
+        if (copy(STDIN_FILENO, fd, -1) && (!exists || fsync(fd) == 0) &&
             (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
                 return 0;
         e = failed("write", argv[1]);

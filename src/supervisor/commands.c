@@ -70,9 +70,9 @@ struct command {
         size_t last_output, last_errors;     /* ended: what is still read at most */
         struct watch input;                  /* writable end; active as long as it is open */
         bool input_open;                     /* @input has been set */
-        char *pending;                       /* input that the program has not read yet */
-        size_t n_pending;
-        bool input_ended; /* closed once pending is written */
+        char *pending;                       /* input that the program has not read yet: @n_pending */
+        size_t n_pending, pending_at;        /* bytes from @pending_at on */
+        bool input_ended;                    /* closed once pending is written */
         uv_timer_t timer;
         int closing;        /* handles whose close callback is still to come, 1 for the command itself */
         const char *status; /* why it was ended from here; NULL: it was not */
@@ -274,7 +274,7 @@ static void write_input(struct command *c)
         if (!c->input_open || !c->pending)
                 return;
         while (c->input.active && done < c->n_pending) {
-                ssize_t n = write(c->input.fd, c->pending + done, c->n_pending - done);
+                ssize_t n = write(c->input.fd, c->pending + c->pending_at + done, c->n_pending - done);
 
                 if (n < 0 && errno == EAGAIN)
                         break;
@@ -285,7 +285,7 @@ static void write_input(struct command *c)
         if (!c->input.active)
                 done = c->n_pending;
         c->n_pending -= done;
-        memmove(c->pending, c->pending + done, c->n_pending);
+        c->pending_at = c->n_pending ? c->pending_at + done : 0;
         if (c->input_ended && !c->n_pending && c->input.active) {
                 /* Of a terminal, the end of input is a character. */
                 if (c->terminal)
@@ -755,7 +755,11 @@ void cg_sup_commands_input(struct session *ss, uint64_t id, const struct cg_msg 
                 end_program(c, "error", "more input than the host may send at once");
                 return;
         }
-        memcpy(c->pending + c->n_pending, data, len);
+        if (len > CG_MAX_COMMAND_INPUT - c->n_pending - c->pending_at) {
+                memmove(c->pending, c->pending + c->pending_at, c->n_pending);
+                c->pending_at = 0;
+        }
+        memcpy(c->pending + c->pending_at + c->n_pending, data, len);
         c->n_pending += len;
         c->input_ended |= len == 0;
         write_input(c);
