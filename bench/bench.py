@@ -27,6 +27,7 @@ BENCH = REPO / "bench"
 BUILD = REPO / "build/bench"
 PREFIX = BUILD / "root"
 BENCH_PYTHON = REPO / ".deps/bench-env/bin/python"
+C_FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
 PRINTS = "for i in range(100000): print('x' * 99)"
 PRINTS_BYTES = 10_000_000
 
@@ -334,6 +335,13 @@ def shell(*argv: str | Path, limit_s: float = 1200) -> None:
         sys.exit(f"bench: this failed: {shlex.join(map(str, argv))}\n{r.stdout[-3000:]}{r.stderr[-3000:]}")
 
 
+def build_driver(prefix: Path, program: Path) -> None:
+    """bench_api.c, linked to the library that is installed there."""
+    library = next(prefix.rglob("libcellgate.so"))
+    flags = [*C_FLAGS, f"-I{prefix}/include", f"-Wl,-rpath,{library.parent}"]
+    shell("gcc", *flags, BENCH / "bench_api.c", "-o", program, library)
+
+
 def build() -> None:
     """A release build of this tree in build/bench, and the benchmark's C programs, linked to what it installs."""
     if not (BUILD / "build.ninja").exists():
@@ -350,24 +358,13 @@ def build() -> None:
         )
     shell("ninja", "-C", BUILD)
     shell("meson", "install", "-C", BUILD, "--no-rebuild")
-    library = next(PREFIX.rglob("libcellgate.so"))
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
-    shell(
-        "gcc",
-        *flags,
-        f"-I{PREFIX}/include",
-        BENCH / "bench_api.c",
-        "-o",
-        BUILD / "bench_api",
-        library,
-        f"-Wl,-rpath,{library.parent}",
-    )
+    build_driver(PREFIX, BUILD / "bench_api")
     for name, libraries in (
         ("echo_server", ["-ljansson"]),
         ("echo_http", ["-ljansson", "-lmicrohttpd"]),
         ("direct_http", ["-lcurl"]),
     ):
-        shell("gcc", *flags, BENCH / f"{name}.c", "-o", BUILD / name, *libraries)
+        shell("gcc", *C_FLAGS, BENCH / f"{name}.c", "-o", BUILD / name, *libraries)
 
 
 def parse_args() -> argparse.Namespace:
