@@ -271,9 +271,10 @@ struct cg_session_options {
          */
         unsigned server_requests;
         /*
-         * whether cells may start programs (docs/settings.md, Programs of cells): "allow" or "deny";
-         * NULL: as in `settings`, or else "allow". Commands of cg_session_exec() are not concerned.
-         * CG_E_UNSUPPORTED where nothing could enforce it
+         * whether cells may start programs (docs/settings.md, Programs of cells): "allow", "deny",
+         * or "ask": each causes a CG_EVENT_APPROVAL_REQUEST; NULL: as in `settings`, or else
+         * "allow". Commands of cg_session_exec() are not concerned. CG_E_UNSUPPORTED where nothing
+         * could enforce it
          */
         const char *exec;
 };
@@ -339,8 +340,8 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2",
- * "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
+ * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...],
+ * "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
  * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
  * v1", "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing" if this machine has
  * none; `scope` is the unit that is counted: "sandbox", "process", "file", "cell", "session".
@@ -721,8 +722,8 @@ enum cg_event_type {
         /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
         CG_EVENT_ERROR,
         /*
-         * a tool call, or a request for a resource or a prompt (cg_event_method()), waits for
-         * cg_approval_accept() or _reject(): cg_event_json() is {"server", "method", "tool", "cell"}
+         * a tool call, a request for a resource or a prompt, or a program that a cell wants to start
+         * (cg_event_method()), waits for cg_approval_accept() or _reject(): cg_event_json() is {"server", "method", "tool", "cell"}
          */
         CG_EVENT_APPROVAL_REQUEST,
         /* what was asked about waits no more: cancelled, timed out, or its kernel ended */
@@ -987,8 +988,8 @@ CG_API const char *cg_event_tool(const struct cg_event *e);
 
 /*
  * cg_event_method() - what an APPROVAL_REQUEST asks for, by the name of MCP: "tools/call",
- * "resources/read" or "prompts/get"; "" for other events. Static. The names of tools may look like
- * it.
+ * "resources/read" or "prompts/get"; or "exec", a program that a cell wants to start (`exec` of the
+ * session's options); "" for other events. Static. The names of tools may look like it.
  */
 CG_API const char *cg_event_method(const struct cg_event *e);
 
@@ -997,22 +998,25 @@ CG_API const char *cg_event_method(const struct cg_event *e);
  * bytes that go to the MCP server
  * @len: bytes (may be NULL)
  *
- * "resources/read" has {"uri"}, and "prompts/get" {"name", "arguments": {NAME: text}}.
+ * "resources/read" has {"uri"}, "prompts/get" {"name", "arguments": {NAME: text}}, and "exec" what
+ * docs/settings.md lists (Programs of cells): exactly that runs.
  * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the
  *         event.
  */
 CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len);
 
 /**
- * cg_approval_accept() - let exactly this call run, once
+ * cg_approval_accept() - let exactly this call or program run, once
  * @approval: from cg_event_approval()
  * Return: 0; negative: CG_E_NOTFOUND when no such call waits (any more); a decision is used once.
  */
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err);
 
 /**
- * cg_approval_reject() - refuse it: the call raises RejectedError in the cell
- * @reason: part of the exception in the kernel; NULL for none
+ * cg_approval_reject() - refuse it: the call raises RejectedError in the cell, a program
+ * PermissionError
+ * @reason: part of the exception in the kernel, or of the CG_EVENT_DENIED about the program; NULL
+ *          for none
  */
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason,
                               struct cg_err *err);

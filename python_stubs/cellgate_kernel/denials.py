@@ -160,7 +160,7 @@ def _report(found: dict[str, Any], e: OSError) -> None:
         message["errno"] = e.errno
     # Init has reported sockets, programs, and files that it has refused itself.
     by_init = message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES
-    if message["operation"] == "socket" or message["rule"] == "programs" or by_init:
+    if message["operation"] == "socket" or (message["operation"] == "exec" and e.errno == errno.EPERM) or by_init:
         return
     if message.get("path") or message.get("host"):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -105,6 +106,9 @@ class Kernel:
             shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))
         shell.environment = config.get("kernel_env") or ""
+        if config.get("exec") == "ask":
+            # Both keep the parent, which holds the GIL, from running until the host has decided.
+            subprocess._USE_VFORK = subprocess._USE_POSIX_SPAWN = False  # type: ignore[attr-defined]
 
     def worker(self) -> Worker:
         """The worker of this thread; in other threads the main one."""

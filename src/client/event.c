@@ -156,7 +156,7 @@ static const char *str(const json_t *o, const char *key)
 }
 
 /* What waits for approval. */
-static const char *const methods[] = { "tools/call", "resources/read", "prompts/get" };
+static const char *const methods[] = { "tools/call", "resources/read", "prompts/get", "exec" };
 static enum cg_status status_of(const char *name)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)

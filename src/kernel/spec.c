@@ -142,7 +142,7 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
         if (r < 0)
                 return r;
         if (exec)
-                cg_sandbox_set_exec(*ret, CG_EXEC_DENY);
+                cg_sandbox_set_exec(*ret, strcmp(exec, "ask") == 0 ? CG_EXEC_ASK : CG_EXEC_DENY);
         cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
@@ -256,8 +256,8 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
 static int make_config(const json_t *o, const struct cg_environ *env, struct cg_spawn_spec *ret,
                        struct cg_err *err)
 {
-        static const char *const keys[] = { "session",     "workspace", "sandbox",     "color",
-                                            "python_path", "front",     "working_dir", "kernel_env" };
+        static const char *const keys[] = { "session", "workspace",   "sandbox",    "color", "python_path",
+                                            "front",   "working_dir", "kernel_env", "exec" };
         cg_auto_json json_t *config = json_object();
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
@@ -318,6 +318,11 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                 r = make_plan(o, s, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
         if (r == 0 && on)
                 r = cg_json_str(o, "tmp", NULL, &tmp, err);
+        if (r == 0 && tier.tier != CG_TIER_FULL && json_string_value(json_object_get(o, "exec")) &&
+            strcmp(json_string_value(json_object_get(o, "exec")), "ask") == 0)
+                r = cg_fail(err, CG_E_UNSUPPORTED,
+                            "exec \"ask\" and its rules work in the full tier only: use that, or exec "
+                            "\"deny\" or \"allow\"");
         if (r == 0 && on && tier.tier != CG_TIER_FULL) {
                 if (!tmp)
                         r = cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");

@@ -29,6 +29,7 @@
 #include "sandbox/commands.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
+#include "sandbox/notify/exec.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
@@ -343,20 +344,26 @@ static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listen
         cg_command_server_run(&late, keep[0]);
 }
 
-/* A request of the caller for a command server: forks it. False: no more will come. */
-static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LISTENERS])
+/*
+ * A message of the caller: an answer about a program, or a request for a command server, which is
+ * forked. False: no more will come.
+ */
+static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LISTENERS],
+                         struct cg_execs *execs)
 {
         struct cg_command_server_ready failed = { .ok = 0 };
         int sock = -1, pair[2] = { -1, -1 }, slot = -1;
         size_t n = 1;
+        struct cg_exec_message m;
         struct cg_err err;
         ssize_t got;
-        char type;
         pid_t pid;
 
-        got = cg_recv_fds(COMMANDS_FD, &type, 1, &sock, &n, &err);
+        got = cg_recv_fds(COMMANDS_FD, &m, sizeof(m), &sock, &n, &err);
         if (got <= 0)
                 return got < 0 && (err.sys_errno == EAGAIN || err.sys_errno == EINTR);
+        if (got == (ssize_t)sizeof(m) && execs->sb)
+                cg_execs_answer(execs, &m);
         if (n != 1)
                 return true;
         for (int i = 1; i < LISTENERS && slot < 0; i++)
@@ -383,7 +390,7 @@ static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LIST
 
 /* Reaps children; true if the main process was one. */
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify notify[LISTENERS],
-                 struct cg_mediator *mediator)
+                 struct cg_mediator *mediator, struct cg_execs *execs)
 {
         struct cg_sandbox_status st;
         int status, main_status = 0;
@@ -391,7 +398,9 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
         pid_t pid;
         ssize_t n;
 
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        while ((pid = waitpid(-1, &status, WNOHANG | (execs->sb ? __WALL : 0))) > 0) {
+                if (cg_execs_status(execs, pid, status))
+                        continue;
                 cg_mediate_child_ended(mediator, pid);
                 if (pid != main_pid)
                         continue;
@@ -478,6 +487,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         struct cg_mediator mediator;
         struct cg_notify notify[LISTENERS];
         struct cg_doors doors;
+        struct cg_execs execs;
         /* The main process may have ended before there was a signal descriptor to report it. */
         bool child = true;
 
@@ -492,15 +502,17 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 notify[i].watch = sp->sb->watch ? sp->sb : NULL;
                 notify[i].watch_network = cg_plan_reports_network(sp->sb);
                 notify[i].mediator = &mediator;
-                notify[i].exec = i == 0 && sp->sb->exec != CG_EXEC_ALLOW;
         }
-        while (!child || !reap(sp, main_pid, notify, &mediator)) {
+        cg_execs_init(&execs, sp->sb, &notify[0], sp->commands_fd >= 0 ? COMMANDS_FD : -1, sp->affinity);
+        notify[0].execs = execs.sb ? &execs : NULL;
+        while (!child || !reap(sp, main_pid, notify, &mediator, &execs)) {
+                int timeout = cg_doors_timeout(&doors), ask = cg_execs_timeout(&execs);
                 bool term;
 
                 for (size_t i = 0; i < LISTENERS; i++)
                         fds[FIRST_LISTENER + i] = cg_notify_poll(&notify[i]);
                 if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR),
-                         cg_doors_timeout(&doors)) < 0) {
+                         ask >= 0 && (timeout < 0 || ask < timeout) ? ask : timeout) < 0) {
                         if (errno != EINTR)
                                 return;
                         continue;
@@ -519,8 +531,10 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 for (size_t i = 0; i < LISTENERS; i++)
                         cg_notify_work(&notify[i], &fds[FIRST_LISTENER + i]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);
-                if (fds[COMMANDS_POLL].revents && !take_request(sp, notify))
+                if (fds[COMMANDS_POLL].revents && !take_request(sp, notify, &execs))
                         fds[COMMANDS_POLL].fd = -1;
+                if (ask >= 0)
+                        cg_execs_tick(&execs);
         }
 }
 
@@ -610,7 +624,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
         struct cg_err err = { 0 };
         pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0)
+        if (become_init(sp, &err) < 0 || (sp->sb->exec == CG_EXEC_ASK && cg_execs_check(&err) < 0))
                 fail(sp, &err);
         if (sp->sb->off      ? make_subreaper(&err) < 0
             : sp->sb->grants ? fork_guard(sp, &err) < 0 || send_proxies(sp, proxies, &err) < 0

@@ -18,6 +18,7 @@
 #include "supervisor/kernel_link.h"
 #include "supervisor/session_limits.h"
 #include "supervisor/members.h"
+#include "supervisor/programs.h"
 #include "supervisor/state.h"
 
 /*
@@ -241,6 +242,8 @@ static void send_interrupt(struct shell *l)
         l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
         cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
         cg_sup_kernel_send(l->ss->kernel, &out, NULL);
+        /* Of a thread that waits for a program, no other way ends the wait. */
+        cg_sup_programs_interrupted(l->ss, out.id);
 }
 
 /* Interrupts the running cell; a second call before it ends changes nothing. */

@@ -23,6 +23,7 @@
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
+#include "supervisor/programs.h"
 #include "supervisor/protected.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/session_limits.h"
@@ -113,6 +114,7 @@ static void kernel_dispose(struct kernel *k)
         }
         k->closing += cg_sup_watch_close(&k->pid, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
+        k->closing += cg_sup_watch_close(&k->programs, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->doors_watch, on_watch_closed);
         cg_sup_doors_close(k);
         cg_sup_commands_close(k, NULL, NULL, NULL);
@@ -138,6 +140,7 @@ void cg_sup_kernel_end(struct kernel *k)
                 cg_sup_zygote_forget(k);
         if (k->pid.active)
                 cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_programs_close(k, "the kernel ended");
         cg_sup_commands_close(k, k->session, "kernel_died", "the sandbox has ended");
         if (k->session)
                 k->session->kernel = NULL;
@@ -166,6 +169,7 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
 {
         struct cg_out out = { .type = CG_KERNEL_SHUTDOWN_REQUEST };
 
+        cg_sup_programs_close(k, "the kernel ended");
         k->retire_host = h ? h->number : 0;
         k->retired_session = session;
         k->retire_request = request;
@@ -270,6 +274,7 @@ static void on_drained(uv_timer_t *t)
         }
         describe_end(k, how, sizeof(how));
         cg_sup_denials_drain(k);
+        cg_sup_programs_close(k, "the kernel ended");
         cg_sup_commands_close(k, ss, "kernel_died", how);
         k->session = NULL;
         if (ss)
@@ -394,6 +399,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         const struct sup *s = k->sup;
         bool sandbox = cg_sup_is_sandboxed(ss);
         const json_t *options = ss->options, *path;
+        enum cg_exec exec = cg_sup_exec(options);
         json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
         json_t *python_path = json_array();
         char state[PATH_MAX];
@@ -444,7 +450,9 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
                 ss->egress_policy != NULL, "home", cg_sup_home(), "tier", json_object_get(options, "tier"),
                 "tmp", tmp_path(k, tmp), "guards", k->guards, "kernel_env", s->kernel_env, "exec",
-                cg_sup_exec(options) == CG_EXEC_ALLOW ? NULL : "deny");
+                exec == CG_EXEC_ALLOW ? NULL
+                : exec == CG_EXEC_ASK ? "ask"
+                                      : "deny");
         text = spec ? cg_json_text(spec, &len) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");
@@ -503,6 +511,12 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
                 goto fail;
         }
         cg_sup_memory_watch(k);
+        if (cg_sup_exec(k->session->options) == CG_EXEC_ASK &&
+            cg_sup_programs_open(k, fds->commands_fd, &err) < 0) {
+                cg_closep_(&denials_fd);
+                cg_closep_(&fds->commands_fd);
+                goto fail;
+        }
         if (cg_sup_commands_open(k, fds->commands_fd, &err) < 0) {
                 cg_closep_(&denials_fd);
                 goto fail;

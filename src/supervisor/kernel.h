@@ -36,7 +36,7 @@ struct kernel {
         struct cg_zlink link;
         bool link_open;
         uint64_t pauses; /* how often reading was paused because its host did not read */
-        struct watch pid, denied;
+        struct watch pid, denied, programs;
         struct cg_oom oom; /* the counters at its start */
         int status_fd;
         uv_timer_t drain, lost;

@@ -21,6 +21,7 @@
 #include "supervisor/egress.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
+#include "supervisor/programs.h"
 #include "supervisor/protected.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/session_limits.h"
@@ -145,7 +146,9 @@ json_t *cg_sup_session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        static const char *const exec[] = { [CG_EXEC_ALLOW] = "allow", [CG_EXEC_DENY] = "deny" };
+        static const char *const exec[] = {
+                [CG_EXEC_ALLOW] = "allow", [CG_EXEC_DENY] = "deny", [CG_EXEC_ASK] = "ask"
+        };
 
         return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
                          "landlock_abi", k ? k->landlock_abi : NULL, "exec", exec[cg_sup_exec(ss->options)],
@@ -432,6 +435,7 @@ static void handle_decision(struct session *ss, struct cg_msg *m)
                 reason = "the host's decision could not be read";
         }
         cg_sup_broker_decide(ss, m->id, accept, reason);
+        cg_sup_programs_decide(ss, m->id, accept, reason);
 }
 
 static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)

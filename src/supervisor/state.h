@@ -39,8 +39,9 @@ struct session {
         bool path_reported;     /* their missing entries of PATH have been reported */
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
-        LIST_HEAD(, command) commands; /* beside cells: commands.c */
-        uint64_t opening, resetting;   /* request to answer once the kernel is ready; 0 none */
+        LIST_HEAD(, command) commands;         /* beside cells: commands.c */
+        LIST_HEAD(, program_ask) program_asks; /* programs.c */
+        uint64_t opening, resetting;           /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
         uint64_t view;

@@ -484,3 +484,17 @@ def test_rules_about_tools_accept_no_resource(opened: Any, server: Any) -> None:
     run = client.finish(client.start(READ_RESOURCE, allow_stdin=True))
     assert run.content["ename"] == "RejectedError" and "fs:resources/read" in run.content["evalue"]
     assert server.ran() == []
+
+
+def test_programs(start: Any) -> None:
+    client = start("--exec=ask").client()
+    code = "import subprocess; print(subprocess.run(['echo', 'ran'], capture_output=True, text=True).stdout)"
+    request, question = ask(client, code)
+    prompt = question["content"]["prompt"]
+    assert "[cellgate] This cell wants to start a program:\n  command   echo ran\n" in prompt
+    answer(client, question, "y")
+    assert client.finish(request).text() == "ran\n\n"
+    request, question = ask(client, code)
+    answer(client, question, "not today")
+    run = client.finish(request)
+    assert (run.content["status"], run.content["ename"]) == ("error", "PermissionError")

@@ -187,3 +187,28 @@ def test_rules_about_tools_accept_no_resource(serve: Serve, mcp_file: Path) -> N
     server.initialize()
     result = server.result(server.call("execute_ipython_cell", code=RESOURCE))
     assert result["isError"] and "--approve 'fake:resources/read'" in text_of(result)
+
+
+PROGRAM = "import subprocess\nfor _ in range(2): print(subprocess.run(['echo', 'ran'], capture_output=True).returncode)"
+
+
+def test_programs(serve: Serve) -> None:
+    server = serve("--approve", "ask", "--exec", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=PROGRAM)
+    question = server.receive()
+    assert "Code of the agent wants to start a program:\n" in question["params"]["message"]
+    assert "  command   echo ran\n  program   /usr/bin/echo\n" in question["params"]["message"]
+    choices = question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+    assert choices[1] == "approve exactly this command, folder and variables from now on"
+    server.send(
+        {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"decision": choices[1]}}}
+    )
+    assert text_of(server.result(call)) == "0\n0\n"
+
+
+def test_rules_about_tools_accept_no_program(serve: Serve) -> None:
+    server = serve("--approve", "all", "--exec", "ask")
+    server.initialize(elicitation={})
+    result = server.result(server.call("execute_ipython_cell", code=PROGRAM))
+    assert result["isError"] and "--exec allow" in text_of(result)

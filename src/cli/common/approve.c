@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
 
@@ -20,7 +21,7 @@ struct cg_approve {
         struct rule *rules;
         size_t n;
         bool base_given;
-        enum cg_approve_answer base;
+        enum cg_approve_answer base, def;
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
@@ -49,7 +50,8 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
 /* The method with this name in a rule. NULL: rules cannot name it. */
 static const char *method_of(const char *name)
 {
-        static const char *const methods[] = { CG_METHOD_CALL, CG_METHOD_READ, CG_METHOD_GET };
+        static const char *const methods[] = { CG_METHOD_CALL, CG_METHOD_READ, CG_METHOD_GET,
+                                               CG_METHOD_EXEC };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
                 if (strcmp(methods[i], name) == 0)
@@ -109,7 +111,7 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
          * guessed at.
          */
         method = !dot && colon && colon != pattern ? method_of(colon + 1) : NULL;
-        if (method && !is_call(method))
+        if (method && !is_call(method) && strcmp(method, CG_METHOD_EXEC) != 0)
                 return push(a, rule, method, NULL, rule[0] == '!', err);
         if (!dot || dot == pattern || !dot[1])
                 return cg_fail(err, CG_E_INVAL,
@@ -122,6 +124,7 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
 
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def)
 {
+        a->def = def;
         if (!a->base_given)
                 a->base = def;
 }
@@ -225,6 +228,8 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                 }
                 accepting = accepting ? accepting : r;
         }
+        if (!accepting && a->base == CG_APPROVE_ACCEPT && strcmp(method, CG_METHOD_EXEC) == 0)
+                return a->def == CG_APPROVE_ASK ? CG_APPROVE_ASK : CG_APPROVE_REFUSE;
         if (!accepting)
                 return a->base;
         if (rule)
@@ -241,8 +246,17 @@ bool cg_approve_is_plain(const char *s)
 int cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool,
                     struct cg_err *err)
 {
-        int r = cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
+        cg_auto_json json_t *question = NULL;
+        const char *command;
+        int r;
 
+        if (strcmp(method, CG_METHOD_EXEC) == 0) {
+                r = cg_json_object(tool, strlen(tool), "question", &question, NULL);
+                command = r == 0 ? json_string_value(json_object_get(question, "command")) : NULL;
+                return cg_text_render_as(b, command ?: "a program", command ? strlen(command) : 9, 2048,
+                                         CG_TEXT_LINE, err);
+        }
+        r = cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
         if (r == 0)
                 r = cg_buf_adds(b, is_call(method) ? "." : ":", err);
         if (r == 0 && !is_call(method))
@@ -252,9 +266,10 @@ int cg_approve_name(struct cg_buf *b, const char *server, const char *method, co
 
 const char *cg_approve_scope(const char *method)
 {
-        return strcmp(method, CG_METHOD_READ) == 0  ? "all resources of this server"
-               : strcmp(method, CG_METHOD_GET) == 0 ? "all prompts of this server"
-                                                    : "this tool";
+        return strcmp(method, CG_METHOD_READ) == 0   ? "all resources of this server"
+               : strcmp(method, CG_METHOD_GET) == 0  ? "all prompts of this server"
+               : strcmp(method, CG_METHOD_EXEC) == 0 ? "exactly this command, folder and variables"
+                                                     : "this tool";
 }
 
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
@@ -267,6 +282,9 @@ int cg_approve_explain(struct cg_buf *b, const char *server, const char *method,
                 return cg_text_render(b, rule, strlen(rule), 0, err);
         if (r == 0)
                 r = cg_approve_name(b, server, method, tool, err);
+        if (r == 0 && strcmp(method, CG_METHOD_EXEC) == 0)
+                return cg_buf_adds(
+                        b, " (--approve ask would ask; --exec allow lets cells start all programs)", err);
         if (r == 0 && cg_approve_is_plain(server) && (!is_call(method) || cg_approve_is_plain(tool)))
                 r = cg_buf_addf(b, err,
                                 is_call(method) ? " (--approve %s.%s would)" : " (--approve %s:%s would)",

@@ -80,9 +80,43 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
 
 const char *cg_call_title(const struct cg_call *call)
 {
-        return strcmp(call->method, CG_METHOD_READ) == 0  ? "read a resource"
-               : strcmp(call->method, CG_METHOD_GET) == 0 ? "get a prompt"
-                                                          : "call a tool";
+        return strcmp(call->method, CG_METHOD_READ) == 0   ? "read a resource"
+               : strcmp(call->method, CG_METHOD_GET) == 0  ? "get a prompt"
+               : strcmp(call->method, CG_METHOD_EXEC) == 0 ? "start a program"
+                                                           : "call a tool";
+}
+
+const char *cg_call_subject(const struct cg_event *e)
+{
+        return strcmp(cg_event_method(e), CG_METHOD_EXEC) == 0 ? cg_event_arguments(e, NULL)
+                                                               : cg_event_tool(e);
+}
+
+/* The lines about a program: the command as a shell would read it, and what it is. */
+static int add_program(struct cg_slice args, struct cg_buf *b, struct cg_err *err)
+{
+        static const struct {
+                const char *key, *title;
+        } lines[] = { { "command", "command   " },
+                      { "program", "\nprogram   " },
+                      { "interpreter", "\nrun by    " },
+                      { "cwd", "\nfolder    " } };
+        struct cg_slice v = CG_SLICE_NONE;
+        int r = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(lines) && r == 0; i++) {
+                cg_auto_free char *text = NULL;
+
+                if (!args.p || !cg_json_find(args, lines[i].key, &v))
+                        continue;
+                cg_json_strdup(v, &text, NULL); /* fails for what is not UTF-8: the arguments show it */
+                r = cg_buf_adds(b, lines[i].title, err);
+                if (r == 0)
+                        r = cg_name_render(b, text ? text : "(not UTF-8)", err);
+        }
+        if (r == 0 && args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
+                r = cg_buf_adds(b, "\nnote      cells can change this program", err);
+        return r;
 }
 
 /* The line that names the tool, the resource or the prompt. */
@@ -106,11 +140,12 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };
         struct cg_slice args = CG_SLICE_NONE;
         bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0;
-        int r = cg_buf_adds(&text, "server    ", err);
+        bool program = strcmp(call->method, CG_METHOD_EXEC) == 0;
+        int r = program ? add_program(args, &text, err) : cg_buf_adds(&text, "server    ", err);
 
-        if (r == 0)
+        if (r == 0 && !program)
                 r = cg_name_render(&text, call->server, err);
-        if (r == 0)
+        if (r == 0 && !program)
                 r = add_subject(call, args, &text, err);
         if (r == 0)
                 r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);

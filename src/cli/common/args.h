@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "cellgate.h"
 
 struct cg_call {
         const char *server, *tool; /* untrusted */
@@ -29,6 +30,9 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
  */
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
                  struct cg_err *err);
+
+/* What cg_approve_decide() takes as the tool of an APPROVAL_REQUEST. Lives as long as the event. */
+const char *cg_call_subject(const struct cg_event *e);
 
 /* Describes the call for the line before cg_call_show(): "call a tool". Static. */
 const char *cg_call_title(const struct cg_call *call);

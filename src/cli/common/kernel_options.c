@@ -75,7 +75,8 @@ static const struct cg_opt table[] = {
           "full (default), landlock or auto; landlock is weaker, for machines that forbid user namespaces"
           " (docs/settings.md, Tiers)" },
         { CG_KOPT_EXEC, 0, "exec", "MODE", STARTS,
-          "whether cells may start programs: allow (default) or deny (docs/settings.md, Programs of cells)" },
+          "whether cells may start programs: allow (default), ask (the user, each time) or deny (docs/settings.md,"
+          " Programs of cells)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
@@ -173,9 +174,10 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                                      err);
         case CG_KOPT_EXEC:
                 o->exec = value;
-                return strcmp(value, "allow") == 0 || strcmp(value, "deny") == 0
+                return strcmp(value, "allow") == 0 || strcmp(value, "ask") == 0 || strcmp(value, "deny") == 0
                                ? 0
-                               : cg_fail(err, CG_E_INVAL, "--exec must be allow or deny, not \"%s\"", value);
+                               : cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"",
+                                         value);
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

@@ -12,7 +12,7 @@
 
 static enum cg_front_answer decide(void *data, const struct cg_event *e, struct cg_buf *why)
 {
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
                    *rule;
 
         switch (cg_approve_decide(data, server, method, tool, &rule)) {
@@ -53,7 +53,7 @@ static int show(void *data, const struct cg_event *e, bool whole, const char *di
 static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 {
         (void)data;
-        cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_event_tool(e), NULL, NULL);
+        cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL, NULL);
         cg_buf_adds(
                 why,
                 "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
@@ -63,7 +63,7 @@ static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 
 static void always(void *data, const struct cg_event *e)
 {
-        cg_approve_always(data, cg_event_server(e), cg_event_method(e), cg_event_tool(e), NULL);
+        cg_approve_always(data, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL);
 }
 
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules)

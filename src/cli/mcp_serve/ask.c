@@ -34,7 +34,7 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *method
 {
         bool call = strcmp(method, CG_METHOD_CALL) == 0;
 
-        if (rule)
+        if (rule || strcmp(method, CG_METHOD_EXEC) == 0)
                 return cg_approve_explain(b, server, method, tool, rule, err);
         if (cg_buf_adds(b, "no approval rule allows ", err) < 0 ||
             cg_approve_name(b, server, method, tool, err) < 0)
@@ -297,7 +297,7 @@ int64_t cg_serve_settle(struct cg_serve *sv)
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
                    *rule, *args;
         cg_auto_buf struct cg_buf name = { .max = 65536 };
         uint64_t approval = cg_event_approval(e);

@@ -3,6 +3,7 @@
  * `cellgate`.
  */
 #include "cli/run/run.h"
+#include "cli/common/args.h"
 
 int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
 {
@@ -23,7 +24,7 @@ int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_de
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_event_tool(e),
+        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
                    *rule;
         enum cg_approve_answer answer;
         int r = 0;

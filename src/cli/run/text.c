@@ -356,7 +356,7 @@ static int text_decided(struct cg_run *run, const struct cg_event *e, bool accep
 
         if (accept && run->opts.kernel.log_level < 2)
                 return 0;
-        if (cg_approve_name(&names, cg_event_server(e), cg_event_method(e), cg_event_tool(e), err) < 0)
+        if (cg_approve_name(&names, cg_event_server(e), cg_event_method(e), cg_call_subject(e), err) < 0)
                 return -1;
         if (accept)
                 cg_screen_note(&run->screen, "%s was accepted by an approval rule", names.data);
@@ -398,7 +398,7 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
                 /* A held request is decided again in its turn, and by then the answer may be "always". */
                 if (answer == CG_ANSWER_ALWAYS)
                         r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.method,
-                                              t->call.tool, err);
+                                              cg_call_subject(t->asked), err);
                 if (r == 0)
                         r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
                                           answer == CG_ANSWER_NO && typed ? typed : refused, err);

@@ -126,7 +126,7 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
         if (access == CG_ACCESS_EXEC && error == EPERM && sb->exec != CG_EXEC_ALLOW)
-                return CG_ACCESS_PROGRAMS;
+                return sb->exec == CG_EXEC_DENY ? CG_ACCESS_PROGRAMS : CG_ACCESS_NOT_APPROVED;
         m = cg_plan_mount_at(sb, path);
         /* Covers are last, and hide all below them. */
         for (size_t i = sb->n_mounts; i-- > 0 && sb->mounts[i].kind == CG_PLAN_COVER;) {
@@ -265,6 +265,8 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 [CG_ACCESS_UNIX_SOCKETS] = { "system call filter (built in)",
                                              "Unix sockets lead to programs outside of the sandbox", NULL },
                 [CG_ACCESS_PROGRAMS] = { "exec", CG_ACCESS_PROGRAMS_WHY, CG_ACCESS_PROGRAMS_HOW },
+                [CG_ACCESS_NOT_APPROVED] = { "exec", "the host did not approve it", NULL },
+                [CG_ACCESS_NOT_ASKED] = { "exec", "nobody could judge it", NULL },
         };
 
         static const char config[] = "/.git/config";
@@ -281,6 +283,11 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 snprintf(ret->how_text, sizeof(ret->how_text),
                          "add \"%s\" to cellgate.writableNames of a settings file", name);
                 ret->how = ret->how_text;
+        }
+        if (rule == CG_ACCESS_NOT_ASKED && setting) {
+                snprintf(ret->why, sizeof(ret->why), "%s", setting);
+                snprintf(ret->rule, sizeof(ret->rule), "%s", words[rule].rule);
+                return;
         }
         if (!by_settings)
                 default_words(rule, ret);

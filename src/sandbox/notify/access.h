@@ -27,7 +27,9 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
         X(NO_NETWORK, "no-network") \
         X(NO_DIRECT, "no-direct-network") /* connections are possible by the proxy only */ \
         X(UNIX_SOCKETS, "unix-sockets") \
-        X(PROGRAMS, "programs") /* cells start none */
+        X(PROGRAMS, "programs")         /* cells start none */ \
+        X(NOT_APPROVED, "not-approved") /* a program that the host was asked about */ \
+        X(NOT_ASKED, "not-asked")       /* a program that the host cannot be asked about */
 
 #define CG_ACCESS_PROGRAMS_WHY "cells of this session start no programs"
 #define CG_ACCESS_PROGRAMS_HOW \

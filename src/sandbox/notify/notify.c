@@ -55,8 +55,8 @@ static void take_call(struct cg_notify *n)
         memset(&c, 0, sizeof(c));
         if (ioctl(n->listener, SECCOMP_IOCTL_NOTIF_RECV, &c) < 0)
                 return; /* the caller has been killed or interrupted */
-        if (n->exec && (c.n.data.nr == SYS_execve || c.n.data.nr == SYS_execveat)) {
-                cg_exec_call(n, &c.n);
+        if (n->execs && (c.n.data.nr == SYS_execve || c.n.data.nr == SYS_execveat)) {
+                cg_execs_call(n->execs, &c.n);
                 return;
         }
         if (n->broker && cg_broker_handle(n->broker, n, &c.n))

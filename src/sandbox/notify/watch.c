@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -53,9 +54,25 @@ static const struct watched {
 
 /* ---- the filter */
 
+/* The lower half of clone()'s flags: the first argument, on s390 the second. */
+#ifdef __s390__
+#define CLONE_FLAGS_AT (offsetof(struct seccomp_data, args[1]) + 4)
+#elif __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define CLONE_FLAGS_AT (offsetof(struct seccomp_data, args[0]) + 4)
+#else
+#define CLONE_FLAGS_AT offsetof(struct seccomp_data, args[0])
+#endif
+
 int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct sock_fprog *ret,
                     struct cg_err *err)
 {
+        static const struct sock_filter no_shared_folder[] = {
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4),
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CLONE_FLAGS_AT),
+                BPF_STMT(BPF_ALU | BPF_AND | BPF_K, CLONE_FS | CLONE_THREAD),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CLONE_FS, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        };
         uint32_t calls[CG_ARRAY_LEN(watched) + 3];
         struct sock_filter *code, *p;
         size_t n = 0, steps, len;
@@ -68,7 +85,7 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
                 calls[n++] = SYS_execve;
                 calls[n++] = SYS_execveat;
         }
-        steps = 2 * n + 1;
+        steps = 2 * n + 1 + (what & CG_WATCH_EXEC ? CG_ARRAY_LEN(no_shared_folder) : 0);
         len = steps + 2 + base->len;
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
@@ -87,6 +104,10 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
         for (size_t i = 0; i < n; i++) {
                 *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
                 *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+        }
+        if (what & CG_WATCH_EXEC) {
+                memcpy(p, no_shared_folder, sizeof(no_shared_folder));
+                p += CG_ARRAY_LEN(no_shared_folder);
         }
         memcpy(p, base->filter, base->len * sizeof(*p));
         *ret = (struct sock_fprog){ (unsigned short)len, code };

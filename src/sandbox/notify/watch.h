@@ -16,7 +16,11 @@ struct seccomp_notif;
 enum {
         CG_WATCH_FILES = 1,   /* those that name files */
         CG_WATCH_CONNECT = 2, /* connect(), if the filter always allows it */
-        CG_WATCH_EXEC = 4,    /* those that start programs: exec.h */
+        /*
+         * those that start programs (exec.h). A process cannot share its folder with another that
+         * could change it after the host was asked
+         */
+        CG_WATCH_EXEC = 4,
 };
 /* @base preceded by rules for the calls @what (returns; free filter). */
 int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct sock_fprog *ret,

@@ -13,7 +13,9 @@ int cg_exec_rules_mode(const json_t *setting, enum cg_exec *ret, struct cg_err *
                 *ret = CG_EXEC_ALLOW;
         else if (text && strcmp(text, "deny") == 0)
                 *ret = CG_EXEC_DENY;
+        else if (text && strcmp(text, "ask") == 0)
+                *ret = CG_EXEC_ASK;
         else
-                return cg_fail(err, CG_E_INVAL, "exec must be \"allow\" or \"deny\"");
+                return cg_fail(err, CG_E_INVAL, "exec must be \"allow\", \"ask\" or \"deny\"");
         return 0;
 }

@@ -1,0 +1,342 @@
+/*
+ * cellgate-supervisor: questions to hosts about programs that cells want to start. They come from
+ * the init of a sandbox (sandbox/notify/exec.h), which holds the program's execve() until the
+ * decision, and then checks that exactly this is executed.
+ */
+#include "supervisor/programs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "sandbox/notify/exec.h"
+#include "supervisor/clock.h"
+#include "supervisor/denials.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/members.h"
+#include "supervisor/state.h"
+
+/*
+ * Limit of the bytes that the host has not read: a cell that starts and kills processes in a loop
+ * must not fill the memory of a host that does not read.
+ */
+#define MAX_UNREAD (CG_EVENT_WINDOW + (4u << 20))
+
+struct program_ask {
+        LIST_ENTRY(program_ask) entry;
+        struct session *session;
+        struct kernel *kernel;
+        uint64_t approval; /* the number the host knows */
+        uint32_t number;   /* the number init knows */
+        uint64_t cell;     /* which runs; 0: none */
+        json_t *denial;    /* of its refusal, without the reason */
+        size_t bytes;
+        uv_timer_t timer;
+};
+
+static void on_timer_closed(uv_handle_t *h)
+{
+        free(h->data);
+}
+
+/* Its number is never used again. */
+static void ask_remove(struct program_ask *a)
+{
+        struct session *ss = a->session;
+
+        LIST_REMOVE(a, entry);
+        ss->asks--;
+        ss->ask_bytes -= a->bytes;
+        json_decref(a->denial);
+        cg_sup_asks_changed(ss);
+        uv_close((uv_handle_t *)&a->timer, on_timer_closed);
+}
+
+static void answer(struct kernel *k, uint32_t number, bool accept)
+{
+        struct cg_exec_message m = { .type = accept ? CG_EXEC_ACCEPTED : CG_EXEC_REFUSED, .number = number };
+
+        /* Init reads as long as the sandbox runs, and has few calls that wait. */
+        if (send(k->programs.fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                cg_log(&k->sup->log, CG_LOG_WARN, "a sandbox does not take decisions about programs");
+}
+
+/* Takes @denial. */
+static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, const char *why)
+{
+        json_object_set_new(denial, "why", cg_sup_text_json(why));
+        cg_sup_denial_report(ss, cell, denial);
+}
+
+static void refuse(struct program_ask *a, const char *why)
+{
+        answer(a->kernel, a->number, false);
+        report_refusal(a->session, a->cell, json_incref(a->denial), why);
+        ask_remove(a);
+}
+
+static void on_timeout(uv_timer_t *t)
+{
+        struct program_ask *a = t->data;
+
+        cg_sup_approval_closed(a->session, a->approval,
+                               "nobody decided in time: the program was not started");
+        refuse(a, "nobody decided in time");
+}
+
+void cg_sup_programs_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+{
+        struct program_ask *a;
+        char why[600];
+
+        LIST_FOREACH(a, &ss->program_asks, entry)
+                if (a->approval == approval)
+                        break;
+        if (!a)
+                return;
+        if (accept) {
+                answer(a->kernel, a->number, true);
+                ask_remove(a);
+                return;
+        }
+        snprintf(why, sizeof(why), "the host refused it%s%.500s", reason && *reason ? ": " : "",
+                 reason ?: "");
+        refuse(a, why);
+}
+
+void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
+{
+        struct program_ask *a, *next;
+
+        for (a = LIST_FIRST(&ss->program_asks); a; a = next) {
+                next = LIST_NEXT(a, entry);
+                if (a->cell != cell)
+                        continue;
+                cg_sup_approval_closed(ss, a->approval,
+                                       "the cell was interrupted: the program was not started");
+                answer(a->kernel, a->number, false);
+                ask_remove(a);
+        }
+}
+
+void cg_sup_programs_close(struct kernel *k, const char *why)
+{
+        struct program_ask *a, *next;
+
+        for (a = k->session ? LIST_FIRST(&k->session->program_asks) : NULL; a; a = next) {
+                next = LIST_NEXT(a, entry);
+                if (a->kernel != k)
+                        continue;
+                cg_sup_approval_closed(k->session, a->approval, why);
+                ask_remove(a);
+        }
+}
+
+/* ------------------------------------------------------------------ questions */
+
+/* A text of the sandbox: a string, or {"hex"} if it is not UTF-8. */
+static json_t *any_text(const char *text)
+{
+        json_t *j = json_string(text);
+        cg_auto_free char *hex = NULL;
+        size_t n = strlen(text);
+
+        if (j || !(hex = malloc(2 * n + 1)))
+                return j;
+        for (size_t i = 0; i < n; i++)
+                snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text[i]);
+        return json_pack("{s:s}", "hex", hex);
+}
+
+/* Appends @arg as a shell would read it: no two lists of arguments have the same line. */
+static int add_quoted(struct cg_buf *b, const char *arg)
+{
+        static const char plain[] =
+                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+        json_t *utf8 = json_string(arg);
+        bool controls = !utf8;
+        int r;
+
+        json_decref(utf8);
+        for (const char *p = arg; *p && !controls; p++)
+                controls = (unsigned char)*p < 0x20 || *p == 0x7f;
+        if (*arg && !arg[strspn(arg, plain)])
+                return cg_buf_adds(b, arg, NULL);
+        r = cg_buf_adds(b, controls ? "$'" : "'", NULL);
+        for (const char *p = arg; *p && r == 0; p++) {
+                unsigned char c = (unsigned char)*p;
+
+                if (controls && (c < 0x20 || c >= 0x7f))
+                        r = cg_buf_addf(b, NULL, "\\x%02x", c);
+                else if (c == '\'')
+                        r = cg_buf_adds(b, controls ? "\\'" : "'\\''", NULL);
+                else if (controls && c == '\\')
+                        r = cg_buf_adds(b, "\\\\", NULL);
+                else
+                        r = cg_buf_add(b, p, 1, NULL);
+        }
+        return r < 0 ? r : cg_buf_adds(b, "'", NULL);
+}
+
+/* The question as JSON, from init's file. */
+static json_t *read_question(int fd, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        const char *fixed[CG_EXEC_FIXED_TEXTS], *at, *end;
+        json_t *argv = json_array(), *set = json_array(), *unset = json_array(), *o;
+        cg_auto_buf struct cg_buf line = { .max = 5 * CG_EXEC_TEXT_MAX };
+        struct cg_exec_question q;
+        uint32_t n;
+
+        if (pread(fd, &q, sizeof(q), 0) != (ssize_t)sizeof(q) || q.text_len > 4 * CG_EXEC_TEXT_MAX ||
+            !(text = malloc((size_t)q.text_len + 1)) ||
+            pread(fd, text, q.text_len, sizeof(q)) != (ssize_t)q.text_len)
+                goto fail;
+        at = text;
+        end = text + q.text_len;
+        *(char *)(uintptr_t)end = '\0';
+        n = CG_EXEC_FIXED_TEXTS + q.argc + q.n_set + q.n_unset;
+        for (uint32_t i = 0; i < n; i++) {
+                json_t *list = i < CG_EXEC_FIXED_TEXTS                      ? NULL
+                               : i < CG_EXEC_FIXED_TEXTS + q.argc           ? argv
+                               : i < CG_EXEC_FIXED_TEXTS + q.argc + q.n_set ? set
+                                                                            : unset;
+
+                if (at >= end || (list && json_array_append_new(list, any_text(at)) < 0))
+                        goto fail;
+                if (!list)
+                        fixed[i] = at;
+                else if (list == argv && ((json_array_size(argv) > 1 && cg_buf_adds(&line, " ", NULL) < 0) ||
+                                          add_quoted(&line, at) < 0))
+                        goto fail;
+                at += strlen(at) + 1;
+        }
+        o = json_pack("{s:o, s:s, s:o, s:o*, s:b, s:o, s:o, s:{s:o, s:o}}", "argv", argv, "command",
+                      line.data ?: "", "program", any_text(fixed[CG_EXEC_PROGRAM]), "interpreter",
+                      fixed[CG_EXEC_INTERPRETER][0] ? any_text(fixed[CG_EXEC_INTERPRETER]) : NULL, "writable",
+                      q.writable != 0, "cwd", any_text(fixed[CG_EXEC_CWD]), "stdin",
+                      any_text(fixed[CG_EXEC_STDIN]), "env", "set", set, "unset", unset);
+        if (!o)
+                cg_fail(err, CG_E_NOMEM, "question");
+        return o;
+fail:
+        json_decref(argv);
+        json_decref(set);
+        json_decref(unset);
+        cg_fail(err, CG_E_PROTO, "a question about a program could not be read");
+        return NULL;
+}
+
+static json_t *denial_of(const json_t *question)
+{
+        return json_pack("{s:s, s:O, s:O, s:s, s:s, s:n, s:s}", "operation", "exec", "path",
+                         json_object_get(question, "program"), "command",
+                         json_object_get(question, "command"), "rule", "exec", "errno", "EPERM", "how",
+                         "source", "sandbox");
+}
+
+static void handle_asked(struct kernel *k, uint32_t number, int fd)
+{
+        struct session *ss = k->session;
+        struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .has_raw = true };
+        cg_auto_json json_t *question = NULL, *denial = NULL;
+        cg_auto_free char *text = NULL;
+        struct program_ask *a = NULL;
+        const char *why = NULL;
+        struct cg_err err;
+        uint64_t running;
+
+        if (!ss) {
+                answer(k, number, false);
+                return;
+        }
+        question = read_question(fd, &err);
+        denial = question ? denial_of(question) : NULL;
+        text = question ? cg_json_text(question, &out.raw_len) : NULL;
+        running = cg_sup_running_cell(ss);
+        if (!denial || !text)
+                why = question ? "out of memory" : err.msg;
+        else if (!ss->host || ss->warming)
+                why = "there is no host that could be asked";
+        else if (out.raw_len > CG_MAX_TOOL_ARGS)
+                why = "its arguments are too long to ask about them";
+        else if (ss->unread > MAX_UNREAD)
+                why = "the host does not read the session's events";
+        else if (!(a = calloc(1, sizeof(*a))))
+                why = "out of memory";
+        if (why) {
+                answer(k, number, false);
+                if (denial)
+                        report_refusal(ss, running, CG_STEAL(denial), why);
+                return;
+        }
+        *a = (struct program_ask){ .session = ss,
+                                   .kernel = k,
+                                   .approval = ++k->sup->next_approval,
+                                   .number = number,
+                                   .cell = running,
+                                   .denial = CG_STEAL(denial),
+                                   .bytes = out.raw_len };
+        LIST_INSERT_HEAD(&ss->program_asks, a, entry);
+        ss->asks++;
+        ss->ask_bytes += a->bytes;
+        uv_timer_init(&k->sup->loop, &a->timer);
+        a->timer.data = a;
+        if (ss->approval_timeout_ms > 0)
+                cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)ss->approval_timeout_ms);
+        out.session = ss->number;
+        out.id = a->approval;
+        out.raw = text;
+        cg_sup_host_send(ss->host, &out,
+                         json_pack("{s:s, s:s, s:s, s:I}", "server", "", "method", "exec", "tool", "", "cell",
+                                   CELL_SLOT(running) == 0 ? (json_int_t)running : 0));
+        cg_sup_count_unread(ss, out.raw_len);
+        cg_sup_asks_changed(ss);
+}
+
+static void on_message(struct watch *w)
+{
+        struct kernel *k = w->data;
+        struct cg_exec_message m;
+        struct program_ask *a = NULL;
+        cg_auto_fd int fd = -1;
+        size_t n_fds = 1;
+        struct cg_err err;
+        ssize_t n = cg_recv_fds(w->fd, &m, sizeof(m), &fd, &n_fds, &err);
+
+        if (n < 0 && err.sys_errno == EAGAIN)
+                return;
+        if (n != (ssize_t)sizeof(m)) {
+                uv_poll_stop(&w->poll); /* the sandbox ends */
+                return;
+        }
+        cg_sup_kernel_catch_up(k); /* which may end it */
+        if (m.type == CG_EXEC_ASKED && n_fds == 1) {
+                handle_asked(k, m.number, fd);
+                return;
+        }
+        if (k->session)
+                a = LIST_FIRST(&k->session->program_asks);
+        while (a && (a->kernel != k || a->number != m.number))
+                a = LIST_NEXT(a, entry);
+        if (a && m.type == CG_EXEC_WITHDRAWN) {
+                cg_sup_approval_closed(a->session, a->approval,
+                                       "the process that wanted to start it has ended");
+                ask_remove(a);
+        }
+}
+
+int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err)
+{
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        return copy < 0 ? cg_fail_errno(err, "programs of cells")
+                        : cg_sup_watch_start(k->sup, &k->programs, copy, on_message, k, err);
+}

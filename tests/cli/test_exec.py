@@ -1,0 +1,104 @@
+"""Programs of cells (--exec) in `cellgate run`: questions at a terminal and in JSON, and rules about tools."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RUN = "import subprocess; print(subprocess.run(['echo', 'it ran'], capture_output=True, text=True).stdout)"
+
+
+def run(cellgate: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [cellgate, "run", *args],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+
+
+QUESTION = r"a\d{3} always for exactly this command, folder and variables in this session: "
+
+
+def test_yes(person) -> None:
+    p = person("run", "--exec", "ask", "-c", RUN)
+    shown = p.wait_for(QUESTION)
+    assert (
+        "[cellgate] Cell 1 wants to start a program:\n  command   echo 'it ran'\n  program   /usr/bin/echo\n" in shown
+    )
+    assert '    "argv": [\n' in shown
+    p.type(f"y{p.digits(shown)}\n")
+    p.wait_for("it ran\n")
+    assert p.end() == 0
+
+
+def test_no(person) -> None:
+    p = person("run", "--exec", "ask", "-c", RUN)
+    p.wait_for(QUESTION)
+    p.type("n\n")
+    p.wait_for("PermissionError")
+    assert p.end() == 1
+    assert "running /usr/bin/echo: the host refused it: refused at the terminal" in p.seen.replace("\n", " ")
+
+
+def test_always_is_for_exactly_this_command(person) -> None:
+    p = person("run", "--exec", "ask", "-c", f"{RUN}\n{RUN}", "-c", RUN.replace("it ran", "another"))
+    p.type(f"a{p.digits(p.wait_for(QUESTION))}\n")
+    shown = p.wait_for("Cell 2 wants to start a program:[^$]*" + QUESTION)
+    assert "command   echo another\n" in shown
+    p.type("n\n")
+    assert p.end() == 1
+    assert p.seen.count("Cell 1 wants") == p.seen.count("Cell 2 wants") == 1
+
+
+@pytest.mark.parametrize("rule", ["all", "*.*", "*.echo"])
+def test_rules_about_tools_accept_no_program(cellgate: Path, tmp_path: Path, rule: str) -> None:
+    done = run(cellgate, tmp_path, "--approve", rule, "--exec", "ask", "-c", RUN)
+    assert done.returncode == 1
+    assert "PermissionError" in done.stderr and "--exec allow" in done.stderr
+    assert "it ran" not in done.stdout
+
+
+def test_with_all_tools_accepted_a_person_is_asked_about_programs(person) -> None:
+    p = person("run", "--approve", "all", "--exec", "ask", "-c", RUN)
+    p.type(f"y{p.digits(p.wait_for(QUESTION))}\n")
+    p.wait_for("it ran\n")
+    assert p.end() == 0
+
+
+def test_none_and_deny(cellgate: Path, tmp_path: Path) -> None:
+    done = run(cellgate, tmp_path, "--approve", "none", "--exec", "ask", "-c", RUN)
+    assert (done.returncode, "it ran" in done.stdout) == (1, False)
+    done = run(cellgate, tmp_path, "--exec", "deny", "-c", RUN)
+    assert (done.returncode, "it ran" in done.stdout) == (1, False)
+    assert "cells of this session start no programs" in done.stderr
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_json(host, accept: bool) -> None:
+    h = host("--exec", "ask", "--approve", "all", "-c", RUN)
+    e = h.until("approval_request")
+    assert (e["server"], e["method"], e["tool"], e["cell"]) == ("", "exec", "", 1)
+    assert e["arguments"]["argv"] == ["echo", "it ran"]
+    assert e["shown"].startswith("  command   echo 'it ran'\n  program   /usr/bin/echo\n")
+    h.say({"approval": e["approval"], "accept": accept, **({} if accept else {"reason": "no echo"})})
+    if accept:
+        assert h.until("stream")["text"] == "it ran\n\n"
+    else:
+        assert h.until("denied")["text"].endswith("the host refused it: no echo")
+    assert h.end() == (0 if accept else 1)
+
+
+def test_bad_mode(cellgate: Path, tmp_path: Path) -> None:
+    done = run(cellgate, tmp_path, "--exec", "sometimes", "-c", "1")
+    assert done.returncode == 2 and "--exec must be allow, ask or deny" in done.stderr
+
+
+def test_without_a_sandbox(cellgate: Path, tmp_path: Path) -> None:
+    done = run(cellgate, tmp_path, "--exec", "ask", "--no-sandbox", "-c", "1")
+    assert done.returncode != 0 and "without a sandbox" in done.stderr
