@@ -38,8 +38,9 @@ struct cg_http_req {
         struct cg_http_cbs cbs;
         void *data;
         char *body;
-        size_t body_skip, body_at, body_len;
-        bool repeatable;
+        size_t body_skip, body_len;
+        bool repeatable, attempted;
+        long sent_before;   /* bytes, to a proxy, before the first attempt */
         struct cg_buf head; /* the last response's: lines, each ended by NUL */
         struct cg_buf in;   /* of the body: not given out yet */
         uint64_t received, max_body;
@@ -144,7 +145,7 @@ static void fail_by_curl(struct cg_http_req *r, CURLcode code)
         case CURLE_SSL_CACERT_BADFILE:
                 fail(r, CG_E_INVAL, "the file of trusted certificates (\"caFile\") cannot be used: %s", text);
                 return;
-        case CURLE_SEND_FAIL_REWIND:
+        case CURLE_ABORTED_BY_CALLBACK: /* on_attempt() */
                 fail(r, CG_E_CLOSED,
                      "the connection was closed before an answer came; whether the request was handled is not known");
                 return;
@@ -225,30 +226,22 @@ static size_t on_body(char *p, size_t size, size_t n, void *data)
         return n;
 }
 
-static size_t on_upload(char *p, size_t size, size_t n, void *data)
+/*
+ * libcurl is about to send the request: for the first time, or again because a kept connection
+ * turned out to be closed. The server may have handled what was sent before.
+ */
+static int on_attempt(void *data, char *address, char *local_address, int port, int local_port)
 {
         struct cg_http_req *r = data;
-        size_t left = r->body_len - r->body_at;
+        long sent = 0;
 
-        if (n > left)
-                n = left;
-        if (n)
-                memcpy(p, r->body + r->body_at, n);
-        r->body_at += n;
-        r->idle_since_ms = cg_now_ms();
-        return n;
-}
-
-/* libcurl is about to send the request once more. */
-static int on_rewind(void *data, curl_off_t offset, int origin)
-{
-        struct cg_http_req *r = data;
-
-        if (!r->repeatable || origin != SEEK_SET || offset < 0 ||
-            (uint64_t)offset > r->body_len - r->body_skip)
-                return CURL_SEEKFUNC_FAIL;
-        r->body_at = r->body_skip + (size_t)offset;
-        return CURL_SEEKFUNC_OK;
+        r->h->curl.easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &sent);
+        if (!r->attempted)
+                r->sent_before = sent;
+        else if (sent > r->sent_before && r->body && !r->repeatable)
+                return CURL_PREREQFUNC_ABORT;
+        r->attempted = true;
+        return CURL_PREREQFUNC_OK;
 }
 
 /* ---- the requests' callbacks */
@@ -673,13 +666,12 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
         SET(CURLOPT_HEADERDATA, r);
         SET(CURLOPT_WRITEFUNCTION, on_body);
         SET(CURLOPT_WRITEDATA, r);
-        SET(CURLOPT_READFUNCTION, on_upload);
-        SET(CURLOPT_READDATA, r);
-        SET(CURLOPT_SEEKFUNCTION, on_rewind);
-        SET(CURLOPT_SEEKDATA, r);
+        SET(CURLOPT_PREREQFUNCTION, on_attempt);
+        SET(CURLOPT_PREREQDATA, r);
+        /* Not by a callback: then libcurl would write the head and a small body one by one. */
         if (r->body || strcmp(method, "POST") == 0) {
-                SET(CURLOPT_POST, 1L);
                 SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(r->body_len - r->body_skip));
+                SET(CURLOPT_POSTFIELDS, r->body ? r->body + r->body_skip : "");
         }
         SET(CURLOPT_CUSTOMREQUEST, method);
         if (strcmp(method, "HEAD") == 0)
@@ -718,7 +710,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         r->data = data;
         r->body = q->body;
         r->body_len = r->body ? q->body_len : 0;
-        r->body_at = r->body_skip = r->body ? q->body_skip : 0;
+        r->body_skip = r->body ? q->body_skip : 0;
         r->repeatable = q->repeatable;
         r->max_body = q->max_body;
         r->connect_ms = q->connect_ms ? q->connect_ms : CG_HTTP_CONNECT_MS;

@@ -20,6 +20,7 @@
 static int listener;
 static char base[64];
 static atomic_int n_connections, n_requests;
+static atomic_int n_divided; /* requests whose body did not come with its head */
 static atomic_size_t flood_sent;
 
 static void say(int fd, const char *text)
@@ -45,6 +46,7 @@ static bool read_request(int fd, char *path, char *all, size_t size)
         p = strcasestr(all, "\r\ncontent-length:");
         if (p && p < end)
                 length = strtoul(p + 17, NULL, 10);
+        atomic_fetch_add(&n_divided, n < (size_t)(end + 4 - all) + length);
         while (n < size - 1 && n < (size_t)(end + 4 - all) + length) {
                 ssize_t got = recv(fd, all + n, size - 1 - n, 0);
 
@@ -117,9 +119,9 @@ static bool answer(int fd, const char *path, const char *request)
 static void *serve_connection(void *data)
 {
         int fd = (int)(intptr_t)data;
-        char path[64], *all = malloc(1 << 16);
+        char path[64], *all = malloc(1 << 18);
 
-        while (all && read_request(fd, path, all, 1 << 16) && answer(fd, path, all))
+        while (all && read_request(fd, path, all, 1 << 18) && answer(fd, path, all))
                 ;
         free(all);
         close(fd);
@@ -321,6 +323,34 @@ static void test_post_sends_headers_and_body(void **state)
         assert_non_null(strstr(s.body, "\r\n\r\n{}"));
         assert_null(strcasestr(s.body, "\r\nExpect"));
         assert_null(strcasestr(s.body, "\r\nCookie"));
+}
+
+/* Two writes would wake the server twice. */
+static void test_small_body_is_written_with_its_head(void **state)
+{
+        int before = atomic_load(&n_divided);
+
+        for (int i = 0; i < 50; i++) {
+                struct cg_http_request q = { .url = url_of("/ok"), .body = strdup("{}"), .body_len = 2 };
+                struct seen s = { 0 };
+
+                start(&s, &q);
+                run(&s, 5000);
+                assert_false(s.failed);
+        }
+        assert_int_equal(atomic_load(&n_divided), before);
+}
+
+static void test_large_body(void **state)
+{
+        struct cg_http_request q = { .url = url_of("/echo"), .body = malloc(200000), .body_len = 200000 };
+        struct seen s = { 0 };
+
+        memset(q.body, 'x', q.body_len);
+        start(&s, &q);
+        run(&s, 5000);
+        assert_false(s.failed);
+        assert_true(s.total > 200000);
 }
 
 static void on_end_401(void *data, struct cg_http_req *r, const struct cg_err *err)
@@ -698,6 +728,8 @@ int main(void)
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
                 TEST(test_get),
                 TEST(test_post_sends_headers_and_body),
+                TEST(test_small_body_is_written_with_its_head),
+                TEST(test_large_body),
                 TEST(test_repeated_headers),
                 TEST(test_bodies),
                 TEST(test_connections_are_kept),
