@@ -197,6 +197,37 @@ def test_a_cell_cannot_hold_the_lock(run_cellgate: Run, tmp_path: Path) -> None:
     assert r.returncode == 1 and ("PermissionError" in r.stderr or "FileNotFoundError" in r.stderr), r
 
 
+def test_a_running_sandbox_that_hides_the_file_still_does(run_cellgate: Run, tmp_path: Path, prefix: Path) -> None:
+    file = tmp_path / ".mcp.json"
+    file.write_text('{"mcpServers": {"old": {"command": "x", "env": {"TOKEN": "first-secret"}}}}')
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [".mcp.json"], "allowWrite": ["."], "denyWrite": []},
+    }
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    look = "while read x; do grep -rs secret . ; ls -A; echo end; done"
+    argv = [prefix / "bin/cellgate", "sandbox", "--settings", "settings.json", "sh", "-c", look]
+    with subprocess.Popen(argv, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as inside:
+        assert inside.stdin
+        assert inside.stdout
+
+        def seen() -> list[str]:
+            assert inside.stdin
+            assert inside.stdout
+            inside.stdin.write("look\n")
+            inside.stdin.flush()
+            return [line.strip() for line in iter(inside.stdout.readline, "end\n")]
+
+        assert seen() == [".mcp.json", "settings.json"]
+        ok(run_cellgate("mcp", "add", "new", "--env", "TOKEN=second-secret", "--", "y"))
+        assert seen() == [".mcp.json", "settings.json"]
+        ok(run_cellgate("mcp", "remove", "old"))
+        assert seen() == [".mcp.json", "settings.json"]
+        inside.stdin.close()
+    assert json.loads(file.read_text())["mcpServers"]["new"]["env"] == {"TOKEN": "second-secret"}
+    assert [p.name for p in Path(os.environ["XDG_STATE_HOME"], "cellgate/mcp-files").iterdir()] == ["lock"]
+
+
 def test_other_forms_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:
     for text, where in (({"servers": {}}, "servers"), ({"a": {"command": "x"}}, None)):
         (tmp_path / "f.json").write_text(json.dumps(text))

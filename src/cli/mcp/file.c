@@ -60,7 +60,7 @@ static int lock_changes(struct cg_mcp_config *c, struct cg_err *err)
 }
 
 /*
- * Opens the file below its folder, in which save() replaces it: a cell could put a link into its
+ * Opens the file below its folder, in which save() writes it: a cell could put a link into its
  * path at any time. *fd: -1 where the file is absent.
  */
 static int open_file(struct cg_mcp_config *c, bool user, bool change, int *fd, struct cg_err *err)
@@ -90,8 +90,6 @@ static int open_file(struct cg_mcp_config *c, bool user, bool change, int *fd, s
                 return cg_fail_errno(err, "cannot open %s", c->path);
         if (*fd >= 0 && (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)))
                 return cg_fail(err, CG_E_INVAL, "%s is not a regular file", c->path);
-        if (*fd >= 0)
-                c->mode = st.st_mode & 0777;
         return 0;
 }
 
@@ -104,7 +102,7 @@ int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_c
         size_t len;
         int r = 0;
 
-        *ret = (struct cg_mcp_config){ .folder = -1, .lock = -1, .mode = 0600 };
+        *ret = (struct cg_mcp_config){ .folder = -1, .lock = -1 };
         if (user)
                 r = user_path(ret->path, err);
         else
@@ -165,6 +163,38 @@ int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **
                        c->path, name);
 }
 
+/*
+ * Changes the file in place: a sandbox that runs hides this file and no other, so a new one under
+ * its name would show its secrets to the cells. Meanwhile the new text is also in the user's state
+ * folder.
+ */
+static int write_in_place(const struct cg_mcp_config *c, const char *text, size_t len, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(c->folder, c->name,
+                                   O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        char copy[PATH_MAX + 16];
+        struct stat st;
+        int r;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "cannot write %s", c->path);
+        if (!S_ISREG(st.st_mode))
+                return cg_fail(err, CG_E_INVAL, "%s is not a regular file", c->path);
+        r = cg_state_folder("mcp-files", copy, err);
+        if (r == 0)
+                r = cg_write_atomically(strcat(copy, "/unfinished"), text, len, 0600, err);
+        if (r < 0)
+                return r;
+        r = cg_write_all(fd, text, len, err);
+        if (r == 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
+                r = cg_fail_errno(err, "cannot write %s", c->path);
+        if (r < 0)
+                return cg_err_prefix(err, "%s is incomplete now, and %s is what it should contain", c->path,
+                                     copy);
+        unlink(copy);
+        return 0;
+}
+
 int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
 {
         /* With 15 digits, if enough for all numbers: with 17, 0.1 is 0.10000000000000001. */
@@ -179,5 +209,7 @@ int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
                 text = NULL;
                 return cg_fail(err, CG_E_NOMEM, "%s", c->path);
         }
-        return cg_write_atomically_at(c->folder, c->name, text, (size_t)len, c->mode, err);
+        if (!c->absent)
+                return write_in_place(c, text, (size_t)len, err);
+        return cg_write_atomically_at(c->folder, c->name, text, (size_t)len, 0600, err);
 }

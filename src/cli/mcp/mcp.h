@@ -21,7 +21,6 @@ struct cg_mcp_config {
         char path[PATH_MAX];     /* as it was given, for messages */
         int folder;              /* it is in this one when it is changed; -1: it is not */
         char name[NAME_MAX + 1]; /* in the folder */
-        unsigned mode;
         int lock;        /* of all such files; -1: it is not changed */
         json_t *file;    /* all of it */
         json_t *servers; /* where the definitions are in it (borrowed) */
@@ -36,7 +35,7 @@ int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_c
 void cg_mcp_config_fini(struct cg_mcp_config *c);
 /* The definition of @name (borrowed). CG_E_NOTFOUND. */
 int cg_mcp_config_get(const struct cg_mcp_config *c, const char *name, json_t **ret, struct cg_err *err);
-/* Replaces the file at once; it keeps its mode. */
+/* Writes the file; running sandboxes that hide it still do. */
 int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err);
 
 /* ---- listen.c: the redirect of a browser to this machine */
