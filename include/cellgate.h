@@ -722,8 +722,9 @@ enum cg_event_type {
         /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
         CG_EVENT_ERROR,
         /*
-         * a tool call, a request for a resource or a prompt, or a program that a cell wants to start
-         * (cg_event_method()), waits for cg_approval_accept() or _reject(): cg_event_json() is {"server", "method", "tool", "cell"}
+         * a tool call, a request for a resource or a prompt, or a program that a cell wants to
+         * start (cg_event_method()), waits for cg_approval_accept() or _reject(): cg_event_json()
+         * is {"server", "method", "tool", "cell"}
          */
         CG_EVENT_APPROVAL_REQUEST,
         /* what was asked about waits no more: cancelled, timed out, or its kernel ended */
@@ -946,7 +947,7 @@ struct cg_costs {
          * processes as `cpu_us`; not through mappings of files
          */
         int64_t written_bytes;
-        /* tool calls, resources and prompts that the host was asked about; calls of its functions */
+        /* tool calls, resources and prompts that the host was asked about; calls of functions */
         int64_t tool_calls;
         /*
          * programs that the kernel's Python has started (subprocess, os.system(), `!`...), not
