@@ -99,7 +99,7 @@ static int64_t number_after(int fd, const char *name)
         return at ? strtoll(at + strlen(name), NULL, 10) : -1;
 }
 
-/* @since: the peak is not read if there was no page fault since then. NULL: it is read. */
+/* @since: the peak is not read if there was no page fault since then. */
 static void read_use(const struct kernel *k, const struct process_use *since, struct process_use *ret)
 {
         int64_t own_us = clock_us(k->costs.cpu), fields[STAT_FIELDS] = { 0 }, kib;
@@ -119,8 +119,8 @@ static void read_use(const struct kernel *k, const struct process_use *since, st
         ret->cpu_us = own_us + (fields[STAT_CUTIME] + fields[STAT_CSTIME]) * 1000000 / sysconf(_SC_CLK_TCK);
         ret->rss = fields[STAT_RSS] * sysconf(_SC_PAGESIZE);
         ret->faults = fields[STAT_MINFLT] + fields[STAT_MAJFLT];
-        kib = since && since->faults == ret->faults ? -1 : number_after(k->costs.status_fd, "\nVmHWM:");
-        ret->peak = kib >= 0 ? kib * 1024 : since ? since->peak : -1;
+        kib = since->faults == ret->faults ? -1 : number_after(k->costs.status_fd, "\nVmHWM:");
+        ret->peak = kib >= 0 ? kib * 1024 : since->faults == ret->faults ? since->peak : -1;
 }
 
 /*
@@ -153,7 +153,7 @@ static void on_reset_done(uv_work_t *w, int status)
 
 void cg_sup_costs_reset(struct session *ss, const struct cell *c)
 {
-        const struct kernel *k = ss->kernel;
+        struct kernel *k = ss->kernel;
         struct reset *r;
 
         for (const struct shell *l = &ss->main; l; l = l->next)
@@ -172,6 +172,7 @@ void cg_sup_costs_reset(struct session *ss, const struct cell *c)
                 free(r);
                 return;
         }
+        k->costs.last.faults = -1; /* its peak changes without one */
         ss->sup->n_peak_resets++;
 }
 
@@ -197,7 +198,7 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
         c->costs.kernel = k->seq;
         c->costs.start = ss->counted;
         c->costs.commands = -1;
-        read_use(k, NULL, &c->costs.use);
+        read_use(k, &k->costs.last, &c->costs.use);
         c->costs.written = number_after(k->costs.io_fd, "wchar: ");
         c->costs.started_us = clock_us(CLOCK_MONOTONIC);
 }
@@ -222,15 +223,17 @@ static int64_t most_memory(const struct process_use *start, const struct process
 
 json_t *cg_sup_costs_end(const struct session *ss, struct cell *c)
 {
-        const struct kernel *k = ss->kernel && ss->kernel->seq == c->costs.kernel ? ss->kernel : NULL;
+        struct kernel *k = ss->kernel && ss->kernel->seq == c->costs.kernel ? ss->kernel : NULL;
         struct process_use use = { -1, -1, -1, -1 };
         json_t *o = c->costs.started_us ? json_object() : NULL;
 
         if (!o)
                 return NULL;
         add(o, "wall_us", c->costs.started_us, clock_us(CLOCK_MONOTONIC));
-        if (k)
+        if (k) {
                 read_use(k, &c->costs.use, &use);
+                k->costs.last = use;
+        }
         c->costs.peak_is_old = use.peak > use.rss + PEAK_TOLERANCE;
         add(o, "cpu_us", c->costs.use.cpu_us, use.cpu_us);
         add(o, "memory_bytes", c->costs.use.rss, most_memory(&c->costs.use, &use));

@@ -13,6 +13,7 @@
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/sandbox.h"
 #include "supervisor/oom.h"
+#include "supervisor/shell.h"
 #include "supervisor/sup.h"
 #include "supervisor/zygote.h"
 
@@ -65,6 +66,7 @@ struct kernel {
         struct {
                 int stat_fd, io_fd, status_fd, clear_fd;
                 clockid_t cpu;
+                struct process_use last; /* at the end of the last cell */
         } costs;
 };
 
