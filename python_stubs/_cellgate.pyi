@@ -11,6 +11,9 @@ from typing import Any, NoReturn
 
 Buffer = bytes | bytearray | memoryview
 
+def zygote(base: str, options: list[str], /) -> NoReturn:
+    """Become the zygote of the wheel whose programs are below `base`. Only in an extension module."""
+
 def write_stdout(text: str, /) -> int:
     """Append to the cell's standard output; lone surrogates become U+FFFD. Waits while 4 MiB are unread."""
 

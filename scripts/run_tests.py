@@ -242,6 +242,11 @@ def build_main() -> Path:
     return build("test", "-Dwerror=true", f"-Dpython_package={TEST_PYTHON}")
 
 
+def build_wheel() -> Path:
+    """What a Python wheel has; tests/wheel installs it."""
+    return build("wheel", "-Dwerror=true", "-Dwheel=true", f"-Dpython={TEST_PYTHON}", install=False)
+
+
 def build_asan() -> Path:
     # b_lundef: the sanitizers' own symbols are undefined in a shared library.
     return build("asan", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true")
@@ -380,6 +385,7 @@ SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sa
 def step_pytest(opt: argparse.Namespace) -> Tally:
     """tests of the installed programs (pytest), without those that the step asan runs"""
     folder = build_main()
+    build_wheel()
     if opt.quick:
         return pytest(folder, "test", ["-m", "not slow", *changed.tests(opt.changed)], 600)
     if "asan" not in opt.steps:

@@ -138,8 +138,9 @@ TIMEOUT, CLOSED = 1, 2
 
 
 def load() -> C.CDLL:
-    prefix = Path(os.environ["CG_PREFIX"])
-    lib = C.CDLL(str(next(prefix.glob("lib/**/libcellgate.so"))))
+    installed = Path(os.environ["CG_PREFIX"]).glob("lib/**/libcellgate.so")
+    # A wheel has no library: that of the build starts the wheel's supervisor.
+    lib = C.CDLL(str(next(installed, Path(os.environ["CG_BUILD"]) / "src/client/libcellgate.so")))
     p = C.c_void_p
     for name, res, args in [
         ("cg_client_open", C.c_int, [p, C.POINTER(p), p]),
@@ -569,7 +570,8 @@ class Client:
     def __init__(self, lib: C.CDLL | None = None, **opts: object):
         self.lib = lib or load()
         o = ClientOptions(size=C.sizeof(ClientOptions))
-        for name, value in opts.items():
+        supervisor = Path(os.environ["CG_PREFIX"]) / "libexec/cellgate/cellgate-supervisor"
+        for name, value in {"supervisor": str(supervisor), **opts}.items():
             setattr(o, name, value.encode() if isinstance(value, str) else value)
         self.ptr = C.c_void_p()
         err = Err()

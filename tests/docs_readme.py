@@ -41,6 +41,11 @@ class Block:
     commands: list[Command]
 
 
+def python_example(page: Path) -> str:
+    """The program under "From Python"."""
+    return page.read_text().partition("## From Python")[2].partition("```python\n")[2].partition("```")[0]
+
+
 def complete(text: str) -> bool:
     """No quote and no here-document is open."""
     p = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.resources
 import json
 import os
 import threading
@@ -88,6 +89,10 @@ class Arguments:
         return o
 
 
+RUNTIME = Path(str(importlib.resources.files("cellgate"))) / "_runtime"
+"""cellgate's programs, where this package is one of a wheel."""
+
+
 class Client:
     """A connection to a supervisor, which runs the kernels of all sessions that are opened with it.
 
@@ -110,6 +115,9 @@ class Client:
         timeout: float | None = None,
     ) -> None:
         """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance."""
+        packaged = RUNTIME / "libexec/cellgate/cellgate-supervisor"
+        if supervisor is None and packaged.exists():  # else libcellgate knows where it is
+            supervisor = packaged
         args = Arguments()
         o = args.options(
             "cg_client_options",
@@ -123,7 +131,7 @@ class Client:
             start=int(start),
             linger_ms=milliseconds(linger),
             spares=spares or 0,
-            kernel_env=args.text(kernel_env),
+            kernel_env=args.text(kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")),
         )
         ret, err = ffi.new("struct cg_client **"), ffi.new("struct cg_err *")
         check(lib.cg_client_open(o, ret, err), err)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/path.h"
 #include "base/util.h"
 #include "config.h"
@@ -286,13 +287,16 @@ int cg_kernel_env_check(const char *dir, struct cg_err *err)
         char version[64];
 
         if (!has(dir, "pyvenv.cfg"))
-                return cg_fail(err, CG_E_INVAL, "%s is no virtual environment: it has no pyvenv.cfg", dir);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "%s is no virtual environment: it has no pyvenv.cfg. Make one with `cellgate env create`, or with %s -m venv",
+                        dir, CG_INSTALLED(CG_PYTHON));
         if (!cg_kernel_env_fits(dir, version))
                 return cg_fail(
                         err, CG_E_INVAL,
-                        "environment %s is of Python %s, but kernels embed Python %s: make one with `cellgate env create`, or with "
+                        "environment %s is of Python %s, but kernels need Python %s: make one with `cellgate env create`, or with "
                         "%s -m venv",
-                        dir, version[0] ? version : "(unknown)", CG_PYTHON_VERSION, CG_PYTHON);
+                        dir, version[0] ? version : "(unknown)", CG_PYTHON_VERSION, CG_INSTALLED(CG_PYTHON));
         if (cg_kernel_env_state(dir) == CG_ENV_UNFINISHED)
                 return cg_fail(
                         err, CG_E_STATE,

@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/proc.h"
 #include "base/text.h"
@@ -251,8 +252,9 @@ static int list_fonts(const char *dir, struct cg_err *err)
 static int install(const char *dir, bool made_here, bool whole, const char *const *packages, size_t n,
                    struct cg_err *err)
 {
-        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm",
-                                                                                       "matplotlib-inline" };
+        const char *const pinned[] = { "-r", CG_INSTALLED(REQUIREMENTS) }, *const names[] = {
+                "ipython>=9.0", "comm", "matplotlib-inline"
+        };
         char list[512] = "";
         int r = 0;
 
@@ -348,7 +350,9 @@ static int create(const char *name, const char *const *packages, size_t n, struc
         say("making %s with Python %s", dir, CG_PYTHON_VERSION);
         r = write_state(dir, CG_ENV_IS_CHANGING, err);
         if (r == 0)
-                r = run_program((const char *const[]){ CG_PYTHON, "-I", "-m", "venv", dir, NULL }, NULL, err);
+                r = run_program(
+                        (const char *const[]){ CG_INSTALLED(CG_PYTHON), "-I", "-m", "venv", dir, NULL }, NULL,
+                        err);
         if (r == 0)
                 r = install(dir, true, true, packages, n, err);
         if (r == 0)
@@ -387,7 +391,8 @@ static int add(const char *name, const char *const *packages, size_t n, struct c
         if (r == 0)
                 r = install(dir, ours, !unfinished, packages, n, err);
         if (r == 0 && ours && unfinished)
-                r = run_pip(dir, (const char *const[]){ "--dry-run", "-r", REQUIREMENTS }, 3, err);
+                r = run_pip(dir, (const char *const[]){ "--dry-run", "-r", CG_INSTALLED(REQUIREMENTS) }, 3,
+                            err);
         /* pip takes back what it could not finish, unless it was ended itself. */
         if (r == 0 || (!interrupted && !unfinished)) {
                 struct cg_err second;
@@ -437,7 +442,8 @@ static int list(struct cg_err *err)
 
         if (r < 0)
                 return r;
-        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", CG_PYTHON_VERSION, CG_KERNEL_ENV);
+        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", CG_PYTHON_VERSION,
+                        CG_INSTALLED(CG_KERNEL_ENV));
         n = scandir(dir, &names, NULL, NULL);
         if (n > 0)
                 qsort(names, (size_t)n, sizeof(*names), by_name);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/installed.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
@@ -49,12 +50,17 @@ static int help(void)
 
 static int version(void)
 {
-        return cg_cli_print("cellgate " CG_VERSION "\n"
-                            "commit      " CG_VCS "\n"
-                            "build       " CG_FEATURES "\n"
-                            "built with  " CG_BUILT_WITH "\n"
-                            "python      " CG_PYTHON_VERSION ", " CG_PYTHON "\n"
-                            "kernels     " CG_KERNEL_ENV "\n");
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        cg_buf_addf(&b, NULL,
+                    "cellgate " CG_VERSION "\n"
+                    "commit      " CG_VCS "\n"
+                    "build       " CG_FEATURES "\n"
+                    "built with  " CG_BUILT_WITH "\n"
+                    "python      " CG_PYTHON_VERSION ", %s\n"
+                    "kernels     %s\n",
+                    CG_INSTALLED(CG_PYTHON), CG_INSTALLED(CG_KERNEL_ENV));
+        return cg_cli_print(b.data);
 }
 
 static int run(int argc, char **argv)

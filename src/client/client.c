@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include "base/installed.h"
 #include "base/kernel_env.h"
 #include "config.h"
 
@@ -65,7 +66,7 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
 static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd,
                             const char *const *extra, struct cg_err *err)
 {
-        const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
+        const char *path = o->supervisor ? o->supervisor : CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor");
         char level[16], spares[16];
         const char *argv[20] = {
                 "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares

@@ -1,128 +1,84 @@
 /*
  * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean
  * environment, its control socket at descriptor 3 and its log at 2. The only program that links
- * libpython.
+ * libpython; in a Python wheel an interpreter loads the extension module (extension.c) instead.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <stdbool.h>
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <locale.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-#include "base/log.h"
+#include "base/util.h"
 #include "config.h"
+#include "kernel/module.h"
+#include "kernel/program.h"
 #include "kernel/python.h"
-#include "kernel/zygote.h"
 
-#define CONTROL_FD 3
-
-struct options {
-        bool zygote, completion;
-        const char *preload, *env;
-        int log_level;
-};
-
-static void usage(FILE *f)
+static int fail_status(struct cg_err *err, PyStatus status)
 {
-        fprintf(f,
-                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
-                "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
+        return cg_fail(err, CG_E_STATE, "cannot start Python: %s%s%s", status.func ? status.func : "",
+                       status.func ? ": " : "", status.err_msg ? status.err_msg : "it exits at once");
 }
 
-static int parse_options(int argc, char **argv, struct options *o)
+static int pre_init(struct cg_err *err)
 {
-        static const struct option names[] = {
-                { "zygote", no_argument, NULL, 'z' },           { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' },  { "completion", no_argument, NULL, 'c' },
-                { "kernel-env", required_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'V' },          { NULL, 0, NULL, 0 },
-        };
-        int c;
+        PyPreConfig pre;
+        PyStatus st;
 
-        while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-                switch (c) {
-                case 'z':
-                        o->zygote = true;
-                        break;
-                case 'p':
-                        o->preload = optarg;
-                        break;
-                case 'e':
-                        o->env = optarg;
-                        break;
-                case 'c':
-                        o->completion = true;
-                        break;
-                case 'l':
-                        o->log_level = atoi(optarg);
-                        break;
-                case 'h':
-                        usage(stdout);
-                        exit(0);
-                case 'V':
-                        printf("cellgate-kernel %s\n", CG_VERSION);
-                        exit(0);
-                default:
-                        return -1;
-                }
+        PyPreConfig_InitIsolatedConfig(&pre);
+        /* files and names are UTF-8, although the locale of the clean environment is "C" */
+        pre.utf8_mode = 1;
+#ifdef __SANITIZE_ADDRESS__
+        /* the sanitizer does not see errors inside of a memory pool */
+        pre.allocator = PYMEM_ALLOCATOR_MALLOC;
+#endif
+        st = Py_PreInitialize(&pre);
+        return PyStatus_Exception(st) ? fail_status(err, st) : 0;
+}
+
+/*
+ * From the environment @env, with cellgate's modules on sys.path; ignores environment variables and
+ * the user site. __main__.py does the same in a wheel: whatever is changed here is changed there.
+ */
+static int start_python(const char *env, struct cg_err *err)
+{
+        cg_auto_free char *python = NULL;
+        PyObject *path, *dir;
+        PyConfig c;
+        PyStatus st;
+        int r;
+
+        if (asprintf(&python, "%s/bin/python", env) < 0) {
+                python = NULL;
+                return cg_fail(err, CG_E_NOMEM, "Python");
         }
-        return o->zygote && optind == argc ? 0 : -1;
-}
-
-static int run(const struct options *o, const struct cg_log *log, struct cg_err *err)
-{
-        struct cg_zygote *z = NULL;
-        struct cg_py_versions versions;
-        struct cg_err failure;
-        int r = cg_zygote_new(CONTROL_FD, log, &z, err);
-
+        setlocale(LC_CTYPE, "C.UTF-8");
+        signal(SIGINT, SIG_IGN); /* the host handles Ctrl-C at its terminal */
+        r = pre_init(err);
         if (r < 0)
                 return r;
-        r = cg_py_init(o->env, &failure);
-        if (r == 0)
-                r = cg_py_prepare(o->preload, &versions, &failure);
-        if (r < 0) {
-                r = cg_zygote_send_ready(z, NULL, &failure, err); /* the supervisor reports it */
-                if (r == 0) {
-                        cg_log(log, CG_LOG_INFO, "%s", failure.msg);
-                        cg_zygote_free(z);
-                        _exit(1);
-                }
-                *err = failure;
-        } else {
-                r = cg_zygote_send_ready(z, &versions, NULL, err);
-        }
-        /*
-         * From here on the socket reports the supervisor's end. A signal would skip the clean-up.
-         */
-        prctl(PR_SET_PDEATHSIG, 0);
-        if (r == 0 && o->completion)
-                cg_zygote_prepare_completion(z);
-        if (r == 0)
-                r = cg_zygote_serve(z, err);
-        if (r < 0 && err->sys_errno == EPIPE)
-                r = 0; /* the supervisor has ended */
-        cg_zygote_free(z);
-        return r;
+        if (PyImport_AppendInittab("_cellgate", cg_py_module_init) < 0)
+                return cg_fail(err, CG_E_NOMEM, "module _cellgate");
+        PyConfig_InitIsolatedConfig(&c);
+        c.site_import = 1;
+        /* The interpreter derives the paths of its libraries from the name of the program. */
+        st = PyConfig_SetBytesString(&c, &c.program_name, python);
+        if (!PyStatus_Exception(st))
+                st = PyConfig_SetBytesString(&c, &c.executable, python);
+        if (!PyStatus_Exception(st))
+                st = Py_InitializeFromConfig(&c);
+        PyConfig_Clear(&c);
+        if (PyStatus_Exception(st))
+                return fail_status(err, st);
+        path = PySys_GetObject("path"); /* borrowed */
+        dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
+        r = path && dir ? PyList_Append(path, dir) : -1;
+        Py_XDECREF(dir);
+        return r < 0 ? cg_py_fail(err, "sys.path") : 0;
 }
 
 int main(int argc, char **argv)
 {
-        struct options o = { .log_level = CG_LOG_WARN, .env = CG_KERNEL_ENV };
-        struct cg_log log = { .fd = 2, .who = "zygote" };
-        struct cg_err err;
-
-        if (parse_options(argc, argv, &o) < 0) {
-                usage(stderr);
-                return 2;
-        }
-        log.level = o.log_level;
-        if (run(&o, &log, &err) < 0) {
-                cg_log(&log, CG_LOG_ERROR, "%s", err.msg);
-                _exit(1);
-        }
-        /* not exit(): Python's finalization would run handlers that belong to kernels */
-        _exit(0);
+        cg_kernel_program(argc, argv, start_python);
 }

@@ -1,6 +1,6 @@
 /*
- * The embedded interpreter, for the zygote and the kernel. Does not include Python.h. All functions
- * but cg_py_interrupt() run in the main thread, which holds the GIL from cg_py_init() on.
+ * Python, for the zygote and the kernel. Does not include Python.h. All functions but
+ * cg_py_interrupt() run in the main thread, which holds the GIL.
  */
 #ifndef CG_KERNEL_PYTHON_H
 #define CG_KERNEL_PYTHON_H
@@ -11,11 +11,8 @@
 struct cg_io;
 struct cg_sandbox;
 
-/*
- * Starts Python from the environment @env, with cellgate's modules on sys.path; ignores environment
- * variables and the user site.
- */
-int cg_py_init(const char *env, struct cg_err *err);
+/* Turns the current exception into an error and clears it. */
+int cg_py_fail(struct cg_err *err, const char *what);
 
 struct cg_py_versions {
         char python[64];

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
@@ -224,7 +225,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 cg_account_home(account);
         r = add_variable(env, "PATH", err,
                          "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                         python ?: CG_KERNEL_ENV);
+                         python ?: CG_INSTALLED(CG_KERNEL_ENV));
         if (r == 0)
                 r = add_variable(env, "LANG", err, "C.UTF-8");
         if (r == 0)

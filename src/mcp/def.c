@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
@@ -36,6 +37,7 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         free(d->no_proxy);
         free(d->command);
         free(d->sandbox_text);
+        free(d->sandbox);
         free_list(d->argv);
         free_list(d->envp);
         free(d->search_path);
@@ -121,7 +123,9 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefi
                         return cg_fail(err, CG_E_NOMEM, "MCP server");
                 file = "/proc/self/fd/3";
         }
-        d->sandbox = CG_BINDIR "/cellgate";
+        d->sandbox = strdup(CG_INSTALLED(CG_BINDIR "/cellgate"));
+        if (!d->sandbox)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
         prefix[(*n)++] = d->sandbox;
         prefix[(*n)++] = "sandbox";
         prefix[(*n)++] = "--settings";

@@ -56,8 +56,8 @@ struct cg_mcp_def {
          * command behind it
          */
         char **argv;
-        /* program that runs the command in a sandbox; NULL: none (static text) */
-        const char *sandbox;
+        /* program that runs the command in a sandbox; NULL: none */
+        char *sandbox;
         /* its settings, to be read from descriptor CG_MCP_SANDBOX_FD; NULL: they are in a file */
         char *sandbox_text;
         char **envp;              /* the whole environment of the server, NULL-terminated */

@@ -12,7 +12,11 @@
 #include "config.h"
 
 /* The one command, for root, that installs the profiles. */
+#if CG_WHEEL
+#define CG_APPARMOR_FIX "`sudo cellgate doctor --fix` of cellgate's Debian package"
+#else
 #define CG_APPARMOR_FIX "sudo " CG_BINDIR "/cellgate doctor --fix"
+#endif
 /* After an error, in parentheses. */
 #define CG_APPARMOR_HINT \
         " (AppArmor on this machine forbids user namespaces to programs without a profile: run once " CG_APPARMOR_FIX \

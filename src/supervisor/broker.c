@@ -10,6 +10,7 @@
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
@@ -660,7 +661,7 @@ int cg_sup_broker_start(struct sup *s, struct cg_err *err)
         const char *argv[] = { "cellgate-toolserver", "--log-level", level, NULL };
         cg_auto_fd int ours = -1, theirs = -1, life = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 }, { -1, 4 } };
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver",
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-toolserver"),
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .envp = environ,
                                      .fds = fds,

@@ -7,6 +7,7 @@
 
 #include <string.h>
 #include <sys/queue.h>
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
@@ -343,7 +344,7 @@ int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_e
         if (r == 0 && !e->proxy && e->polling)
                 r = cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
         if (r == 0 && !e->proxy) {
-                r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &e->proxy, err);
+                r = cg_egress_start(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), &e->proxy, err);
                 if (r == 0) {
                         uv_poll_init(&k->sup->loop, &e->poll, cg_egress_fd(e->proxy));
                         e->poll.data = k->sup;

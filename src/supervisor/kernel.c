@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/util.h"
@@ -417,8 +418,8 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         json_array_append_new(binds, json_pack("[ss]", lib, LIB_INSIDE));
         /* Needed if they are below a folder that is private inside, such as /tmp. */
-        add_bind(binds, CG_PYTHONDIR);
-        add_bind(binds, s->kernel_env ?: CG_KERNEL_ENV);
+        add_bind(binds, CG_INSTALLED(CG_PYTHONDIR));
+        add_bind(binds, s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
         json_array_foreach(json_object_get(options, "python_path"), i, path)
         {
                 add_bind(binds, json_string_value(path));

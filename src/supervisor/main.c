@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
@@ -238,6 +239,7 @@ int main(int argc, char **argv)
         struct sup *s = calloc(1, sizeof(*s));
         struct cg_err err = { 0 };
         bool detach_process = false;
+        char env[PATH_MAX];
         struct rlimit files;
         int status = 0;
         pid_t pid;
@@ -254,6 +256,12 @@ int main(int argc, char **argv)
         s->want_spares = 1;
         s->linger_ms = -1;
         parse_args(s, argc, argv, &detach_process);
+        /*
+         * A wheel's own environment is an application's, which may import from a workspace: it is
+         * checked like one that was chosen.
+         */
+        if (CG_WHEEL && !s->kernel_env)
+                s->kernel_env = cg_installed(env, CG_KERNEL_ENV);
         if (detach_process) {
                 /*
                  * Before there is any thread. The starting process still gets the report of the

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
@@ -84,7 +85,8 @@ json_t *cg_sup_protected_paths(const struct sup *s)
                 json_array_append_new(list, json_string(s->kernel_env));
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0 && base)
                 json_array_append_new(list, json_string(base));
-        if (is_linked(s->kernel_env ? s->kernel_env : CG_KERNEL_ENV) && !cg_sup_list_has(list, json_true()))
+        if (is_linked(s->kernel_env ? s->kernel_env : CG_INSTALLED(CG_KERNEL_ENV)) &&
+            !cg_sup_list_has(list, json_true()))
                 json_array_append_new(list, json_true());
         return list;
 }

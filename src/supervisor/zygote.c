@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
@@ -238,20 +239,34 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
 {
         struct zygote *z = s->zygote;
         char level[16];
-        const char *argv[10] = { "cellgate-kernel", "--zygote", "--log-level", level };
-        size_t n = 4;
+        const char *program = CG_INSTALLED(CG_KERNEL_PROGRAM);
+        const char *argv[16] = { "cellgate-kernel" };
+        size_t n = 1;
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-kernel",
+        struct cg_proc_spec spec = { .path = program,
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .cwd = "/",
                                      .new_session = true,
                                      .die_with_parent = true };
+        char python[PATH_MAX + 16];
         int pair[2], big = 1 << 20;
 
+        if (CG_WHEEL) { /* isolated: no variable, no user's packages and no current folder takes part */
+                snprintf(python, sizeof(python), "%s/bin/python",
+                         s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
+                spec.path = argv[0] = python;
+                argv[n++] = "-I";
+                argv[n++] = "-X";
+                argv[n++] = "utf8";
+                argv[n++] = CG_INSTALLED(CG_PYTHONDIR "/cellgate_kernel/__main__.py");
+        }
         snprintf(level, sizeof(level), "%d", s->log.level);
+        argv[n++] = "--zygote";
+        argv[n++] = "--log-level";
+        argv[n++] = level;
         if (s->preload) {
                 argv[n++] = "--preload";
                 argv[n++] = s->preload;

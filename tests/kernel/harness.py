@@ -109,6 +109,13 @@ def listener(path: Path) -> socket.socket:
     return s
 
 
+def program(prefix: Path) -> list[str | Path]:
+    """The zygote's program; in a wheel an interpreter with the extension module."""
+    path = prefix / "libexec/cellgate/cellgate-kernel"
+    script = prefix / "lib/cellgate/python/cellgate_kernel/__main__.py"
+    return [path] if path.exists() else [KERNEL_ENV / "bin/python", "-I", "-X", "utf8", script]
+
+
 class Zygote:
     """A cellgate-kernel process and its control socket."""
 
@@ -121,16 +128,18 @@ class Zygote:
         self.log_path = self.dir / "log"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
-        program = prefix / "libexec/cellgate/cellgate-kernel"
         # As the supervisor does: the sandbox hides /tmp of the host.
         ours = prefix / "lib/cellgate"
-        chosen = [] if kernel_env == KERNEL_ENV else ["--kernel-env", kernel_env]
+        argv = program(prefix)
+        chosen = [] if kernel_env == KERNEL_ENV and len(argv) == 1 else ["--kernel-env", kernel_env]
+        if len(argv) > 1:
+            argv[0] = kernel_env / "bin/python"
         shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", kernel_env) if p.is_dir()]
         self.libraries = [[str(p), str(p)] for p in shown]
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()
             self.process = subprocess.Popen(
-                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", program, "--zygote", *chosen, *args],
+                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", *argv, "--zygote", *chosen, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel.harness import SLOWNESS, Kernel, Zygote, listener
+from kernel.harness import SLOWNESS, Kernel, Zygote, listener, program
 from processes import alive, children
 
 
@@ -61,9 +61,9 @@ def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]
         (b'{"workspace": 5}', "workspace"),
         (b'{"workspace": "relative"}', "relative"),
         (b'{"workspace": "/nonexistent/folder"}', "/nonexistent/folder"),
-        (b'{"workspace": "/tmp", "bind_ro": [5]}', "bind_ro"),
-        (b'{"workspace": "/tmp", "hide": 5}', "hide"),
-        (b'{"workspace": "/tmp", "limits": {"memory_bytes": -1}}', "memory_bytes"),
+        (b'{"workspace": "/srv", "bind_ro": [5]}', "bind_ro"),
+        (b'{"workspace": "/srv", "hide": 5}', "hide"),
+        (b'{"workspace": "/srv", "limits": {"memory_bytes": -1}}', "memory_bytes"),
     ],
 )
 def test_bad_specs_are_answered(zygote: Zygote, tmp_path: Path, spec: bytes, text: str) -> None:
@@ -126,9 +126,8 @@ def test_preload_that_fails(prefix: Path) -> None:
 def test_usage_errors(prefix: Path, arguments: list[str]) -> None:
     import subprocess
 
-    program = prefix / "libexec/cellgate/cellgate-kernel"
     r = subprocess.run(
-        [program, "--zygote", *arguments], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
+        [*program(prefix), "--zygote", *arguments], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
     )
     assert r.returncode == 2
     assert "usage" in r.stderr

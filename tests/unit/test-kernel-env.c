@@ -198,7 +198,7 @@ static void test_versions(void **state)
         remove_file(p->env, "bin/python");
         assert_false(cg_kernel_env_fits(p->env, version));
         assert_string_equal(version, "3.1.4");
-        refused(p, CG_E_INVAL, "is of Python 3.1.4, but kernels embed Python " CG_PYTHON_VERSION);
+        refused(p, CG_E_INVAL, "is of Python 3.1.4, but kernels need Python " CG_PYTHON_VERSION);
         remove_file(p->env, "pyvenv.cfg");
         refused(p, CG_E_INVAL, "is no virtual environment");
 }

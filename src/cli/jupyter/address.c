@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -76,8 +77,8 @@ int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_
         }
         if (state) /* its zygote has read what was changed since */
                 add_program(&h, state);
-        add_program(&h, CG_LIBEXECDIR "/cellgate-supervisor");
-        add_program(&h, CG_LIBEXECDIR "/cellgate-kernel");
+        add_program(&h, CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor"));
+        add_program(&h, CG_INSTALLED(CG_KERNEL_PROGRAM));
         sha256_digest(&h, sizeof(digest), digest);
         cg_hex(hex, digest, (sizeof(hex) - 1) / 2);
         if (snprintf(buf, size, "%s/" PREFIX "%s", parent, hex) >= (int)size)

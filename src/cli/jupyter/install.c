@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
@@ -99,7 +100,7 @@ static bool has_debugger(const char *kernel_env)
         bool yes;
 
         if (asprintf(&path, "%s/lib/python3*/site-packages/debugpy",
-                     kernel_env ? kernel_env : CG_KERNEL_ENV) < 0) {
+                     kernel_env ? kernel_env : CG_INSTALLED(CG_KERNEL_ENV)) < 0) {
                 path = NULL;
                 return false;
         }
@@ -125,7 +126,7 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
                 r = make_argv(o, &argv, err);
         spec.argv = (const char *const *)argv;
         if (r == 0)
-                r = cg_kernelspec_write(&spec, kernels, CG_DATADIR "/logos", &dir, err);
+                r = cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err);
         free_argv(argv);
         if (r < 0)
                 return r;

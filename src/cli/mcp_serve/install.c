@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "cli/common/pip.h"
@@ -112,10 +113,11 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err)
 static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd,
                      struct cg_err *err)
 {
-        char python[] = CG_KERNEL_ENV "/bin/python", isolated[] = "-I", m[] = "-m", pip[] = "pip",
-             install[] = "install", only[] = "--only-binary", all[] = ":all:", target[] = "--target",
-             upgrade[] = "--upgrade", no_input[] = "--no-input", no_version[] = "--disable-pip-version-check",
-             no_color[] = "--no-color", bar[] = "--progress-bar=off", end[] = "--";
+        char python[PATH_MAX], isolated[] = "-I", m[] = "-m", pip[] = "pip", install[] = "install",
+                               only[] = "--only-binary", all[] = ":all:", target[] = "--target",
+                               upgrade[] = "--upgrade", no_input[] = "--no-input",
+                               no_version[] = "--disable-pip-version-check", no_color[] = "--no-color",
+                               bar[] = "--progress-bar=off", end[] = "--";
         cg_auto_free char *req = strdup(requirement);
         char *argv[] = {
                 python,  isolated, m,          pip,      install, only, all, target, sv->packages.path,
@@ -138,6 +140,7 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
                 return cg_fail(err, CG_E_NOMEM, "pip");
         if (pipe2(p, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
+        cg_installed(python, CG_KERNEL_ENV "/bin/python");
         fds[1].fd = fds[2].fd = p[1];
         r = cg_proc_spawn(&spec, ret, err);
         close(p[1]);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/installed.h"
 #include "base/json.h"
 #include "cli/common/cli.h"
 #include "config.h"
@@ -212,7 +213,7 @@ static void run_check(struct cg_doctor_check check, size_t i, json_t *list, stru
  */
 static int fix(void)
 {
-        static const char program[] = CG_LIBEXECDIR "/apparmor";
+        const char *program = CG_INSTALLED(CG_LIBEXECDIR "/apparmor");
 
         if (!cg_apparmor_restricts()) {
                 puts("AppArmor does not restrict user namespaces here: there is nothing for --fix to do.");

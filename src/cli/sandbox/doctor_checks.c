@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/installed.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/apparmor.h"
@@ -365,7 +366,7 @@ static const char *advise_cgroup(int error)
 
 static int check_egress(char *note, size_t size)
 {
-        return access(CG_LIBEXECDIR "/cellgate-egress", X_OK) < 0 ? errno : 0;
+        return access(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), X_OK) < 0 ? errno : 0;
 }
 
 static const char *advise_egress(int error)

@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/installed.h"
 #include "cli/common/cli.h"
 #include "config.h"
 #include "sandbox/apparmor.h"
@@ -20,7 +21,7 @@
  */
 static void enter_profile(char **argv)
 {
-        static const char copy[] = CG_LIBEXECDIR "/cellgate-sandbox";
+        const char *copy = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-sandbox");
         /* NOLINT(performance-no-int-to-ptr): that is what it returns */
         const char *self = (const char *)getauxval(AT_EXECFN);
 
@@ -36,8 +37,8 @@ static int sandbox(int argc, char **argv, char **all)
 
 int main(int argc, char **argv)
 {
-        static const char rest[] = CG_LIBEXECDIR "/cellgate-cli",
-                          jupyter[] = CG_LIBEXECDIR "/cellgate-jupyter";
+        const char *rest = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"),
+                   *jupyter = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-jupyter");
         const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
         if (argc && strcmp(slash ? slash + 1 : argv[0], "srt") == 0)

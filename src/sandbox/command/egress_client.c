@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "config.h"
 #include "sandbox/egress/client.h"
@@ -194,7 +195,7 @@ void cg_egress_client_dispatch(struct cg_egress_client *c, const struct pollfd f
                 cg_egress_client_read_events(c);
         if ((!fds[0].revents && !fds[1].revents) || c->ports[0] < 0)
                 return;
-        r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &c->egress, &err);
+        r = cg_egress_start(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), &c->egress, &err);
         if (r == 0)
                 r = cg_egress_open(c->egress, BOX, c->policy, c->secrets, c->ports, CG_ARRAY_LEN(c->ports),
                                    &err);

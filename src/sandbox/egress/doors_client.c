@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/util.h"
 #include "config.h"
 
@@ -113,7 +114,7 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
         struct cg_proc_fd fds[FD_REACH + CG_SETTINGS_PORTS_MAX] = { { -1, 0 },
                                                                     { -1, 1 },
                                                                     { STDERR_FILENO, 2 } };
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-egress",
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"),
                                      .argv = argv,
                                      .envp = environ,
                                      .fds = fds,

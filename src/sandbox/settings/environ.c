@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/installed.h"
 #include "config.h"
 
 #define NO_PROXY             "localhost,127.0.0.1,::1,169.254.0.0/16,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
@@ -91,7 +92,7 @@ static bool is_allowed(const struct cg_settings *s, const char *line)
 
 static int set_proxies(struct cg_environ *env, const struct cg_environ_options *o, struct cg_err *err)
 {
-        char http[64], socks[64], http_port[16], rsync[64], ssh[sizeof(CG_LIBEXECDIR) + 192];
+        char http[64], socks[64], http_port[16], rsync[64], ssh[PATH_MAX + 192];
         const struct {
                 const char *name, *value;
         } pairs[] = {
@@ -122,11 +123,10 @@ static int set_proxies(struct cg_environ *env, const struct cg_environ_options *
         snprintf(http_port, sizeof(http_port), "%d", o->http_port);
         snprintf(rsync, sizeof(rsync), "localhost:%d", o->socks_port);
         /* A shared connection would need a socket that the sandbox may not open. */
-        snprintf(ssh, sizeof(ssh),
-                 "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='" CG_LIBEXECDIR
-                 "/cellgate-egress "
-                 "--connect localhost:%d %%h %%p'",
-                 o->http_port);
+        snprintf(
+                ssh, sizeof(ssh),
+                "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='%s --connect localhost:%d %%h %%p'",
+                CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), o->http_port);
         for (size_t i = 0; i < CG_ARRAY_LEN(pairs) && r == 0; i++)
                 r = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
         return r;

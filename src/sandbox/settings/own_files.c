@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
@@ -30,7 +31,7 @@ static const char *const own_others[] = { CG_LIBDIR, CG_BINDIR "/cellgate", CG_B
 /* True if the folder of programs has others, too: then only our programs are read-only. */
 static bool shares_bin(void)
 {
-        DIR *dir = opendir(CG_BINDIR);
+        DIR *dir = opendir(CG_INSTALLED(CG_BINDIR));
         const struct dirent *d;
         bool shared = false;
 
@@ -100,17 +101,17 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
         int r = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders) && r == 0; i++)
-                r = deny_present(rules, own_folders[i], true, err);
+                r = deny_present(rules, CG_INSTALLED(own_folders[i]), true, err);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_others) && r == 0; i++)
-                r = deny_present(rules, own_others[i], false, err);
+                r = deny_present(rules, CG_INSTALLED(own_others[i]), false, err);
         if (r == 0 && !shares_bin())
-                r = deny_present(rules, CG_BINDIR, false, err);
+                r = deny_present(rules, CG_INSTALLED(CG_BINDIR), false, err);
         /* the program that runs, which may be a copy */
         if (r == 0 && n > 0) {
                 exe[n] = '\0';
                 r = deny_present(rules, exe, false, err);
         }
-        if (r < 0 || !cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
+        if (r < 0 || !cg_pyvenv_home(CG_INSTALLED(CG_KERNEL_ENV), home, sizeof(home)))
                 return r;
         /*
          * The Python that the kernels' environment names as its base: its folder of programs, the
@@ -206,11 +207,12 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
-                if (cg_real_path(own_folders[i], own) && cg_path_within(w, own))
+                if (cg_real_path(CG_INSTALLED(own_folders[i]), own) && cg_path_within(w, own))
                         return refuse_workspace(workspace, own_programs, own, err);
-        if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
+        if (cg_real_path(CG_INSTALLED(CG_LIBDIR), own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, "cellgate's own library is", own, err);
-        if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) &&
+        if ((cg_real_path(CG_INSTALLED(CG_BINDIR "/cellgate"), own) ||
+             cg_real_path(CG_INSTALLED(CG_BINDIR), own)) &&
             strrchr(own, '/') != own) {
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
@@ -226,7 +228,7 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
          * The folders of programs and libraries that the kernels' base Python has, and anywhere in
          * its standard library.
          */
-        if (!cg_pyvenv_home(CG_KERNEL_ENV, base, sizeof(base)))
+        if (!cg_pyvenv_home(CG_INSTALLED(CG_KERNEL_ENV), base, sizeof(base)))
                 return 0;
         if (cg_real_path(base, own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, python, own, err);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "base/wire.h"
@@ -266,7 +267,7 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
         cg_auto_fd int fd = -1;
         size_t len;
 
-        if (cg_read_file(CG_SELFTEST_HELPER, MAX_HELPER, &program, &len, err) < 0)
+        if (cg_read_file(CG_INSTALLED(CG_SELFTEST_HELPER), MAX_HELPER, &program, &len, err) < 0)
                 return -1;
         fd = open(cg_scene_path(s, "work/cellgate-selftest", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                   0755);
@@ -375,8 +376,9 @@ static int add_server(struct kernel_host *h, struct cg_err *err)
         char marks[PATH_MAX], script[PATH_MAX];
         /* The script is in the workspace: it must become read-only. */
         cg_auto_json json_t *o = json_pack(
-                "{s:{s:s, s:[s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
-                cg_scene_path(h->scene, "work/server/run.sh", script), "selftest", "--mcp-server",
+                "{s:{s:s, s:[s,s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
+                cg_scene_path(h->scene, "work/server/run.sh", script),
+                CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"), "selftest", "--mcp-server",
                 cg_scene_path(h->scene, "marks", marks), "env", "CELLGATE_SELFTEST_SECRET", h->scene->secret);
         cg_auto_free char *text = NULL;
         size_t len;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -165,7 +166,7 @@ static int check_patterns(const struct cg_attempt_list *l, const char *const *on
 int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *tables, size_t n_tables,
                      const char *const *only, struct cg_err *err)
 {
-        static char *const argv[] = { (char *)CG_SELFTEST_HELPER, (char *)"--list", NULL };
+        char *const argv[] = { (char *)(uintptr_t)CG_INSTALLED(CG_SELFTEST_HELPER), (char *)"--list", NULL };
         char *save = NULL;
         size_t lines = 0;
 
@@ -190,7 +191,7 @@ int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *t
                         return cg_fail(
                                 err, CG_E_PROTO,
                                 "%s lists its attempts in an unknown format: is cellgate installed completely?",
-                                CG_SELFTEST_HELPER);
+                                CG_INSTALLED(CG_SELFTEST_HELPER));
                 a = (struct cg_attempt_line){ .name = field[0],
                                               .group = field[1],
                                               .allow = strcmp(field[2], "allow") == 0,

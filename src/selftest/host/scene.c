@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -60,7 +61,7 @@ static const struct {
         { "work/real/", NULL },
         { "work/real/target.txt", "keep\n" },
         { "work/server/", NULL },
-        { "work/server/run.sh", "#!/bin/sh\nexec \"" CG_LIBEXECDIR "/cellgate-cli\" \"$@\"\n" },
+        { "work/server/run.sh", "#!/bin/sh\nexec \"$@\"\n" },
         /* never written */
         { "work/.bashrc", "keep\n" },
         { "work/sub/", NULL },
@@ -330,7 +331,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         char *const envp[] = { env[0], env[1], env[2], NULL };
         cg_auto_fd int file = open(cg_scene_path(s, "out/private.txt", path), O_RDONLY | O_CLOEXEC);
         int in[2], out[2];
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-cli",
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"),
                                      .argv = argv,
                                      .envp = envp,
                                      .cwd = cg_scene_path(s, "work", cwd),

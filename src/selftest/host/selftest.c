@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -83,7 +84,7 @@ struct selftest {
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
         char path[PATH_MAX];
-        char *const argv[] = { (char *)(CG_BINDIR "/cellgate"),
+        char *const argv[] = { (char *)(uintptr_t)CG_INSTALLED(CG_BINDIR "/cellgate"),
                                (char *)"sandbox",
                                (char *)"--explain=json",
                                (char *)"--settings",
@@ -131,7 +132,8 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 {
         char settings[PATH_MAX], scene[PATH_MAX], folder[PATH_MAX], env[5][PATH_MAX + 100];
         char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
-        char *const in_sandbox[] = { (char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings",
+        char *const in_sandbox[] = { (char *)(uintptr_t)CG_INSTALLED(CG_BINDIR "/cellgate"),
+                                     (char *)"sandbox", (char *)"--settings",
                                      (char *)cg_scene_path(&s->scene, "settings.json", settings),
                                      (char *)"--" };
         cg_auto_free char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
@@ -145,7 +147,7 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
                 memcpy(argv, in_sandbox, sizeof(in_sandbox));
                 n = CG_ARRAY_LEN(in_sandbox);
         }
-        argv[n++] = (char *)CG_SELFTEST_HELPER;
+        argv[n++] = (char *)(uintptr_t)CG_INSTALLED(CG_SELFTEST_HELPER);
         argv[n++] = (char *)cg_scene_path(&s->scene, "scene", scene);
         argv[n++] = (char *)"command";
         for (size_t i = 0; i < s->attempts.n; i++) {

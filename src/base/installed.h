@@ -1,0 +1,19 @@
+/* Where the files of this installation are. */
+#ifndef CG_BASE_INSTALLED_H
+#define CG_BASE_INSTALLED_H
+
+#include <limits.h>
+
+/*
+ * The path of an installed file, @path being made of the folders of config.h. In a Python wheel
+ * those are relative to the folder of cellgate's programs, which the running program finds by its
+ * own place. Returns @ret.
+ */
+const char *cg_installed(char ret[PATH_MAX], const char *path);
+/* The same in storage of the caller's block. */
+#define CG_INSTALLED(path) cg_installed((char[PATH_MAX]){ "" }, path)
+
+/* For the extension module of kernels, whose program is an interpreter. Before threads start. */
+void cg_installed_below(const char *base);
+
+#endif
