@@ -537,3 +537,56 @@ def test_output_comes_before_the_question(asking: Session) -> None:
     out = asking.run("print('before', flush=True); subprocess.run(['true'])", decide=Host())
     kinds = [e.type for e in out.events if e.type in ("stream", "approval_request")]
     assert kinds == ["stream", "approval_request"]
+
+
+SWAPPED = """
+with open('evil', 'w') as f:
+    f.write('#!/bin/sh\\necho evil\\n')
+os.chmod('evil', 0o755)
+os.symlink({script!r}, 'link')
+def swap():
+    time.sleep(0.4)
+    os.symlink('evil', 'new')
+    os.rename('new', 'link')
+"""
+
+
+@pytest.mark.parametrize("via", ["link", "folder", "proc"])
+def test_a_script_behind_a_link_that_cells_can_change(session: Session, via: str) -> None:
+    """Its interpreter opens the script by the name that was given, after the check."""
+    script = "/usr/bin/ldd"
+    code = {
+        "link": "os.execv(os.path.abspath('link'), ['ldd', '--version'])",
+        "folder": "os.symlink('/usr', 'd'); os.execv(os.path.abspath('d/bin/ldd'), ['ldd', '--version'])",
+        "proc": "fd = os.open('/usr/bin/ldd', os.O_RDONLY); os.set_inheritable(fd, True); os.execv(f'/proc/self/fd/{fd}', ['ldd', '--version'])",
+    }[via]
+    host = Host(wait_s=1)
+    out = session.run(
+        SWAPPED.format(script=script)
+        + f"threading.Thread(target=swap).start()\nprint(child(lambda: {'exec(' + repr(code) + ')'}))",
+        decide=host,
+    )
+    (question,) = host.asked
+    assert question["program"] == script and question["writable"] is True, (question, out.events)
+
+
+def test_a_standard_input_that_changes_during_the_question(asking: Session) -> None:
+    code = """
+r, w = os.pipe()
+os.write(w, b'echo evil\\n')
+os.close(w)
+def run():
+    null = os.open('/dev/null', os.O_RDONLY)
+    os.dup2(null, 0)
+    def swap():
+        time.sleep(0.4)
+        os.dup2(r, 0)
+    threading.Thread(target=swap).start()
+    libc.execve(b'/bin/sh', strings(b'sh'), strings(b'A=1'))
+print(child(run))
+os.close(r)
+"""
+    host = Host(wait_s=1)
+    out = asking.run(code, decide=host)
+    assert host.asked[0]["stdin"] == "/dev/null"
+    assert "evil" not in out.stdout and out.stdout == "-9\n", out.events

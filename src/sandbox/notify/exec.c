@@ -43,7 +43,7 @@ struct program {
         char given[PATH_MAX];       /* as the caller named it */
         char interpreter[PATH_MAX]; /* of a script; else "" */
         struct cg_exec_file image;  /* of the interpreter, or the program */
-        bool writable;
+        bool writable;              /* cells can change what runs: its file, or what its name leads to */
 };
 
 static bool same_file(const struct cg_exec_file *a, const struct stat *st)
@@ -51,20 +51,12 @@ static bool same_file(const struct cg_exec_file *a, const struct stat *st)
         return a->dev == st->st_dev && a->ino == st->st_ino;
 }
 
-/* Processes inside can write or replace it. */
-static bool is_writable(const struct cg_sandbox *sb, const char *path)
-{
-        const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);
-
-        return m ? m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV
-                 : sb->root_writable;
-}
-
 /*
- * Opens (O_PATH) the file that the call would execute, as the caller would find it. A descriptor,
- * or -errno: what the call would fail with anyway, or -EACCES where init cannot find out.
+ * Opens (O_PATH) the file that the call would execute, as the caller would find it. *movable: see
+ * cg_med_resolve_file(). A descriptor, or -errno: what the call would fail with anyway, or -EACCES
+ * where init cannot find out.
  */
-static int open_program(const struct cg_med_call *c, char given[PATH_MAX])
+static int open_program(const struct cg_med_call *c, char given[PATH_MAX], bool *movable)
 {
         const struct seccomp_notif *call = c->notif;
         bool at = call->data.nr == SYS_execveat;
@@ -83,7 +75,7 @@ static int open_program(const struct cg_med_call *c, char given[PATH_MAX])
                         return -EACCES;
         }
         if (given[0]) {
-                fd = cg_med_resolve(c, base, given, true);
+                fd = cg_med_resolve_file(c, base, given, movable);
                 if (fd < 0)
                         return -errno;
         } else if (at && flags & AT_EMPTY_PATH) {
@@ -176,7 +168,8 @@ static int insert_args(struct cg_buf *args, const char *const *list, size_t n)
 static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb, struct program *p,
                         struct cg_buf *args, const char **why)
 {
-        cg_auto_fd int fd = open_program(c, p->given), base = -1;
+        bool movable = false;
+        cg_auto_fd int fd = open_program(c, p->given, &movable), base = -1;
         char interpreter[SCRIPT_LINE + 1], argument[SCRIPT_LINE + 1], script[PATH_MAX];
 
         *why = "it has no name that could be shown";
@@ -187,7 +180,7 @@ static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb
         if (!name_of(fd, p->path, &p->image))
                 return -EACCES;
         *why = NULL;
-        p->writable = is_writable(sb, p->path);
+        p->writable = cg_plan_is_writable(sb, p->path);
         memcpy(script, p->given, sizeof(script));
         for (int i = 0;; i++) {
                 if (!may_execute(fd))
@@ -198,6 +191,8 @@ static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb
                         return 0;
                 if (i == SCRIPTS_MAX)
                         return -ELOOP;
+                /* The interpreter opens the script by its name, after the last comparison. */
+                p->writable |= movable;
                 *why = "it is a script that is given as a descriptor";
                 if (c->notif->data.nr == SYS_execveat && (int)c->notif->data.args[0] != AT_FDCWD &&
                     p->given[0] != '/')
@@ -211,12 +206,12 @@ static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb
                 if (base < 0 && interpreter[0] != '/')
                         base = cg_med_open_dirfd(c, AT_FDCWD);
                 cg_closep_(&fd);
-                fd = cg_med_resolve(c, base, interpreter, true);
+                fd = cg_med_resolve_file(c, base, interpreter, &movable);
                 if (fd < 0)
                         return -errno;
                 if (!name_of(fd, p->interpreter, &p->image))
                         return -EACCES;
-                p->writable |= is_writable(sb, p->interpreter);
+                p->writable |= cg_plan_is_writable(sb, p->interpreter);
         }
 }
 
@@ -383,7 +378,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
         uint64_t key;
         cg_auto_fd int cwd = -1, question = -1;
         char folder[PATH_MAX];
-        struct cg_exec_file its_cwd;
+        struct cg_exec_file its_cwd, in = { 0 };
         int r;
 
         r = read_texts(call, call->data.args[at ? 2 : 1], &argv, &argc);
@@ -420,6 +415,8 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                 slot = e->calls[i].state == CG_EXEC_FREE ? &e->calls[i] : NULL;
         if (!slot)
                 return -EAGAIN;
+        if (!file_at((pid_t)call->pid, "fd/0", &in))
+                in = (struct cg_exec_file){ 0 }; /* closed */
         question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder);
         *slot = (struct cg_exec_call){ .state = CG_EXEC_WAITS,
                                        .number = ++e->next,
@@ -429,6 +426,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                                        .texts_len = args.len + envp.len,
                                        .image = p->image,
                                        .cwd = its_cwd,
+                                       .in = in,
                                        .key = key,
                                        .path = strdup(p->path) };
         if (cg_buf_add(&args, envp.data ?: "", envp.len, NULL) == 0)
@@ -450,6 +448,7 @@ void cg_execs_call(struct cg_execs *e, const struct seccomp_notif *call)
         };
         struct seccomp_notif same = *call;
         const char *why = NULL;
+        bool movable;
         int r;
 
         if (e->sb->exec == CG_EXEC_ASK) {
@@ -472,7 +471,7 @@ void cg_execs_call(struct cg_execs *e, const struct seccomp_notif *call)
                 cg_reply_result(e->notify, call, r);
                 return;
         }
-        r = open_program(&c, p.given);
+        r = open_program(&c, p.given, &movable);
         /* A search through PATH finds most names missing. */
         if (r == -ENOENT || r == -EFAULT || r == -ENAMETOOLONG) {
                 cg_reply_result(e->notify, call, r);
@@ -576,14 +575,17 @@ static bool find_texts(pid_t pid, uint64_t at[4])
 static bool is_approved(const struct cg_execs *e, const struct cg_exec_call *c, pid_t pid)
 {
         struct seccomp_notif call = { .pid = (uint32_t)pid };
-        struct cg_exec_file image, cwd;
+        struct cg_exec_file image, cwd, in;
         cg_auto_free char *texts = malloc(c->texts_len + 1);
         uint64_t at[4];
 
-        return texts && file_at(pid, "exe", &image) && image.dev == c->image.dev &&
-               image.ino == c->image.ino && file_at(pid, "cwd", &cwd) && cwd.dev == c->cwd.dev &&
-               cwd.ino == c->cwd.ino && count_filters(pid) == e->filters && find_texts(pid, at) &&
-               at[1] - at[0] == c->args_len && at[3] - at[2] == c->texts_len - c->args_len &&
+        if (!file_at(pid, "fd/0", &in))
+                in = (struct cg_exec_file){ 0 };
+        return texts && in.dev == c->in.dev && in.ino == c->in.ino && file_at(pid, "exe", &image) &&
+               image.dev == c->image.dev && image.ino == c->image.ino && file_at(pid, "cwd", &cwd) &&
+               cwd.dev == c->cwd.dev && cwd.ino == c->cwd.ino && count_filters(pid) == e->filters &&
+               find_texts(pid, at) && at[1] - at[0] == c->args_len &&
+               at[3] - at[2] == c->texts_len - c->args_len &&
                cg_caller_read(&call, at[0], texts, c->args_len) == 0 &&
                (c->texts_len == c->args_len ||
                 cg_caller_read(&call, at[2], texts + c->args_len, c->texts_len - c->args_len) == 0) &&

@@ -49,7 +49,7 @@ struct cg_exec_message {
  */
 struct cg_exec_question {
         int32_t pid;
-        uint32_t writable; /* processes inside can change the program or its interpreter */
+        uint32_t writable; /* processes inside can change what runs: the files, or links to a script */
         uint32_t argc, n_set, n_unset;
         uint32_t text_len;
 };
@@ -74,10 +74,10 @@ struct cg_exec_call {
         pid_t tid;
         char *texts; /* what the new image must have: arguments, then variables */
         size_t args_len, texts_len;
-        struct cg_exec_file image, cwd;
-        char *path;          /* of the program */
-        uint64_t key;        /* of caller, program, arguments and variables */
-        int64_t deadline_ms; /* executed: it has failed, or hangs */
+        struct cg_exec_file image, cwd, in; /* in: standard input; 0: closed */
+        char *path;                         /* of the program */
+        uint64_t key;                       /* of caller, program, arguments and variables */
+        int64_t deadline_ms;                /* executed: it has failed, or hangs */
 };
 
 struct cg_execs {

@@ -175,7 +175,8 @@ struct path_walk {
         int dir; /* current folder; owned */
         char rest[2 * PATH_MAX];
         int links;
-        bool absent; /* a name was missing */
+        bool absent;  /* a name was missing */
+        bool movable; /* a link that was followed can be changed inside */
 };
 
 /* Continues with @text in front of the rest. */
@@ -202,9 +203,10 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
         int to;
 
         text[n > 0 ? n : 0] = '\0';
+        cg_med_fd_path(fd, link);
+        w->movable |= !link[0] || !w->call->mediator->sb || cg_plan_is_writable(w->call->mediator->sb, link);
         if (!is_on_proc(fd))
                 return n > 0 && follow_text(w, text, behind);
-        cg_med_fd_path(fd, link);
         if (strcmp(link, "/proc/self") == 0 || strcmp(link, "/proc/thread-self") == 0) {
                 int pid = cg_caller_process(w->call->tid);
 
@@ -213,6 +215,7 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
         }
         if (strcmp(link, "/proc/mounts") == 0 || strcmp(link, "/proc/net") == 0)
                 return n > 0 && follow_text(w, text, behind);
+        w->movable = true;
         to = open_magic(w->call, w->dir, name, link);
         if (to < 0 || ++w->links > CG_MED_LINKS_MAX)
                 return false;
@@ -268,7 +271,7 @@ static bool walk(struct path_walk *w, bool keep_last)
         }
 }
 
-int cg_med_resolve(const struct cg_med_call *call, int base, const char *path, bool whole)
+static int resolve(const struct cg_med_call *call, int base, const char *path, bool whole, bool *movable)
 {
         struct path_walk w = { .call = call,
                                .dir = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
@@ -281,7 +284,20 @@ int cg_med_resolve(const struct cg_med_call *call, int base, const char *path, b
                 cg_closep_(&w.dir);
                 errno = w.absent ? ENOENT : EACCES;
         }
+        *movable = w.movable;
         return w.dir;
+}
+
+int cg_med_resolve(const struct cg_med_call *call, int base, const char *path, bool whole)
+{
+        bool movable;
+
+        return resolve(call, base, path, whole, &movable);
+}
+
+int cg_med_resolve_file(const struct cg_med_call *call, int base, const char *path, bool *movable)
+{
+        return resolve(call, base, path, true, movable);
 }
 
 /* ---- names */
