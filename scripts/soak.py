@@ -432,11 +432,31 @@ def clients() -> list[str]:
     return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
 
 
+def frameworks() -> list[str]:
+    """The Python package in agent frameworks, with the frameworks' own tests of sandboxes."""
+    python = run_tests.DEPS / "integrations-env/bin/python"
+    folder = build(
+        "clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/packages-env", f"-Dpython_package={python}"
+    )
+    report = run_tests.LOGS / "soak-frameworks.xml"
+    report.unlink(missing_ok=True)
+    env = {"CG_BUILD": str(folder), "CG_PREFIX": str(folder / "root"), "PYTHONDONTWRITEBYTECODE": "1"}
+    argv: list[str | Path] = [python, "-m", "pytest", "-q", "-c", REPO / "tests/pytest.ini", f"--rootdir={REPO}"]
+    argv += [f"--junit-xml={report}", *sorted((REPO / "tests/integrations").glob("soak_*.py"))]
+    status, log = run_tests.run("soak-frameworks", argv, 1200, env, REPO / "tests")
+    tally = run_tests.read_junit(report, "") if report.exists() else run_tests.Tally()
+    wrong = [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+    if (status != 0 and not wrong) or not tally.passed:
+        wrong.append(f"exit status {status}:\n{run_tests.tail(log)}")
+    return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
         description="The long tests. Without options: 1,000 sessions plain, 300 with AddressSanitizer, 50 under "
-        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, and a notebook in each of Jupyter's programs.",
+        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a notebook in each of Jupyter's programs, and "
+        "the Python package in agent frameworks.",
         epilog="Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them "
         "(AddressSanitizer: after 100 more before them), and at the end, processes, file descriptors, files and memory "
         "of all of cellgate's processes are counted; growth fails. Memory: plain, what the system has given to these "
@@ -448,8 +468,10 @@ def main() -> int:
         "Kernels have pandas, matplotlib, ipywidgets and more. What the browser showed: build/clients/shots/.",
     )
     clients_opt = ap.add_mutually_exclusive_group()
-    clients_opt.add_argument("--no-clients", action="store_true", help="leave the notebooks out, and what they need")
-    clients_opt.add_argument("--only-clients", action="store_true", help="only the notebooks and these tests")
+    clients_opt.add_argument(
+        "--no-clients", action="store_true", help="leave notebooks and frameworks out, and what they need"
+    )
+    clients_opt.add_argument("--only-clients", action="store_true", help="only notebooks, frameworks and these tests")
     ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="plain sessions (default 1000; 0: none)")
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
@@ -470,9 +492,10 @@ def main() -> int:
         ("calls", opt.calls, lambda: calls(opt.calls)),
         ("fuzzing", opt.fuzz_minutes, lambda: fuzz(opt.fuzz_minutes)),
         ("notebooks", not opt.no_clients, clients),
+        ("agent frameworks", not opt.no_clients, frameworks),
     )
     if opt.only_clients:
-        plans = plans[-1:]
+        plans = plans[-2:]
     bad = False
     for name, amount, work in plans:
         if not amount:

@@ -30,6 +30,8 @@ from cellgate._events import (
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
 """Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
 
+OUTPUT_MAX = 64 << 20
+
 
 class Session:
     """A Python kernel in a sandbox, whose tool calls wait until this program accepts them.
@@ -269,8 +271,12 @@ class Session:
         env: Mapping[str, str] | None = None,
         cwd: PathLike | None = None,
         timeout: float | None = None,
+        output_limit: int = OUTPUT_MAX,
     ) -> Completed:
-        """Runs a program, or a line of `bash -c`, to its end and returns what it has written."""
+        """Runs a program, or a line of `bash -c`, to its end and returns what it has written.
+
+        Output over `output_limit` bytes is thrown away, see Completed.truncated.
+        """
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
         with self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None) as command:
@@ -278,12 +284,10 @@ class Session:
             if input is not None:
                 writer = threading.Thread(target=_feed, args=(command, input), daemon=True)
                 writer.start()
-            out: dict[bool, list[bytes]] = {False: [], True: []}
+            completed = Completed(output_limit)
             for event in command:
-                if isinstance(event, CommandOutput):
-                    out[event.stderr].append(event.data)
-                elif isinstance(event, CommandResult):
-                    return Completed(event, b"".join(out[False]), b"".join(out[True]))
+                if completed.add(event):
+                    return completed
         raise self._closed()
 
 
@@ -354,14 +358,56 @@ class Command(Cell):
 class Completed:
     """A command that has ended."""
 
-    def __init__(self, result: CommandResult, stdout: bytes, stderr: bytes) -> None:
-        self.status: Status = result.status
-        self.exit_code = result.exit_code
+    def __init__(self, limit: int) -> None:
+        self._parts: list[tuple[bool, bytes]] = []
+        self._left = limit
+        self.truncated = False
+        """It has written more than the limit; the rest was thrown away."""
+        self.status = Status.OK
+        self.exit_code: int | None = None
         """None: it was ended by `signal`, or did not start (`text` says why)."""
-        self.signal = result.signal
-        self.text = result.text
-        self.stdout = stdout
-        self.stderr = stderr
+        self.signal: int | None = None
+        self.text = ""
+
+    def add(self, event: Event) -> bool:
+        """Takes an event of the command. True: it was the last."""
+        if isinstance(event, CommandOutput):
+            data = event.data[: self._left]
+            self._left -= len(data)
+            self.truncated = self.truncated or len(data) < len(event.data)
+            if data:
+                self._parts.append((event.stderr, data))
+        elif isinstance(event, CommandResult):
+            self.status, self.exit_code, self.signal, self.text = (
+                event.status,
+                event.exit_code,
+                event.signal,
+                event.text,
+            )
+            return True
+        return False
+
+    @property
+    def stdout(self) -> bytes:
+        return b"".join(data for stderr, data in self._parts if not stderr)
+
+    @property
+    def stderr(self) -> bytes:
+        return b"".join(data for stderr, data in self._parts if stderr)
+
+    @property
+    def output(self) -> bytes:
+        """Both in the order in which they came."""
+        return b"".join(data for _, data in self._parts)
+
+    @property
+    def returncode(self) -> int:
+        """As a shell reports it: 124 for the time limit, 128 and the signal, 127 for what did not start."""
+        if self.status is Status.TIMEOUT:
+            return 124
+        if self.exit_code is not None:
+            return self.exit_code
+        return 127 if self.signal is None else 128 + self.signal
 
     @property
     def ok(self) -> bool:

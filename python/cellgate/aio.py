@@ -21,8 +21,6 @@ from cellgate._core import Arguments, Client, Consumer, Core, PathLike, millisec
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
     ApprovalRequest,
-    CommandOutput,
-    CommandResult,
     EgressRequest,
     Event,
     Execution,
@@ -292,19 +290,18 @@ class Session:
         env: Mapping[str, str] | None = None,
         cwd: PathLike | None = None,
         timeout: float | None = None,
+        output_limit: int = blocking.OUTPUT_MAX,
     ) -> Completed:
-        """Runs a program, or a line of `bash -c`, to its end and returns what it has written."""
+        """Runs a program to its end and returns what it has written: see `cellgate.Session.exec()`."""
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
         async with self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None) as command:
             feeding = asyncio.ensure_future(_feed(command, input)) if input is not None else None
-            out: dict[bool, list[bytes]] = {False: [], True: []}
+            completed = Completed(output_limit)
             try:
                 async for event in command:
-                    if isinstance(event, CommandOutput):
-                        out[event.stderr].append(event.data)
-                    elif isinstance(event, CommandResult):
-                        return Completed(event, b"".join(out[False]), b"".join(out[True]))
+                    if completed.add(event):
+                        return completed
             finally:
                 if feeding:
                     feeding.cancel()
