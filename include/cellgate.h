@@ -272,9 +272,9 @@ struct cg_session_options {
         unsigned server_requests;
         /*
          * whether cells may start programs (docs/settings.md, Programs of cells): "allow", "deny",
-         * or "ask": each causes a CG_EVENT_APPROVAL_REQUEST; NULL: as in `settings`, or else
-         * "allow". Commands of cg_session_exec() are not concerned. CG_E_UNSUPPORTED where nothing
-         * could enforce it
+         * "ask" (each causes a CG_EVENT_APPROVAL_REQUEST), or rules, a JSON object text; NULL: as in
+         * `settings`, or else "allow". Commands of cg_session_exec() are not concerned.
+         * CG_E_UNSUPPORTED where nothing could enforce it
          */
         const char *exec;
 };
@@ -340,9 +340,9 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...],
- * "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
- * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
+ * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...], "python":
+ * "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit":
+ * "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
  * v1", "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing" if this machine has
  * none; `scope` is the unit that is counted: "sandbox", "process", "file", "cell", "session".
  * `tier` is "full", "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as long

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/notify/exec.h"
+#include "sandbox/settings/exec_rules.h"
 #include "supervisor/clock.h"
 #include "supervisor/denials.h"
 #include "supervisor/host_link.h"
@@ -249,6 +250,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
         cg_auto_json json_t *question = NULL, *denial = NULL;
         cg_auto_free char *text = NULL;
         struct program_ask *a = NULL;
+        char rule[CG_EXEC_RULE_NAME], denies[64];
         const char *why = NULL;
         struct cg_err err;
         uint64_t running;
@@ -276,6 +278,20 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 if (denial)
                         report_refusal(ss, running, CG_STEAL(denial), why);
                 return;
+        }
+        switch (cg_exec_rules_judge(cg_sup_exec_setting(ss->options), question, rule)) {
+        case CG_EXEC_ALLOW:
+                answer(k, number, true);
+                free(a);
+                return;
+        case CG_EXEC_DENY:
+                snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
+                answer(k, number, false);
+                report_refusal(ss, running, CG_STEAL(denial), denies);
+                free(a);
+                return;
+        default:
+                break;
         }
         *a = (struct program_ask){ .session = ss,
                                    .kernel = k,

@@ -151,7 +151,9 @@ json_t *cg_sup_session_info(const struct session *ss)
         };
 
         return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
-                         "landlock_abi", k ? k->landlock_abi : NULL, "exec", exec[cg_sup_exec(ss->options)],
+                         "landlock_abi", k ? k->landlock_abi : NULL, "exec",
+                         json_is_object(cg_sup_exec_setting(ss->options)) ? "rules"
+                                                                          : exec[cg_sup_exec(ss->options)],
                          "limits", cg_sup_limits_info(ss), "debugger", k && k->debugger, "sandbox",
                          cg_sup_is_sandboxed(ss), "layers", k ? k->layers : NULL, "python",
                          k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");

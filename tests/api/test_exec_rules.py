@@ -1,0 +1,144 @@
+"""Rules about programs of cells (an object as `exec`): which are started, refused, or asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Outcome, Session
+
+from .test_settings import settings
+
+PRELUDE = """
+import os, subprocess
+def start(*argv, **options):
+    try:
+        return subprocess.run(argv[0] if options.get('shell') else argv, capture_output=True, **options).returncode
+    except PermissionError:
+        return 'refused'
+"""
+RULES = {
+    "default": "ask",
+    "deny": [{"program": "/usr/bin/printenv"}, {"program": "/usr/bin/echo", "argv": ["*", "*secret*"], "more": True}],
+    "ask": [{"program": "/usr/bin/echo", "argv": ["echo", "careful"]}],
+    "allow": [
+        {"program": "/usr/bin/echo", "argv": ["echo", {"regex": "[a-z]+"}], "more": True},
+        {"program": "/usr/bin/t?ue"},
+        {"program": "/usr/bin/sleep", "argv": ["sleep", "0*"], "env": ["LC_*"]},
+        {"program": "/usr/bin/id", "argv": ["id", {"exact": "*"}]},
+        {"line": "echo one; exit 0"},
+        {"line": {"regex": "exit [0-9]"}},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def ruled(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("ruled")
+    with client.session(workspace=folder, exec=RULES) as s:
+        assert s.info["exec"] == "rules"
+        assert s.run(PRELUDE).status == "ok"
+        yield s
+
+
+def asked(out: Outcome) -> list[Event]:
+    return [e for e in out.events if e.type == "approval_request"]
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("start('echo', 'abc', 'x')", "0"),
+        ("start('echo', 'ABC')", "asked"),
+        ("start('echo', 'abc\\n')", "asked"),
+        ("start('echo', 'abc', 'x', executable='/usr/bin/echo')", "0"),
+        ("start('other', 'abc', executable='/usr/bin/echo')", "asked"),
+        ("start('echo')", "asked"),
+        ("start('echo', 'careful')", "asked"),
+        ("start('echo', 'careful', 'more')", "0"),
+        ("start('echo', 'a secret')", "'refused'"),
+        ("start('echo', b'\\xff')", "'refused'"),  # nobody knows what it is to a rule that denies
+        ("start('printenv')", "'refused'"),
+        ("start('true')", "0"),
+        ("start('/usr/bin/true', 'x', 'y')", "0"),
+        ("start('x', executable='/usr/bin/true')", "asked"),
+        ("start('true', b'\\xff')", "asked"),
+        ("start('true', env={**os.environ, 'LD_PRELOAD': './evil.so'})", "asked"),
+        ("start('true', env={})", "asked"),
+        ("start('sleep', '0.1')", "0"),
+        ("start('sleep', '1')", "asked"),
+        ("start('sleep', '0', env={**os.environ, 'LC_ALL': 'C'})", "0"),
+        ("start('sleep', '0', env={**os.environ, 'LC_ALL': 'C', 'X': '1'})", "asked"),
+        ("start('id', '-u')", "asked"),
+        ("start('echo one; exit 0', shell=True)", "0"),
+        ("start('echo one; exit 0 ', shell=True)", "asked"),
+        ("start('exit 3', shell=True)", "3"),
+        ("start('exit 3; id', shell=True)", "asked"),
+        ("start('exit 3\\n', shell=True)", "asked"),
+        ("start('-sh', '-c', 'exit 3', executable='/bin/sh')", "asked"),
+        ("start('sh', '-c', 'exit 3', 'x', executable='/bin/sh')", "asked"),
+        ("start('sh', '-lc', 'exit 3', executable='/bin/sh')", "asked"),
+        ("os.system('exit 4') >> 8", "4"),
+    ],
+)
+def test_what_rules_decide(ruled: Session, call: str, result: str) -> None:
+    out = ruled.run(call, decide=lambda e: False)
+    assert ("asked" if asked(out) else out.value) == result, out.events
+    if result == "'refused'":
+        assert any(e.type == "denied" and "exec.deny." in e.text for e in out.events)
+
+
+def test_a_program_that_cells_can_change(client: Client, workspace: Path) -> None:
+    for writable, result in ((False, "asked"), (True, "0")):
+        rule = {"program": f"{workspace}/own", "argv": ["*"], "writable": writable}
+        with client.session(workspace=workspace, exec={"default": "ask", "allow": [rule]}) as s:
+            s.run(PRELUDE + "import shutil; shutil.copy('/usr/bin/true', 'own')")
+            out = s.run("start('./own')", decide=lambda e: False)
+            assert ("asked" if asked(out) else out.value) == result
+
+
+@pytest.mark.parametrize(("default", "result"), [("deny", "'refused'"), ("allow", "1")])
+def test_other_defaults(client: Client, workspace: Path, default: str, result: str) -> None:
+    policy = settings(cellgate={"exec": {"default": default, "allow": [{"program": "/usr/bin/true"}]}})
+    with client.session(workspace=workspace, settings=policy) as s:
+        out = s.run(PRELUDE + "start('true'), start('false'), start('false', b'\\xff')", decide=lambda e: False)
+        assert out.value == f"(0, {result}, 'refused')"
+        assert len(asked(out)) == (default == "allow")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        {"default": "maybe"},
+        {"default": "ask", "permit": []},
+        {"default": "ask", "allow": {}},
+        {"default": "ask", "allow": ["/usr/bin/true"]},
+        {"default": "ask", "allow": [{}]},
+        {"default": "ask", "allow": [{"argv": ["x"]}]},
+        {"default": "ask", "allow": [{"program": 1}]},
+        {"default": "ask", "allow": [{"program": "x", "argv": "x"}]},
+        {"default": "ask", "allow": [{"program": "x", "argv": [{"regex": "("}]}]},
+        {"default": "ask", "allow": [{"program": "x", "argv": [{"regex": "x", "exact": "y"}]}]},
+        {"default": "ask", "allow": [{"line": "x", "argv": ["x"]}]},
+        {"default": "ask", "allow": [{"program": "x", "other": True}]},
+        {"default": "ask", "deny": [{"program": "x", "env": []}]},
+        {"default": "ask", "deny": [{"program": "x", "writable": True}]},
+        {"default": "ask", "allow": [{"program": "x"}] * 257},
+    ],
+)
+def test_bad_rules(client: Client, workspace: Path, bad: dict[str, Any]) -> None:
+    with pytest.raises(CellgateError, match="exec"):
+        client.session(workspace=workspace, exec=bad)
+    with pytest.raises(CellgateError, match="exec"):
+        client.session(workspace=workspace, settings=settings(cellgate={"exec": bad}))
+
+
+def test_an_expression_without_end(client: Client, workspace: Path) -> None:
+    hungry = {"program": "/usr/bin/*", "argv": ["*", {"regex": "(a+)+b"}]}
+    with client.session(workspace=workspace, exec={"default": "allow", "deny": [hungry]}) as s:
+        assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
+    with client.session(workspace=workspace, exec={"default": "deny", "allow": [hungry]}) as s:
+        assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
