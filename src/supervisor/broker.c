@@ -264,11 +264,23 @@ static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t byte
         }
 }
 
+/* Sends the question with the content @body and the raw frames of @m to the session's host. */
+static void ask_host(struct session *ss, const struct ask *a, uint16_t type, json_t *body, struct cg_msg *m)
+{
+        struct cg_out out = { .type = type, .session = ss->number, .id = a->approval };
+        cg_auto_free char *text = NULL;
+
+        json_object_del(body, "kernel");
+        text = cg_json_text(body, &out.body_len);
+        out.body = text;
+        cg_sup_host_forward(ss->host, &out, m);
+        cg_sup_count_unread(ss, out.body_len + a->bytes);
+        cg_sup_asks_changed(ss);
+}
+
 static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
-        struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .session = ss->number };
-        cg_auto_free char *text = NULL;
         struct cg_err err;
         uint64_t running = cg_sup_running_cell(ss);
         struct ask *a;
@@ -301,29 +313,20 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         ask_add(a, ss, m->id, len, timeout_ms);
         ss->counted.tool_calls++;
         a->cell = CELL_SLOT(running) == 0 ? running : 0;
-        json_object_del(body, "kernel");
         if (function) {
                 a->kind = ASK_FUNCTION;
-                out.type = CG_HOST_FUNCTION_CALL;
                 json_object_del(body, "function");
                 json_object_del(body, "timeout_ms");
                 json_object_del(body, "method");
         }
         json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
-        text = cg_json_text(body, &out.body_len);
-        out.id = a->approval;
-        out.body = text;
-        cg_sup_host_forward(ss->host, &out, m);
-        cg_sup_count_unread(ss, out.body_len + len);
-        cg_sup_asks_changed(ss);
+        ask_host(ss, a, function ? CG_HOST_FUNCTION_CALL : CG_HOST_APPROVAL_REQUEST, body, m);
 }
 
 /* A question of an MCP server. It stops the clocks of cells as an approval does. */
 static void handle_server_request(struct sup *s, struct session *ss, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_HOST_SERVER_REQUEST, .session = ss->number };
         cg_auto_json json_t *body = NULL;
-        cg_auto_free char *text = NULL;
         const char *refused = NULL;
         struct ask *a = NULL;
         unsigned n = 0;
@@ -349,13 +352,7 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
         }
         a->kind = ASK_QUESTION;
         ask_add(a, ss, m->id, len, 0);
-        json_object_del(body, "kernel");
-        text = cg_json_text(body, &out.body_len);
-        out.id = a->approval;
-        out.body = text;
-        cg_sup_host_forward(ss->host, &out, m);
-        cg_sup_count_unread(ss, out.body_len + len);
-        cg_sup_asks_changed(ss);
+        ask_host(ss, a, CG_HOST_SERVER_REQUEST, body, m);
 }
 
 /* Progress of a call that was accepted. Of a host that does not read, it is dropped. */
