@@ -183,6 +183,25 @@ static int place_cover(struct view *v, const char *hidden, struct cg_err *err)
         return cg_cover_path(&v->cover, hidden, err);
 }
 
+/* It is about a path of the host that a folder of the sandbox's own covers, such as /tmp. */
+static bool is_covered(const struct cg_sandbox *sb, size_t i)
+{
+        const struct cg_plan_mount *m = &sb->mounts[i], *above = NULL;
+        struct stat st;
+
+        if (m->kind != CG_PLAN_READ && m->kind != CG_PLAN_PIN && m->kind != CG_PLAN_HIDE &&
+            m->kind != CG_PLAN_EMPTY)
+                return false;
+        for (size_t k = 0; k < i; k++) {
+                const struct cg_plan_mount *o = &sb->mounts[k];
+
+                if (o->kind != CG_PLAN_READ && o->kind != CG_PLAN_PIN && o->kind != CG_PLAN_COVER &&
+                    cg_path_within(m->path, o->path))
+                        above = o;
+        }
+        return above && above->kind == CG_PLAN_TMPFS && lstat(m->path, &st) < 0 && errno == ENOENT;
+}
+
 static int place(struct view *v, size_t i, struct cg_err *err)
 {
         const struct cg_plan_mount *m = &v->sb->mounts[i];
@@ -193,6 +212,8 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         cg_auto_fd int target = -1, fs = -1;
         struct stat st;
 
+        if (is_covered(v->sb, i))
+                return 0;
         switch (m->kind) {
         case CG_PLAN_TMPFS:
         case CG_PLAN_DEV:

@@ -272,6 +272,29 @@ def test_without_rules_a_workspace_in_a_private_place_is_there_too(client: Clien
             assert not (place / ".bashrc").exists()
 
 
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
+def test_denials_of_what_a_private_folder_covers(client: Client, outside: Path, place: str) -> None:
+    """The sandbox has its own /tmp, without the host's file: there is nothing to hide or to protect."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=place) as folder:
+        file, other = Path(folder, "file"), Path(folder, "other")
+        file.write_text("secret")
+        other.write_text("secret")
+        (outside / "hidden").write_text("secret")
+        s = settings()
+        s["filesystem"] = {
+            "denyRead": [folder, str(file), str(outside / "hidden")],
+            "allowWrite": ["."],
+            "denyWrite": [str(other)],
+        }
+        work = outside / "work"
+        work.mkdir()
+        with client.session(workspace=work, settings=s) as session:
+            assert session.run(f"import os\nos.path.exists({folder!r})").value == "False"
+            refused = session.run(f"open({str(outside / 'hidden')!r}).read()")
+            assert refused.result.status == "error"
+        assert file.read_text() == other.read_text() == "secret"
+
+
 def test_hooks_of_git_cannot_be_written(client: Client, workspace: Path) -> None:
     (workspace / ".git/hooks").mkdir(parents=True)
     with client.session(workspace=workspace, settings=settings()) as s:
