@@ -272,8 +272,8 @@ struct cg_session_options {
         unsigned server_requests;
         /*
          * whether cells may start programs (docs/settings.md, Programs of cells): "allow", "deny",
-         * "ask" (each causes a CG_EVENT_APPROVAL_REQUEST), or rules, a JSON object text; NULL: as in
-         * `settings`, or else "allow". Commands of cg_session_exec() are not concerned.
+         * "ask" (each causes a CG_EVENT_APPROVAL_REQUEST), or rules, a JSON object text; NULL: as
+         * in `settings`, or else "allow". Commands of cg_session_exec() are not concerned.
          * CG_E_UNSUPPORTED where nothing could enforce it
          */
         const char *exec;
