@@ -110,6 +110,67 @@ def bad(server: str, tool: str, args: bytes) -> Callable[[str], Verdict]:
     return attempt
 
 
+# ---- programs
+
+
+def _exit_status(start: Callable[[], Any]) -> int:
+    """Of a fork that calls start(); 77: start() failed."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            start()
+        finally:
+            os._exit(77)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def program(name: str) -> Verdict:
+    """Start a program in several ways, each of which the host refuses."""
+    path, argv = "/bin/true", ["true", f"refuse:{name}"]
+
+    def in_memory() -> None:
+        fd = os.memfd_create("program")
+        with open(path, "rb") as f:
+            os.write(fd, f.read())
+        os.execve(fd, argv, {})
+
+    ways: dict[str, Callable[[], Any]] = {
+        "execve": lambda: os.execve(path, argv, {}),
+        "a descriptor": lambda: os.execve(os.open(path, os.O_RDONLY), argv, {}),
+        "a file in memory": in_memory,
+        "posix_spawn": lambda: os._exit(os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(path, argv, {}), 0)[1])),
+        "a shell": lambda: os._exit(os.waitstatus_to_exitcode(os.system(f"exit 0 # {name}"))),
+    }
+    ran = [way for way, start in ways.items() if _exit_status(start) == 0]
+    return ("hole", f"it ran by {', '.join(ran)}") if ran else ("held", "")
+
+
+def program_changed(name: str) -> Verdict:
+    """Change the arguments in memory while the host is asked."""
+    libc = ctypes.CDLL(None)
+    argv = (ctypes.c_char_p * 4)(b"sh", f"later:{name}".encode(), None, None)
+    none = (ctypes.c_char_p * 1)(None)
+
+    def change() -> None:
+        time.sleep(_BEFORE_S)
+        argv[1:3] = [b"-c", b"exit 3"]
+
+    def start() -> None:
+        threading.Thread(target=change, daemon=True).start()
+        libc.execve(b"/bin/sh", argv, none)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            start()
+        finally:
+            os._exit(77)
+    time.sleep(2 * _BEFORE_S + _AFTER_S)
+    print("changed", flush=True)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return ("hole", "it ran") if status == 3 else ("held", f"status {status}")
+
+
 # ---- forged messages
 
 

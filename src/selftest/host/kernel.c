@@ -112,6 +112,9 @@ static const struct cg_attempt_line kernel_lines[] = {
             "the host's environment, in memory"),
         TRY("kernel-other-session", "mount", "all", 0, false, "selftest.private_file(OTHER)",
             "another session's /tmp"),
+        TRY("kernel-exec", "exec", "all", 0, true, "selftest.program", "programs that the host refuses"),
+        TRY("kernel-exec-changed", "exec", "none", 0, true, "selftest.program_changed",
+            "other arguments than the host approved"),
         TRY("kernel-own-tmp", "mount", "all", 0, false, "selftest.own_file(OWN)", "the host's /tmp"),
 #undef TRY
 };
@@ -145,7 +148,10 @@ static void decide(struct kernel_host *h, uint64_t approval, bool yes)
                 cg_approval_reject(h->session, approval, "selftest", NULL);
 }
 
-/* The prefix of a call's text selects the decision; calls without one are refused. */
+/*
+ * The prefix of a call's text, or of a program's first argument, selects the decision; what has
+ * none is refused.
+ */
 static void on_approval(struct kernel_host *h, const struct cg_event *e)
 {
         size_t len;
@@ -153,9 +159,10 @@ static void on_approval(struct kernel_host *h, const struct cg_event *e)
         cg_auto_json json_t *o = NULL;
 
         h->asked++;
-        text = cg_json_object(args, len, "arguments", &o, NULL) == 0
-                       ? json_string_value(json_object_get(o, "text"))
-                       : NULL;
+        text = cg_json_object(args, len, "arguments", &o, NULL) < 0 ? NULL
+               : strcmp(cg_event_method(e), "exec") == 0
+                       ? json_string_value(json_array_get(json_object_get(o, "argv"), 1))
+                       : json_string_value(json_object_get(o, "text"));
         if (text && strncmp(text, "later:", 6) == 0)
                 h->later = cg_event_approval(e);
         else if (text && strncmp(text, "wait:", 5) == 0)
@@ -512,6 +519,7 @@ static int from_within(struct kernel_host *h, struct cg_client *client, struct c
                 return 0;
         opts.workspace = cg_scene_path(h->scene, "work", path);
         opts.sandbox = h->scene->bare ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
+        opts.exec = h->scene->bare ? "allow" : "ask";
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
         r = add_server(h, err) < 0 ? -1 : other_session(h, client, &other, err);
