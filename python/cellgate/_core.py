@@ -239,6 +239,8 @@ class Core:
         self.client = client
         self.on_event = on_event
         self.consumers: dict[int, Consumer] = {}
+        self.functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        """Those of functions(), by the name of their set and their own."""
         self.watched: dict[int, Callable[[], None]] = {}
         """What to call when the question with this number waits no more, whether its events are read or not."""
         self.closed: str | None = None

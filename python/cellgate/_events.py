@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import json
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import CellError, NotFoundError
+from cellgate._errors import CellError, LimitExceededError, NotFoundError
+from cellgate._functions import arguments
 
 if TYPE_CHECKING:
     from cellgate._core import Core
@@ -145,6 +147,62 @@ class ApprovalRequest(Question):
     def __str__(self) -> str:
         """On one line and safe to show: SERVER.TOOL and the arguments."""
         return render(f"{self.server}.{self.tool or self.method} {self.arguments_json}")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall(Question):
+    """A cell calls a function of functions(): answer by run(), or give_back(), fail() or reject().
+
+    `arguments_json` comes from a kernel: nothing has checked it.
+    """
+
+    name: str
+    """Of the set of functions."""
+    tool: str
+    arguments_json: str
+
+    def run(self) -> None:
+        """Calls the function, here, and gives back its value or its exception."""
+        try:
+            function, values = self._bound()
+            value = function(**values)
+        except Exception as e:
+            self.fail(f"{type(e).__name__}: {e}")
+            return
+        except BaseException:
+            refuse(self, "the program was interrupted")
+            raise
+        self.give_back(value)
+
+    def _bound(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        function = self._core.functions.get((self.name, self.tool))
+        if function is None:
+            raise LookupError(f"the program has no function {self.tool} any more")
+        return function, arguments(function, self.arguments_json)
+
+    def give_back(self, value: Any) -> None:
+        """Ends the call; @value has to be JSON, or the call fails."""
+        try:
+            data = json.dumps(value).encode()
+        except (TypeError, ValueError, RecursionError) as e:
+            self.fail(f"{self.tool} has returned what is not JSON: {e}")
+            return
+        try:
+            self._end(lib.CG_FUNCTION_VALUE, data)
+        except LimitExceededError as e:
+            self.fail(str(e))
+
+    def fail(self, text: str) -> None:
+        """The call raises ToolError with @text in the cell."""
+        self._end(lib.CG_FUNCTION_ERROR, text.encode(errors="replace")[:65536])
+
+    def reject(self, reason: str | None = None) -> None:
+        """The call raises RejectedError in the cell."""
+        self._end(lib.CG_FUNCTION_REFUSED, (reason or "refused").encode(errors="replace"))
+
+    def _end(self, outcome: int, data: bytes) -> None:
+        with contextlib.suppress(NotFoundError):  # the call was cancelled meanwhile
+            self._core.call("cg_function_return", self.number, outcome, data, len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +487,11 @@ def _str(ptr: Any, name: str = "cg_event_text") -> str:
 
 
 def _json(ptr: Any) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(_bytes(ptr, "cg_event_json"))
+    """Empty where Python cannot read what a kernel has sent: nested too deeply, or a number of too many digits."""
+    try:
+        value: dict[str, Any] = json.loads(_bytes(ptr, "cg_event_json"))
+    except (ValueError, RecursionError):
+        return {}
     return value
 
 
@@ -478,6 +540,11 @@ def _approval(p: Any, core: Core, cell: int, foreign: bool) -> Event:
     return ApprovalRequest(cell, foreign, number, core, server, tool, method, _str(p, "cg_event_arguments"))
 
 
+def _function_call(p: Any, core: Core, cell: int, foreign: bool) -> Event:
+    name, tool = (ffi.string(getattr(lib, n)(p)).decode() for n in ("cg_event_server", "cg_event_tool"))
+    return FunctionCall(cell, foreign, lib.cg_event_approval(p), core, name, tool, _str(p, "cg_event_arguments"))
+
+
 def _egress(p: Any, core: Core, cell: int, foreign: bool) -> Event:
     c = _json(p)
     return EgressRequest(
@@ -504,7 +571,7 @@ def _result(p: Any, _: Core, cell: int, foreign: bool) -> Event:
 
 def _comm(p: Any, _: Core, cell: int, foreign: bool) -> Event:
     c = _json(p)
-    return Comm(cell, foreign, c["msg_type"], c.get("content") or {}, c.get("metadata") or {}, _buffers(p))
+    return Comm(cell, foreign, str(c.get("msg_type", "")), c.get("content") or {}, c.get("metadata") or {}, _buffers(p))
 
 
 def _command_result(p: Any, _: Core, cell: int, foreign: bool) -> Event:
@@ -539,6 +606,7 @@ _MAKERS: dict[int, _Maker] = {
         n, f, _bytes(p, "cg_event_text"), bool(lib.cg_event_is_stderr(p))
     ),
     lib.CG_EVENT_COMMAND_RESULT: _command_result,
+    lib.CG_EVENT_FUNCTION_CALL: _function_call,
 }
 
 
@@ -558,7 +626,7 @@ def from_c(ptr: Any, core: Core) -> Event:
 def refuse(event: Event, why: str) -> None:
     """Refuses a question that nobody will answer; other events are left alone."""
     try:
-        if isinstance(event, (ApprovalRequest, EgressRequest, ServerRequest)):
+        if isinstance(event, (ApprovalRequest, EgressRequest, FunctionCall, ServerRequest)):
             event.reject(why)
     except NotFoundError:
         pass  # it has ended

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
-from cellgate._errors import ClosedError, NotFoundError, TimedOutError
+from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError
 from cellgate._events import (
     ApprovalRequest,
     CommandOutput,
@@ -19,6 +19,7 @@ from cellgate._events import (
     EgressRequest,
     Event,
     Execution,
+    FunctionCall,
     InputRequest,
     Reply,
     Result,
@@ -26,6 +27,7 @@ from cellgate._events import (
     collect,
     refuse,
 )
+from cellgate._functions import definitions
 
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
 """Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
@@ -203,6 +205,8 @@ class Session:
                     on_event(event)
                 if isinstance(event, (ApprovalRequest, EgressRequest)):
                     _decide(event, approve)
+                elif isinstance(event, FunctionCall):
+                    event.run()
                 elif isinstance(event, InputRequest) and input:
                     event.answer(input(event))
                 else:
@@ -244,6 +248,15 @@ class Session:
         where it could not be added. Raises if none could be.
         """
         return add_servers(self._core, servers, timeout)
+
+    def functions(self, functions: Mapping[str, Callable[..., Any]], *, name: str = "host", ask: bool = False) -> None:
+        """Lets cells call functions of this program: `from mcptools.NAME import FUNCTION; FUNCTION.run(...)`.
+
+        Their schemas come from their signatures; arguments are checked against them. Values have to
+        be JSON. run() calls them; of stream(), FunctionCall.run(). `ask`: each call is an
+        ApprovalRequest first. Replaces the set of that name.
+        """
+        add_functions(self._core, functions, name, ask)
 
     # ------------------------------------------------------------ commands
 
@@ -563,6 +576,19 @@ def add_servers(core: Any, servers: Mapping[str, Any] | str, timeout: float | No
     core.call("cg_session_add_mcp_servers", text, len(text), milliseconds(timeout), ret)
     report: dict[str, Any] = json.loads(take_text(ret[0]))
     return report
+
+
+def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: str, ask: bool) -> None:
+    text = json.dumps(definitions(functions)).encode()
+    args, ret = Arguments(), ffi.new("char **")
+    o = args.options("cg_functions_options", ask=int(ask))
+    core.call("cg_session_add_functions", name.encode(), text, len(text), o, ret)
+    report: dict[str, Any] = json.loads(take_text(ret[0]))
+    rejected = [tool["tool"] for tool in report[name]["tools"] if tool["status"] == "rejected"]
+    core.functions = {k: f for k, f in core.functions.items() if k[0] != name}
+    core.functions |= {(name, tool): f for tool, f in functions.items()}
+    if rejected:
+        raise InvalidArgumentError(f"cells cannot call these functions: {', '.join(rejected)}", lib.CG_E_INVAL)
 
 
 def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:

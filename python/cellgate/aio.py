@@ -24,6 +24,7 @@ from cellgate._events import (
     EgressRequest,
     Event,
     Execution,
+    FunctionCall,
     InputRequest,
     Reply,
     Result,
@@ -220,6 +221,8 @@ class Session:
                         ask(_decide(event, approve))
                     elif isinstance(event, InputRequest) and input:
                         ask(_answer(event, input))
+                    elif isinstance(event, FunctionCall):
+                        ask(carry_out(event))
                     else:
                         refuse(event, "this program accepts no calls (run() was given no `approve`)")
                         events.append(event)
@@ -264,6 +267,15 @@ class Session:
         """Defines MCP servers: see `cellgate.Session.add_mcp_servers()`."""
         report: dict[str, Any] = await self._blocking(blocking.add_servers, self._core, servers, timeout)
         return report
+
+    async def functions(
+        self, functions: Mapping[str, Callable[..., Any]], *, name: str = "host", ask: bool = False
+    ) -> None:
+        """Lets cells call functions of this program: see `cellgate.Session.functions()`.
+
+        Coroutine functions run in the loop, others in threads of its executor.
+        """
+        await self._blocking(blocking.add_functions, self._core, functions, name, ask)
 
     # ------------------------------------------------------------ commands
 
@@ -494,6 +506,23 @@ async def _decide(event: ApprovalRequest | EgressRequest, approve: Approve) -> N
         refuse(event, "the program's `approve` failed")
         raise
     apply_decision(event, decision)
+
+
+async def carry_out(event: FunctionCall) -> None:
+    """FunctionCall.run() for asyncio."""
+    try:
+        function, values = event._bound()
+        if inspect.iscoroutinefunction(function):
+            value = await function(**values)
+        else:
+            value = await asyncio.to_thread(function, **values)
+    except Exception as e:
+        event.fail(f"{type(e).__name__}: {e}")
+    except BaseException:
+        refuse(event, "the program was interrupted")
+        raise
+    else:
+        event.give_back(value)
 
 
 async def _answer(event: InputRequest, answer: Callable[[InputRequest], Any]) -> None:
