@@ -249,14 +249,16 @@ class Session:
         """
         return add_servers(self._core, servers, timeout)
 
-    def functions(self, functions: Mapping[str, Callable[..., Any]], *, name: str = "host", ask: bool = False) -> None:
+    def functions(
+        self, functions: Mapping[str, Callable[..., Any]], *, name: str = "host", ask: bool = False
+    ) -> dict[str, Any]:
         """Lets cells call functions of this program: `from mcptools.NAME import FUNCTION; FUNCTION.run(...)`.
 
         Their schemas come from their signatures; arguments are checked against them. Values have to
         be JSON. run() calls them; of stream(), FunctionCall.run(). `ask`: each call is an
-        ApprovalRequest first. Replaces the set of that name.
+        ApprovalRequest first. Replaces the set of that name; returns a report as add_mcp_servers().
         """
-        add_functions(self._core, functions, name, ask)
+        return add_functions(self._core, functions, name, ask)
 
     # ------------------------------------------------------------ commands
 
@@ -578,7 +580,7 @@ def add_servers(core: Any, servers: Mapping[str, Any] | str, timeout: float | No
     return report
 
 
-def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: str, ask: bool) -> None:
+def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: str, ask: bool) -> dict[str, Any]:
     text = json.dumps(definitions(functions)).encode()
     args, ret = Arguments(), ffi.new("char **")
     o = args.options("cg_functions_options", ask=int(ask))
@@ -589,6 +591,7 @@ def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: 
     core.functions |= {(name, tool): f for tool, f in functions.items()}
     if rejected:
         raise InvalidArgumentError(f"cells cannot call these functions: {', '.join(rejected)}", lib.CG_E_INVAL)
+    return report
 
 
 def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:

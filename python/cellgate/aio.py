@@ -270,12 +270,13 @@ class Session:
 
     async def functions(
         self, functions: Mapping[str, Callable[..., Any]], *, name: str = "host", ask: bool = False
-    ) -> None:
+    ) -> dict[str, Any]:
         """Lets cells call functions of this program: see `cellgate.Session.functions()`.
 
         Coroutine functions run in the loop, others in threads of its executor.
         """
-        await self._blocking(blocking.add_functions, self._core, functions, name, ask)
+        report: dict[str, Any] = await self._blocking(blocking.add_functions, self._core, functions, name, ask)
+        return report
 
     # ------------------------------------------------------------ commands
 
