@@ -108,7 +108,7 @@ class Kernel:
         shell.environment = config.get("kernel_env") or ""
         if config.get("exec") == "ask":
             # Both keep the parent, which holds the GIL, from running until the host has decided.
-            subprocess._USE_VFORK = subprocess._USE_POSIX_SPAWN = False  # type: ignore[attr-defined]
+            vars(subprocess).update(_USE_VFORK=False, _USE_POSIX_SPAWN=False)
 
     def worker(self) -> Worker:
         """The worker of this thread; in other threads the main one."""
