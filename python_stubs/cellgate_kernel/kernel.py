@@ -106,7 +106,7 @@ class Kernel:
             shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))
         shell.environment = config.get("kernel_env") or ""
-        if config.get("exec") == "ask":
+        if config.get("exec") in ("ask", "each"):
             # Both keep the parent, which holds the GIL, from running until the host has decided.
             vars(subprocess).update(_USE_VFORK=False, _USE_POSIX_SPAWN=False)
 

@@ -143,7 +143,9 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
         if (r < 0)
                 return r;
         if (exec)
-                cg_sandbox_set_exec(*ret, strcmp(exec, "ask") == 0 ? CG_EXEC_ASK : CG_EXEC_DENY);
+                cg_sandbox_set_exec(*ret, strcmp(exec, "ask") == 0    ? CG_EXEC_ASK
+                                          : strcmp(exec, "each") == 0 ? CG_EXEC_ASK_EACH
+                                                                      : CG_EXEC_DENY);
         cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
@@ -320,7 +322,7 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
         if (r == 0 && on)
                 r = cg_json_str(o, "tmp", NULL, &tmp, err);
         if (r == 0 && tier.tier != CG_TIER_FULL && json_string_value(json_object_get(o, "exec")) &&
-            strcmp(json_string_value(json_object_get(o, "exec")), "ask") == 0)
+            strcmp(json_string_value(json_object_get(o, "exec")), "deny") != 0)
                 r = cg_fail(err, CG_E_UNSUPPORTED,
                             "exec \"ask\" and its rules work in the full tier only: use that, or exec "
                             "\"deny\" or \"allow\"");

@@ -262,7 +262,7 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
                 r = cg_fail(err, CG_E_UNSUPPORTED,
                             "sandbox: exec \"%s\" needs a listener for system calls, and there is another "
                             "sandbox's around this one (or Linux is older than 5.0)",
-                            sp->sb->exec == CG_EXEC_ASK ? "ask" : "deny");
+                            sp->sb->exec >= CG_EXEC_ASK ? "ask" : "deny");
         if (r == 0 && listener >= 0) {
                 r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
                 close(listener);

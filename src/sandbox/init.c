@@ -624,7 +624,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
         struct cg_err err = { 0 };
         pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0 || (sp->sb->exec == CG_EXEC_ASK && cg_execs_check(&err) < 0))
+        if (become_init(sp, &err) < 0 || (sp->sb->exec >= CG_EXEC_ASK && cg_execs_check(&err) < 0))
                 fail(sp, &err);
         if (sp->sb->off      ? make_subreaper(&err) < 0
             : sp->sb->grants ? fork_guard(sp, &err) < 0 || send_proxies(sp, proxies, &err) < 0

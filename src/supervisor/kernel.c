@@ -451,9 +451,10 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
                 ss->egress_policy != NULL, "home", cg_sup_home(), "tier", json_object_get(options, "tier"),
                 "tmp", tmp_path(k, tmp), "guards", k->guards, "kernel_env", s->kernel_env, "exec",
-                exec == CG_EXEC_ALLOW ? NULL
-                : exec == CG_EXEC_ASK ? "ask"
-                                      : "deny");
+                exec == CG_EXEC_ALLOW      ? NULL
+                : exec == CG_EXEC_ASK      ? "ask"
+                : exec == CG_EXEC_ASK_EACH ? "each"
+                                           : "deny");
         text = spec ? cg_json_text(spec, &len) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");
@@ -512,7 +513,7 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
                 goto fail;
         }
         cg_sup_memory_watch(k);
-        if (cg_sup_exec(k->session->options) == CG_EXEC_ASK &&
+        if (cg_sup_exec(k->session->options) >= CG_EXEC_ASK &&
             cg_sup_programs_open(k, fds->commands_fd, &err) < 0) {
                 cg_closep_(&denials_fd);
                 cg_closep_(&fds->commands_fd);

@@ -146,9 +146,10 @@ json_t *cg_sup_session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        static const char *const exec[] = {
-                [CG_EXEC_ALLOW] = "allow", [CG_EXEC_DENY] = "deny", [CG_EXEC_ASK] = "ask"
-        };
+        static const char *const exec[] = { [CG_EXEC_ALLOW] = "allow",
+                                            [CG_EXEC_DENY] = "deny",
+                                            [CG_EXEC_ASK] = "ask",
+                                            [CG_EXEC_ASK_EACH] = "ask" };
 
         return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
                          "landlock_abi", k ? k->landlock_abi : NULL, "exec",

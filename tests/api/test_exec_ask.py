@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client, Event, Outcome, Session
+from cellgate_api import CellgateError, Client, Event, Outcome, Session
+
+from .test_settings import E_UNSUPPORTED
 
 PRELUDE = """
 import asyncio, ctypes, errno, os, pty, shutil, signal, subprocess, sys, threading, time
@@ -590,3 +592,16 @@ os.close(r)
     out = asking.run(code, decide=host)
     assert host.asked[0]["stdin"] == "/dev/null"
     assert "evil" not in out.stdout and out.stdout == "-9\n", out.events
+
+
+def test_it_needs_the_full_tier(client: Client, workspace: Path) -> None:
+    for exec in ("ask", {"default": "deny"}):
+        with pytest.raises(CellgateError) as e:
+            client.session(workspace=workspace, exec=exec, tier="landlock")
+        assert e.value.code == E_UNSUPPORTED
+
+
+def test_without_a_sandbox_it_is_refused(client: Client, workspace: Path) -> None:
+    with pytest.raises(CellgateError, match="without a sandbox") as e:
+        client.session(workspace=workspace, exec="ask", sandbox=1)
+    assert e.value.code == E_UNSUPPORTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def test_other_defaults(client: Client, workspace: Path, default: str, result: s
         {},
         {"default": "maybe"},
         {"default": "ask", "permit": []},
+        {"default": "ask", "commands": "some"},
         {"default": "ask", "allow": {}},
         {"default": "ask", "allow": ["/usr/bin/true"]},
         {"default": "ask", "allow": [{}]},
@@ -142,3 +144,51 @@ def test_an_expression_without_end(client: Client, workspace: Path) -> None:
         assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
     with client.session(workspace=workspace, exec={"default": "deny", "allow": [hungry]}) as s:
         assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
+
+
+EACH = {
+    "default": "ask",
+    "commands": "each",
+    "allow": [{"program": "/usr/bin/dash", "argv": ["sh", "-c", "*"]}, {"program": "/usr/bin/true"}],
+}
+
+
+def commands(out: Outcome) -> list[str]:
+    return [json.loads(e.args)["command"] for e in asked(out)]
+
+
+def test_each_program_that_an_approved_one_starts(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, exec=EACH) as s:
+        s.run(PRELUDE)
+        out = s.run("start('sh', '-c', 'true; id -u | cat; exec printenv PATH')", decide=lambda e: True)
+        assert out.value == "0"
+        assert sorted(commands(out)) == ["cat", "id -u", "printenv PATH"]
+        out = s.run("start('sh', '-c', 'id; true && exit 5')", decide=lambda e: False)
+        assert (out.value, commands(out)) == ("5", ["id"])
+        code = "subprocess.run(['sh', '-c', 'python3 -c \"import subprocess; print(subprocess.run([\\'id\\']).returncode)\"'])"
+        out = s.run(code, decide=lambda e: "python3" in e.args)
+        assert commands(out)[1:] == ["id"] and "uid=" not in out.stdout
+        assert s.command("sh", "-c", "id -u | cat")[0].json == {"exit_code": 0}
+
+
+def test_trees_are_free_by_default(client: Client, workspace: Path) -> None:
+    for more in ({}, {"commands": "tree"}):
+        rules = {k: v for k, v in EACH.items() if k != "commands"} | more
+        with client.session(workspace=workspace, exec=rules) as s:
+            assert s.run(PRELUDE + "start('sh', '-c', 'id -u | cat >/dev/null')").value == "0"
+
+
+def test_bash_make_and_many_at_once(client: Client, workspace: Path) -> None:
+    (workspace / "Makefile").write_text("all: a b c d\n%:\n\t@true $@\n\t@echo done $@\n")
+    with client.session(
+        workspace=workspace, exec={"default": "allow", "commands": "each", "deny": [{"program": "/x"}]}
+    ) as s:
+        s.run(PRELUDE)
+        out = s.run(
+            "print(subprocess.run(['bash', '-c', 'for i in 1 2 3 4; do (id -u; ls / | wc -l) & done; wait'], capture_output=True).returncode)"
+        )
+        assert out.stdout == "0\n", out.events
+        out = s.run(
+            "import shutil; not shutil.which('make') or subprocess.run(['make', '-j4'], capture_output=True).returncode"
+        )
+        assert out.value in ("0", "True"), out.events

@@ -451,8 +451,8 @@ void cg_execs_call(struct cg_execs *e, const struct seccomp_notif *call)
         bool movable;
         int r;
 
-        if (e->sb->exec == CG_EXEC_ASK) {
-                if (!has_own_image(e, call)) {
+        if (e->sb->exec >= CG_EXEC_ASK) {
+                if (e->sb->exec == CG_EXEC_ASK && !has_own_image(e, call)) {
                         /* Another thread's execve() would have ended this one, and the wait. */
                         cg_reply_continue(e->notify, call);
                         return;
@@ -693,7 +693,7 @@ void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_no
                    bool affinity)
 {
         *e = (struct cg_execs){ .sb = sb->exec == CG_EXEC_ALLOW ? NULL : sb, .notify = n, .sock = sock };
-        if (!e->sb || sb->exec != CG_EXEC_ASK)
+        if (!e->sb || sb->exec < CG_EXEC_ASK)
                 return;
         if (!file_at(getpid(), "exe", &e->own))
                 e->own.ino = 0;

@@ -9,6 +9,7 @@
  *              init: the new image stops before its first instruction, and is killed if its file,
  *              arguments, variables or folder are not those of the question. Calls of all other
  *              processes continue: these have, or descend from, an image that was approved.
+ *      ASK_EACH  as ASK, for all processes
  *
  * The process keeps its number, parent, descriptors, terminal, limits and signals. It cannot trace
  * others or be traced by them, since the filter denies these calls and /proc is read-only.

@@ -119,11 +119,19 @@ static int check_rules(const json_t *setting, struct cg_err *err)
 
                 if (strcmp(key, "default") == 0)
                         continue;
+                if (strcmp(key, "commands") == 0) {
+                        const char *text = json_string_value(v);
+
+                        if (!text || (strcmp(text, "tree") != 0 && strcmp(text, "each") != 0))
+                                return cg_fail(err, CG_E_INVAL, "exec.commands must be \"tree\" or \"each\"");
+                        continue;
+                }
                 while (k < CG_ARRAY_LEN(lists) && strcmp(lists[k], key) != 0)
                         k++;
                 if (k == CG_ARRAY_LEN(lists) || !json_is_array(v))
-                        return cg_fail(err, CG_E_INVAL,
-                                       "exec has \"default\", and lists \"deny\", \"ask\" and \"allow\"");
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "exec has \"default\", \"commands\", and lists \"deny\", \"ask\" and \"allow\"");
                 if (json_array_size(v) > RULES_MAX)
                         return cg_fail(err, CG_E_INVAL, "exec.%s has over %d rules", key, RULES_MAX);
                 json_array_foreach(v, i, rule)
@@ -139,14 +147,15 @@ static int check_rules(const json_t *setting, struct cg_err *err)
 
 int cg_exec_rules_mode(const json_t *setting, enum cg_exec *ret, struct cg_err *err)
 {
-        const char *text = json_string_value(setting);
+        const char *text = json_string_value(setting),
+                   *each = json_string_value(json_object_get(setting, "commands"));
 
         if (!setting || (text && strcmp(text, "allow") == 0))
                 *ret = CG_EXEC_ALLOW;
         else if (text && strcmp(text, "deny") == 0)
                 *ret = CG_EXEC_DENY;
         else if (json_is_object(setting) ? check_rules(setting, err) == 0 : text && strcmp(text, "ask") == 0)
-                *ret = CG_EXEC_ASK;
+                *ret = each && strcmp(each, "each") == 0 ? CG_EXEC_ASK_EACH : CG_EXEC_ASK;
         else
                 return json_is_object(setting)
                                ? CG_E_INVAL

@@ -6,8 +6,8 @@
 #include "sandbox/sandbox.h"
 
 /*
- * *ret: what @setting (NULL: none) demands of the sandbox; of rules it is CG_EXEC_ASK, and
- * cg_exec_rules_judge() decides. CG_E_INVAL: it is no such setting.
+ * *ret: what @setting (NULL: none) demands of the sandbox; of rules it is CG_EXEC_ASK or
+ * CG_EXEC_ASK_EACH, and cg_exec_rules_judge() decides. CG_E_INVAL: it is no such setting.
  */
 int cg_exec_rules_mode(const json_t *setting, enum cg_exec *ret, struct cg_err *err);
 
