@@ -83,13 +83,28 @@ bool cg_sup_has_room(const struct session *ss, uint16_t slot)
 /* ------------------------------------------------------------------ events */
 
 /*
+ * An event is encoded once, for all hosts and for its size: @text (the caller frees it) becomes the
+ * body of @out. Takes @body; without one, @out stays as it is. False: out of memory.
+ */
+static bool encode(struct session *ss, struct cg_out *out, json_t *body, char **text)
+{
+        *text = body ? cg_json_text(body, &out->body_len) : NULL;
+        if (!body)
+                return true;
+        json_decref(body);
+        out->body = *text;
+        if (!*text)
+                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send an event: out of memory");
+        return *text;
+}
+
+/*
  * The bytes that the host will give credit for, without EVENT_COST: any other count would change
  * the window with every event.
  */
-static size_t event_bytes(const json_t *body, const struct cg_out *out, const struct cg_msg *m)
+static size_t event_bytes(const struct cg_out *out, const struct cg_msg *m)
 {
-        size_t n = out->raw_len + (body ? json_dumpb(body, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII) : 0),
-               len;
+        size_t n = out->raw_len + out->body_len, len;
 
         for (size_t i = 0; m && i + 1 < m->n_frames; i++) {
                 cg_msg_raw(m, i, &len);
@@ -98,22 +113,15 @@ static size_t event_bytes(const json_t *body, const struct cg_out *out, const st
         return n;
 }
 
-static void send_one(struct host *h, const struct cg_out *out, json_t *body, struct cg_msg *m)
+static void send_one(struct host *h, const struct cg_out *out, struct cg_msg *m)
 {
-        if (m && body) {
-                struct cg_out o = *out;
-                cg_auto_free char *text = cg_json_text(body, &o.body_len);
-
-                o.body = text;
-                cg_sup_host_forward(h, &o, m);
-        } else if (m) {
+        if (m)
                 cg_sup_host_forward(h, out, m);
-        } else {
-                cg_sup_host_send(h, out, json_incref(body));
-        }
+        else
+                cg_sup_host_send(h, out, NULL);
 }
 
-static void send_member(struct member *mb, const struct cg_out *event, json_t *body, const struct cg_msg *m)
+static void send_member(struct member *mb, const struct cg_out *event, const struct cg_msg *m)
 {
         struct cg_out out = *event;
         cg_auto_msg struct cg_msg copy = CG_MSG_EMPTY;
@@ -125,8 +133,8 @@ static void send_member(struct member *mb, const struct cg_out *event, json_t *b
         /* The bytes of the frames are shared, not copied. */
         for (size_t i = 0; m && i < m->n_frames; i++)
                 copy.frames[copy.n_frames++] = cg_frame_ref(m->frames[i]);
-        send_one(mb->host, &out, body, m ? &copy : NULL);
-        mb->unread += event_bytes(body, event, m) + EVENT_COST;
+        send_one(mb->host, &out, m ? &copy : NULL);
+        mb->unread += event_bytes(event, m) + EVENT_COST;
 }
 
 static void drop_slow_members(struct session *ss)
@@ -149,52 +157,58 @@ void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, 
         /* Answers and questions go to their own host only. */
         bool alone = out.type == CG_HOST_REPLY || out.type == CG_HOST_INPUT_REQUEST ||
                      out.type == CG_HOST_INPUT_CLOSED || out.type == CG_HOST_DEBUG_EVENT;
+        cg_auto_free char *text = NULL;
         struct member *mb;
         size_t bytes;
 
+        if (!encode(ss, &out, body, &text))
+                return;
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
                 if (!alone || mb->slot == CELL_SLOT(out.id))
-                        send_member(mb, &out, body, m);
+                        send_member(mb, &out, m);
         if (!LIST_EMPTY(&ss->members))
                 drop_slow_members(ss);
         if (CELL_SLOT(out.id) == 0) {
-                bytes = event_bytes(body, &out, m);
-                send_one(ss->host, &out, body, m);
+                bytes = event_bytes(&out, m);
+                send_one(ss->host, &out, m);
                 cg_sup_count_unread(ss, bytes);
         }
-        json_decref(body);
 }
 
 void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
 {
         struct cg_out out = *event;
+        cg_auto_free char *text = NULL;
         struct member *mb;
 
+        if (!encode(ss, &out, body, &text))
+                return;
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
                 if (mb->slot != CELL_SLOT(out.id))
-                        send_member(mb, &out, body, NULL);
-        json_decref(body);
+                        send_member(mb, &out, NULL);
         drop_slow_members(ss);
 }
 
 void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body)
 {
         struct cg_out out = *event;
+        cg_auto_free char *text = NULL;
         struct member *mb;
 
+        if (!encode(ss, &out, body, &text))
+                return;
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
                 if (mb->slot == CELL_SLOT(out.id))
                         break;
         if (mb) {
-                send_member(mb, &out, body, NULL);
+                send_member(mb, &out, NULL);
         } else if (CELL_SLOT(out.id) == 0) {
-                send_one(ss->host, &out, body, NULL);
-                cg_sup_count_unread(ss, event_bytes(body, &out, NULL));
+                send_one(ss->host, &out, NULL);
+                cg_sup_count_unread(ss, event_bytes(&out, NULL));
         }
-        json_decref(body);
 }
 
 void cg_sup_event_text(struct session *ss, uint16_t type, uint64_t cell, const char *text)
