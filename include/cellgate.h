@@ -679,6 +679,39 @@ CG_API int cg_session_files_stat(struct cg_session *s, const char *path, int64_t
 CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
                                  struct cg_err *err);
 
+/**
+ * cg_session_files_snapshot() - what is in a folder and all folders in it, for
+ * cg_session_files_changes()
+ *
+ * Take one before a cell (or a command, or several) to name afterwards the files that it made or
+ * changed. Contents are not read. More than 20,000 entries: CG_E_SYS with E2BIG.
+ * @ret: text (returns; cg_free()), valid as long as the session, also for several comparisons
+ */
+CG_API int cg_session_files_snapshot(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
+                                     struct cg_err *err);
+
+/**
+ * cg_session_files_changes() - files of a folder that were made or changed since a snapshot of it
+ * @snapshot: "" or NULL: of an empty folder
+ * @ret: {"files": [{"path", "size", "new", "sha256"}, ...], "removed", "others", "skipped":
+ *       {"files", "hashes", "unreadable", "entries"}, "complete"} (returns; cg_free())
+ *
+ * "files" has regular files, in no order, with paths below the folder ("path_hex" if not UTF-8).
+ * Contents, modes, owners and names count as changes; renamed files are new. "sha256" (hexadecimal)
+ * is of the "size" bytes that were read; it is missing of files that cannot be read or have more
+ * than 64 MiB, and after 256 MiB of all. "removed" is the number of entries that are no longer
+ * there (null: unknown), "others" that of links, FIFOs, sockets and devices that were made or
+ * changed. "skipped": changed files after the first 1,000, files without "sha256", folders and
+ * entries that could not be read, and whether there are more than 20,000 entries. "complete" is
+ * true if all changed files are in "files".
+ *
+ * Files that were changed and have since changed again have the later state only, and the host may
+ * read other content later: compare its digest. Processes that still run may write without a
+ * change that is seen here, through a mapping of a file that they had before the snapshot.
+ */
+CG_API int cg_session_files_changes(struct cg_session *s, const char *path, const char *snapshot,
+                                    int64_t timeout_ms, char **ret, struct cg_err *err);
+
 /** cg_session_files_mkdir() - make a folder with missing parents; one that exists is no error. */
 CG_API int cg_session_files_mkdir(struct cg_session *s, const char *path, unsigned int mode,
                                   int64_t timeout_ms, struct cg_err *err);

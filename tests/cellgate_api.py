@@ -170,6 +170,8 @@ def load() -> C.CDLL:
         ("cg_session_files_put", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int, C.c_int64, p]),
         ("cg_session_files_stat", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
         ("cg_session_files_list", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
+        ("cg_session_files_snapshot", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
+        ("cg_session_files_changes", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int64, p, p]),
         ("cg_session_files_mkdir", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int64, p]),
         ("cg_session_files_remove", C.c_int, [p, C.c_char_p, C.c_int64, p]),
         ("cg_session_files_rename", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int64, p]),
@@ -439,6 +441,20 @@ class Session:
 
     def file_list(self, path: Name) -> list[dict]:
         return self._file_text("cg_session_files_list", path)
+
+    def file_snapshot(self, path: Name, timeout_ms: int = 0) -> bytes:
+        ret = C.c_void_p()
+        self._call("cg_session_files_snapshot", os.fsencode(path), timeout_ms, C.byref(ret))
+        text = C.string_at(ret.value)
+        self.lib.cg_free(ret)
+        return text
+
+    def file_changes(self, path: Name, snapshot: bytes | None, timeout_ms: int = 0) -> dict:
+        ret = C.c_void_p()
+        self._call("cg_session_files_changes", os.fsencode(path), snapshot, timeout_ms, C.byref(ret))
+        text = C.string_at(ret.value)
+        self.lib.cg_free(ret)
+        return json.loads(text)
 
     def file_mkdir(self, path: Name, mode: int = 0o755) -> None:
         self._call("cg_session_files_mkdir", os.fsencode(path), mode, 0)

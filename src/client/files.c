@@ -266,12 +266,14 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
         return r;
 }
 
-/* The output as text that the caller frees. */
-static int run_for_text(struct cg_session *s, const char *const *argv, int64_t timeout_ms, char **ret,
-                        size_t *len, struct cg_err *err)
+/* The output as text that the caller frees. @input: NULL for none. */
+static int run_for_text(struct cg_session *s, const char *const *argv, const char *input, int64_t timeout_ms,
+                        char **ret, size_t *len, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = MEMORY_MAX };
-        struct transfer t = { .in_fd = -1, .out_fd = -1, .out = &out };
+        struct transfer t = {
+                .in_fd = -1, .out_fd = -1, .data = input, .len = input ? strlen(input) : 0, .out = &out
+        };
         int r = run(s, true, argv, &t, timeout_ms, err);
 
         if (r < 0)
@@ -283,12 +285,12 @@ static int run_for_text(struct cg_session *s, const char *const *argv, int64_t t
 }
 
 /* As run_for_text(), one JSON value that starts with @open: untrusted. */
-static int run_for_json(struct cg_session *s, const char *const *argv, char open, int64_t timeout_ms,
-                        char **ret, struct cg_err *err)
+static int run_for_json(struct cg_session *s, const char *const *argv, const char *input, char open,
+                        int64_t timeout_ms, char **ret, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         size_t len, used;
-        int r = run_for_text(s, argv, timeout_ms, &text, &len, err);
+        int r = run_for_text(s, argv, input, timeout_ms, &text, &len, err);
 
         if (r < 0)
                 return r;
@@ -306,7 +308,7 @@ CG_API int cg_session_files_read(struct cg_session *s, const char *path, int64_t
 
         snprintf(from, sizeof(from), "%lld", (long long)(offset > 0 ? offset : 0));
         snprintf(count, sizeof(count), "%lld", (long long)(max >= 0 ? max : -1));
-        return run_for_text(s, argv, timeout_ms, ret, len, err);
+        return run_for_text(s, argv, NULL, timeout_ms, ret, len, err);
 }
 
 CG_API int cg_session_files_get(struct cg_session *s, const char *path, int fd, int64_t max,
@@ -345,7 +347,7 @@ CG_API int cg_session_files_stat(struct cg_session *s, const char *path, int64_t
 {
         const char *argv[] = { "stat", path, NULL };
 
-        return run_for_json(s, argv, '{', timeout_ms, ret, err);
+        return run_for_json(s, argv, NULL, '{', timeout_ms, ret, err);
 }
 
 CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
@@ -353,7 +355,31 @@ CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t
 {
         const char *argv[] = { "list", path, NULL };
 
-        return run_for_json(s, argv, '[', timeout_ms, ret, err);
+        return run_for_json(s, argv, NULL, '[', timeout_ms, ret, err);
+}
+
+CG_API int cg_session_files_snapshot(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
+                                     struct cg_err *err)
+{
+        const char *argv[] = { "snapshot", path, NULL };
+        cg_auto_free char *text = NULL;
+        size_t len;
+        int r = run_for_text(s, argv, NULL, timeout_ms, &text, &len, err);
+
+        if (r < 0)
+                return r;
+        if (strlen(text) != len)
+                return cg_fail(err, CG_E_PROTO, "the sandbox's snapshot of %s is not one", path);
+        *ret = CG_STEAL(text);
+        return 0;
+}
+
+CG_API int cg_session_files_changes(struct cg_session *s, const char *path, const char *snapshot,
+                                    int64_t timeout_ms, char **ret, struct cg_err *err)
+{
+        const char *argv[] = { "changes", path, NULL };
+
+        return run_for_json(s, argv, snapshot ? snapshot : "", '{', timeout_ms, ret, err);
 }
 
 /* A change without output. */

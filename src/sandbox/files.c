@@ -16,19 +16,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "sandbox/files_out.h"
+#include "sandbox/snapshot.h"
 
 #define COPY_BYTES (1u << 20)
 /* Attempts to find a name for a temporary file that does not exist. */
 #define ATTEMPTS 100
-
-/* Says what failed; the errno. */
-static int failed(const char *what, const char *path)
-{
-        int e = errno ?: EIO;
-
-        dprintf(STDERR_FILENO, "%s %s: %s\n", what, path, strerror(e));
-        return e & 0xff;
-}
 
 /* ---- reading */
 
@@ -80,7 +73,7 @@ static int do_read(char *const *argv)
                 left = strtoll(argv[3], NULL, 10);
         fd = open_regular(argv[1], &st);
         if (fd < 0 || lseek(fd, offset, SEEK_SET) < 0 || !copy(fd, STDOUT_FILENO, left))
-                return failed("read", argv[1]);
+                return cg_files_failed("read", argv[1]);
         return 0;
 }
 
@@ -139,25 +132,25 @@ static int do_write(char *const *argv)
         /* A link is followed, as programs do; what it leads to is replaced. */
         if (!realpath(argv[1], target) &&
             (errno != ENOENT || snprintf(target, sizeof(target), "%s", argv[1]) >= (int)sizeof(target)))
-                return failed("write", argv[1]);
+                return cg_files_failed("write", argv[1]);
         exists = lstat(target, &st) == 0;
         if (exists && !S_ISREG(st.st_mode)) {
                 errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-                return failed("write", argv[1]);
+                return cg_files_failed("write", argv[1]);
         }
         fd = make_unnamed(target, mode);
         unnamed = fd >= 0;
         if (!unnamed)
                 fd = make_name(target, -1, mode, name, sizeof(name));
         if (fd < 0)
-                return failed("write", argv[1]);
+                return cg_files_failed("write", argv[1]);
         if (exists)
                 fchmod(fd, st.st_mode & 07777);
         /* A power failure may cost a new file, but not the old one's content. */
         if (copy(STDIN_FILENO, fd, -1) && (!exists || fsync(fd) == 0) &&
             (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
                 return 0;
-        e = failed("write", argv[1]);
+        e = cg_files_failed("write", argv[1]);
         if (*name)
                 unlink(name);
         return e;
@@ -181,32 +174,6 @@ static const char *kind_of(mode_t mode)
         default:
                 return "device";
         }
-}
-
-static bool is_utf8(const char *text)
-{
-        size_t len = strlen(text);
-        uint32_t c;
-
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
-                if (!n)
-                        return false;
-        }
-        return true;
-}
-
-/* "KEY":TEXT, or "KEY_hex": the bytes of a text that is not UTF-8. */
-static int add_name(struct cg_buf *b, const char *key, const char *text)
-{
-        bool plain = is_utf8(text);
-        int r = cg_buf_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
-
-        if (r == 0 && plain)
-                return cg_json_quote(b, text, strlen(text), NULL);
-        for (const char *p = text; r == 0 && *p; p++)
-                r = cg_buf_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
-        return r == 0 ? cg_buf_adds(b, "\"", NULL) : r;
 }
 
 /* Saturates: programs can set any time. */
@@ -235,7 +202,7 @@ static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
                 return false;
         r = cg_buf_adds(b, "{", NULL);
         if (r == 0 && named)
-                r = add_name(b, "name", name);
+                r = cg_files_add_name(b, "name", name);
         if (r == 0)
                 r = cg_buf_addf(b, NULL, "%s\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld",
                                 named ? "," : "", kind_of(st.st_mode), (long long)st.st_size,
@@ -245,7 +212,7 @@ static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
                 target[n] = '\0';
                 r = cg_buf_adds(b, ",", NULL);
                 if (r == 0)
-                        r = add_name(b, "target", target);
+                        r = cg_files_add_name(b, "target", target);
         }
         if (r == 0)
                 r = cg_buf_adds(b, "}", NULL);
@@ -254,21 +221,14 @@ static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
         return r == 0;
 }
 
-/* Writes what was collected, and empties @b. */
-static bool flush(struct cg_buf *b)
-{
-        bool ok = cg_write_all(STDOUT_FILENO, b->data, b->len, NULL) == 0;
-
-        b->len = 0;
-        return ok;
-}
-
 static int do_stat(char *const *argv)
 {
         cg_auto_buf struct cg_buf b;
 
         cg_buf_init(&b, 4 * COPY_BYTES);
-        return add_entry(AT_FDCWD, argv[1], false, &b) && flush(&b) ? 0 : failed("stat", argv[1]);
+        return add_entry(AT_FDCWD, argv[1], false, &b) && cg_files_flush(&b)
+                       ? 0
+                       : cg_files_failed("stat", argv[1]);
 }
 
 static int do_list(char *const *argv)
@@ -300,11 +260,11 @@ static int do_list(char *const *argv)
                 }
                 first = false;
                 if (ok && b.len > COPY_BYTES)
-                        ok = flush(&b);
+                        ok = cg_files_flush(&b);
         }
-        ok = ok && errno == 0 && cg_buf_adds(&b, "]", NULL) == 0 && flush(&b);
+        ok = ok && errno == 0 && cg_buf_adds(&b, "]", NULL) == 0 && cg_files_flush(&b);
         if (!ok) {
-                int e = failed("list", argv[1]);
+                int e = cg_files_failed("list", argv[1]);
 
                 if (dir)
                         closedir(dir);
@@ -330,16 +290,16 @@ static int do_mkdir(char *const *argv)
 
                 *p = '\0';
                 if (*path && mkdir(path, end ? 0777 : mode) < 0 && errno != EEXIST)
-                        return failed("mkdir", argv[1]);
+                        return cg_files_failed("mkdir", argv[1]);
                 *p = end;
                 if (!end)
                         break;
         }
         if (path && stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
                 errno = ENOTDIR;
-                return failed("mkdir", argv[1]);
+                return cg_files_failed("mkdir", argv[1]);
         }
-        return path ? 0 : failed("mkdir", argv[1]);
+        return path ? 0 : cg_files_failed("mkdir", argv[1]);
 }
 
 /* Links are removed, not followed. */
@@ -376,12 +336,12 @@ static bool remove_at(int dir, const char *name, int depth)
 
 static int do_remove(char *const *argv)
 {
-        return remove_at(AT_FDCWD, argv[1], 0) ? 0 : failed("remove", argv[1]);
+        return remove_at(AT_FDCWD, argv[1], 0) ? 0 : cg_files_failed("remove", argv[1]);
 }
 
 static int do_rename(char *const *argv)
 {
-        return rename(argv[1], argv[2]) == 0 ? 0 : failed("rename", argv[1]);
+        return rename(argv[1], argv[2]) == 0 ? 0 : cg_files_failed("rename", argv[1]);
 }
 
 int cg_files_run(char *const *argv)
@@ -391,9 +351,15 @@ int cg_files_run(char *const *argv)
                 int paths;
                 int (*run)(char *const *argv);
         } operations[] = {
-                { "read", 1, do_read },     { "write", 1, do_write }, { "stat", 1, do_stat },
-                { "list", 1, do_list },     { "mkdir", 1, do_mkdir }, { "remove", 1, do_remove },
+                { "read", 1, do_read },
+                { "write", 1, do_write },
+                { "stat", 1, do_stat },
+                { "list", 1, do_list },
+                { "mkdir", 1, do_mkdir },
+                { "remove", 1, do_remove },
                 { "rename", 2, do_rename },
+                { "snapshot", 1, cg_files_snapshot },
+                { "changes", 1, cg_files_changes },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
@@ -402,5 +368,5 @@ int cg_files_run(char *const *argv)
                         return operations[i].run(argv);
         }
         errno = ENOSYS;
-        return failed("no such operation:", argv[0]);
+        return cg_files_failed("no such operation:", argv[0]);
 }

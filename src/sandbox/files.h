@@ -11,6 +11,9 @@
  *      remove PATH                a file, a link, or a folder with all that it contains, at most
  *                                 CG_FILES_DEPTH folders deep
  *      rename FROM TO
+ *      snapshot PATH              lines about all that is in a folder; at most 20,000 entries
+ *      changes PATH               a JSON object: files that have changed since the snapshot in the
+ *                                 input (cg_session_files_changes() in cellgate.h)
  *
  * No operation waits for a FIFO or a device. Paths are absolute, or below the working folder. Names
  * and targets that are not UTF-8 are hexadecimal, as "name_hex" and "target_hex". The exit status is
