@@ -405,13 +405,24 @@ class Execution:
         return "".join(p if not p or p.endswith("\n") else p + "\n" for p in parts)
 
     @property
+    def report(self) -> str:
+        """`output`, and why the cell did not end well if it did not."""
+        if self.ok:
+            return self.output
+        return f"{self.output}{self._why()}\n"
+
+    def _why(self) -> str:
+        # A cell that was interrupted has an error, too: KeyboardInterrupt.
+        return str(self.error) if self.status is Status.ERROR and self.error else f"{self.status}: {self.text}"
+
+    @property
     def images(self) -> list[bytes]:
         return [image for d in self.displays if (image := d.image) is not None]
 
     def check(self) -> Execution:
         """Returns self. CellError: the cell did not end well."""
         if not self.ok:
-            raise CellError(str(self.error) if self.error else self.text or str(self.status), self)
+            raise CellError(self._why(), self)
         return self
 
 

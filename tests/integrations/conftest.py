@@ -39,3 +39,20 @@ def session(client: cellgate.Client, tmp_path_factory: pytest.TempPathFactory) -
 
     with cellgate.Session(tmp_path_factory.mktemp("workspace"), client=client) as s:
         yield s
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SHOW = f"display({{'image/png': {PNG!r}}}, raw=True)"
+DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """Where the tool `danger` leaves a mark."""
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+def servers(repo: Path, mark: Path) -> dict[str, object]:
+    server = {"command": sys.executable, "args": [str(repo / "tests/api/echo_server.py")], "env": {"MARK": str(mark)}}
+    return {"echo": server}

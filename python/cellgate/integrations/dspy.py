@@ -73,12 +73,12 @@ class CellgateInterpreter:
         if execution.status is Status.KERNEL_DIED:
             self.shutdown()
             raise CodeInterpreterError(execution.text)
-        if error := execution.error:
+        if execution.status is Status.ERROR and (error := execution.error):
             if error.ename in ("SyntaxError", "IndentationError", "TabError"):
                 raise SyntaxError(error.evalue)
             raise CodeExecutionError(str(error))
         if not execution.ok:
-            raise CodeExecutionError(execution.text)
+            raise CodeExecutionError(execution.report)
         return execution.output.rstrip("\n") or None
 
     def shutdown(self) -> None:

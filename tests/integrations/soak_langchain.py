@@ -1,0 +1,44 @@
+"""LangChain: an agent with a scripted model that runs Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integrations.conftest import DANGER, SHOW
+from integrations.soak_deepagents import Model
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, ToolMessage
+
+
+def run(tool: Any, *pieces: str) -> list[ToolMessage]:
+    """The answers of the tool to pieces of code that an agent's model writes."""
+    calls = [
+        AIMessage("", tool_calls=[{"name": tool.name, "args": {"code": code}, "id": str(i)}])
+        for i, code in enumerate(pieces)
+    ]
+    agent = create_agent(Model(messages=iter([*calls, AIMessage("the end")])), tools=[tool])
+    messages = agent.invoke({"messages": [("user", "go")]})["messages"]
+    return [m for m in messages if isinstance(m, ToolMessage)]
+
+
+def test_cells_state_images_and_time_limit(session: Any) -> None:
+    from cellgate.integrations.langchain import python_tool
+
+    tool = python_tool(session, timeout=1)
+    answers = run(tool, "x = 6", "print('out')\nx", "1 / 0", SHOW, "while True: pass", "x + 1")
+    assert answers[1].content == "out\n6\n" and answers[1].artifact.value == "6"
+    assert "ZeroDivisionError" in answers[2].content
+    assert [block["type"] for block in answers[3].content] == ["text", "image"]
+    assert answers[4].content.startswith("timeout: ") and answers[5].content == "7\n"
+
+
+@pytest.mark.parametrize("decision", [True, False, None])
+def test_approval(session: Any, servers: Any, mark: Path, decision: bool | None) -> None:
+    from cellgate.integrations.langchain import python_tool
+
+    session.add_mcp_servers(servers)
+    tool = python_tool(session, approve=None if decision is None else lambda _: decision)
+    (answer,) = run(tool, DANGER)
+    assert mark.exists() is bool(decision) and ("RejectedError" in answer.content) is not bool(decision)
