@@ -90,35 +90,42 @@ static bool read_proc(int fd, char *text, size_t size)
         return n > 0;
 }
 
+static int64_t number(const char *text)
+{
+        return strtoll(text, NULL, 10);
+}
+
 /* The number after @name at the start of a line; -1: there is none. */
 static int64_t number_after(int fd, const char *name)
 {
         char text[4096];
         const char *at = read_proc(fd, text, sizeof(text)) ? strstr(text, name) : NULL;
 
-        return at ? strtoll(at + strlen(name), NULL, 10) : -1;
+        return at ? number(at + strlen(name)) : -1;
 }
 
 /* @since: the peak is not read if there was no page fault since then. */
 static void read_use(const struct kernel *k, const struct process_use *since, struct process_use *ret)
 {
-        int64_t own_us = clock_us(k->costs.cpu), fields[STAT_FIELDS] = { 0 }, kib;
-        char text[1024], *at, *end;
+        int64_t own_us = clock_us(k->costs.cpu), kib;
+        const char *field[STAT_FIELDS], *at;
+        char text[1024];
 
         *ret = (struct process_use){ -1, -1, -1, -1 };
         /* The clock is named by a number: that of this process if the file still is its own. */
         at = read_proc(k->costs.stat_fd, text, sizeof(text)) ? strrchr(text, ')') : NULL;
-        if (!at || strlen(at) < 4 || own_us < 0)
+        if (!at || own_us < 0)
                 return;
-        at += 3;
-        for (int i = 1; i < STAT_FIELDS; i++, at = end) {
-                fields[i] = strtoll(at, &end, 10);
-                if (end == at)
+        for (int i = 0; i < STAT_FIELDS; i++) {
+                at = strchr(at, ' ');
+                if (!at)
                         return;
+                field[i] = ++at;
         }
-        ret->cpu_us = own_us + (fields[STAT_CUTIME] + fields[STAT_CSTIME]) * 1000000 / sysconf(_SC_CLK_TCK);
-        ret->rss = fields[STAT_RSS] * sysconf(_SC_PAGESIZE);
-        ret->faults = fields[STAT_MINFLT] + fields[STAT_MAJFLT];
+        ret->cpu_us = own_us + (number(field[STAT_CUTIME]) + number(field[STAT_CSTIME])) * 1000000 /
+                                       sysconf(_SC_CLK_TCK);
+        ret->rss = number(field[STAT_RSS]) * sysconf(_SC_PAGESIZE);
+        ret->faults = number(field[STAT_MINFLT]) + number(field[STAT_MAJFLT]);
         kib = since->faults == ret->faults ? -1 : number_after(k->costs.status_fd, "\nVmHWM:");
         ret->peak = kib >= 0 ? kib * 1024 : since->faults == ret->faults ? since->peak : -1;
 }
@@ -195,6 +202,8 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
         if (!alone)
                 cg_sup_costs_shared(ss);
         c->costs.shared = !alone;
+        if (c->kind == CELL_REQUEST) /* its REPLY has no costs */
+                return;
         c->costs.kernel = k->seq;
         c->costs.start = ss->counted;
         c->costs.commands = -1;
@@ -203,13 +212,9 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
         c->costs.started_us = clock_us(CLOCK_MONOTONIC);
 }
 
-/* 0 has no member; what is not known is -1. */
-static void add(json_t *o, const char *name, int64_t start, int64_t end)
+static int64_t difference(int64_t start, int64_t end)
 {
-        int64_t n = start < 0 || end < 0 ? -1 : end > start ? end - start : 0;
-
-        if (n)
-                json_object_set_new(o, name, json_integer(n));
+        return start < 0 || end < 0 ? -1 : end > start ? end - start : 0;
 }
 
 /*
@@ -221,30 +226,42 @@ static int64_t most_memory(const struct process_use *start, const struct process
         return end->peak != start->peak && end->peak > end->rss ? end->peak : end->rss;
 }
 
-json_t *cg_sup_costs_end(const struct session *ss, struct cell *c)
+void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_SIZE])
 {
         struct kernel *k = ss->kernel && ss->kernel->seq == c->costs.kernel ? ss->kernel : NULL;
         struct process_use use = { -1, -1, -1, -1 };
-        json_t *o = c->costs.started_us ? json_object() : NULL;
+        int64_t end_us = clock_us(CLOCK_MONOTONIC);
+        size_t n;
 
-        if (!o)
-                return NULL;
-        add(o, "wall_us", c->costs.started_us, clock_us(CLOCK_MONOTONIC));
+        buf[0] = '\0';
+        if (!c->costs.started_us)
+                return;
         if (k) {
                 read_use(k, &c->costs.use, &use);
                 k->costs.last = use;
         }
         c->costs.peak_is_old = use.peak > use.rss + PEAK_TOLERANCE;
-        add(o, "cpu_us", c->costs.use.cpu_us, use.cpu_us);
-        add(o, "memory_bytes", c->costs.use.rss, most_memory(&c->costs.use, &use));
-        add(o, "written_bytes", c->costs.written, k ? number_after(k->costs.io_fd, "wchar: ") : -1);
-        add(o, "tool_calls", c->costs.start.tool_calls, ss->counted.tool_calls);
-        add(o, "commands", 0, c->costs.commands);
-        /* Without a sandbox, connections go past the proxy. */
-        add(o, "connections", c->costs.start.connections,
-            cg_sup_is_sandboxed(ss) ? ss->counted.connections : -1);
-        add(o, "denials", c->costs.start.denials, ss->counted.denials);
-        if (c->costs.shared)
-                json_object_set_new(o, "shared", json_true());
-        return o;
+        const struct {
+                const char *name;
+                int64_t figure;
+        } members[] = {
+                { "cpu_us", difference(c->costs.use.cpu_us, use.cpu_us) },
+                { "memory_bytes", difference(c->costs.use.rss, most_memory(&c->costs.use, &use)) },
+                { "written_bytes",
+                  difference(c->costs.written, k ? number_after(k->costs.io_fd, "wchar: ") : -1) },
+                { "tool_calls", difference(c->costs.start.tool_calls, ss->counted.tool_calls) },
+                { "commands", c->costs.commands },
+                /* Without a sandbox, connections go past the proxy. */
+                { "connections", difference(c->costs.start.connections,
+                                            cg_sup_is_sandboxed(ss) ? ss->counted.connections : -1) },
+                { "denials", difference(c->costs.start.denials, ss->counted.denials) },
+        };
+
+        n = (size_t)snprintf(buf, COSTS_SIZE, ",\"costs\":{\"wall_us\":%lld",
+                             (long long)difference(c->costs.started_us, end_us));
+        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++)
+                if (members[i].figure) /* 0 has no member; what is not known is -1 */
+                        n += (size_t)snprintf(buf + n, COSTS_SIZE - n, ",\"%s\":%lld", members[i].name,
+                                              (long long)members[i].figure);
+        snprintf(buf + n, COSTS_SIZE - n, "%s}", c->costs.shared ? ",\"shared\":true" : "");
 }

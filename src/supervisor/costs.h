@@ -2,7 +2,8 @@
 #ifndef CG_SUPERVISOR_COSTS_H
 #define CG_SUPERVISOR_COSTS_H
 
-#include <jansson.h>
+/* For the member: its name and nine of at most 20 digits, 15 letters and 4 signs. */
+#define COSTS_SIZE 512
 
 struct cell;
 struct kernel;
@@ -15,8 +16,10 @@ void cg_sup_costs_close(struct kernel *k);
 void cg_sup_costs_begin(struct session *ss, struct cell *c);
 /* Something else starts in the session while cells run. */
 void cg_sup_costs_shared(struct session *ss);
-/* Of a cell that ends. NULL: it has not run, or out of memory. */
-json_t *cg_sup_costs_end(const struct session *ss, struct cell *c);
+/*
+ * Of a cell that ends: `,"costs":{...}` behind the members of its RESULT, or "" if it has not run.
+ */
+void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_SIZE]);
 /* After that: an earlier peak of memory must not hide those of the next cells. */
 void cg_sup_costs_reset(struct session *ss, const struct cell *c);
 
