@@ -118,7 +118,8 @@ void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
 
         for (a = LIST_FIRST(&ss->program_asks); a; a = next) {
                 next = LIST_NEXT(a, entry);
-                if (a->cell != cell)
+                /* One without a cell may be that of a subshell's cell, which is not known. */
+                if (a->cell != cell && (a->cell || cell == cg_sup_running_cell(ss)))
                         continue;
                 cg_sup_approval_closed(ss, a->approval,
                                        "the cell was interrupted: the program was not started");

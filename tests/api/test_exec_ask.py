@@ -214,6 +214,17 @@ def test_an_interrupt_ends_the_question(session: Session, code: str) -> None:
     assert session.run("1 + 1").value == "2"
 
 
+def test_an_interrupt_in_a_subshell_ends_the_question(session: Session) -> None:
+    name = session.ask("create_subshell_request", {}).json["subshell_id"]
+    cell = session.execute("subprocess.run(['sleep', '60'])", subshell=name)
+    ask = session.until("approval_request")[-1]
+    session.cancel(cell)
+    closed, result = session.each("approval_closed", "result")
+    assert closed.approval == ask.approval
+    assert "replaced" not in result.text
+    assert session.run("1 + 1").value == "2"
+
+
 def test_the_process_ends_during_the_question(asking: Session) -> None:
     asking.execute(
         "p = os.fork()\nif p == 0:\n    os.execv('/usr/bin/id', ['id'])\ntime.sleep(0.2); os.kill(p, 9); time.sleep(1)"
