@@ -312,26 +312,25 @@ static const char *find_variable(const char *list, size_t n, const char *name, s
 
 /* Writes the question to a file: its descriptor, or -1. */
 static int write_question(const struct cg_execs *e, const struct seccomp_notif *call, const struct program *p,
-                          const char *argv, uint32_t argc, const char *envp, uint32_t envc, const char *cwd)
+                          const char *argv, uint32_t argc, const char *envp, uint32_t envc, const char *cwd,
+                          int stdin_fd)
 {
         struct cg_exec_question q = { .pid = cg_caller_process((pid_t)call->pid),
                                       .writable = p->writable,
                                       .argc = argc };
         cg_auto_buf struct cg_buf b = { .max = 4 * CG_EXEC_TEXT_MAX };
         cg_auto_fd int fd = memfd_create("cellgate-exec", MFD_CLOEXEC);
-        char link[48], in[PATH_MAX];
+        char in[PATH_MAX] = "";
         const char *const fixed[] = { [CG_EXEC_PROGRAM] = p->path,
                                       [CG_EXEC_INTERPRETER] = p->interpreter,
                                       [CG_EXEC_CWD] = cwd,
                                       [CG_EXEC_STDIN] = in };
         char *const *plan = e->sb->environ;
         const char *at = argv;
-        ssize_t n;
         int r = 0;
 
-        snprintf(link, sizeof(link), "/proc/%d/fd/0", (int)call->pid);
-        n = readlink(link, in, sizeof(in) - 1);
-        in[n > 0 ? n : 0] = '\0';
+        if (stdin_fd >= 0)
+                cg_med_fd_path(stdin_fd, in);
         if (in[0] && in[0] != '/')
                 *strchrnul(in, ':') = '\0'; /* without the number */
         for (size_t i = 0; i < CG_ARRAY_LEN(fixed) && r == 0; i++)
@@ -376,9 +375,10 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
         struct cg_exec_call *slot = NULL;
         uint32_t argc = 0, envc = 0;
         uint64_t key;
-        cg_auto_fd int cwd = -1, question = -1;
+        cg_auto_fd int cwd = -1, in = -1, question = -1;
         char folder[PATH_MAX];
-        struct cg_exec_file its_cwd, in = { 0 };
+        struct cg_exec_file its_cwd;
+        struct stat st = { 0 };
         int r;
 
         r = read_texts(call, call->data.args[at ? 2 : 1], &argv, &argc);
@@ -415,9 +415,11 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                 slot = e->calls[i].state == CG_EXEC_FREE ? &e->calls[i] : NULL;
         if (!slot)
                 return -EAGAIN;
-        if (!file_at((pid_t)call->pid, "fd/0", &in))
-                in = (struct cg_exec_file){ 0 }; /* closed */
-        question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder);
+        /* Opened once: other threads may change it at any time. */
+        in = cg_caller_open(e->notify, call, 0);
+        if ((in < 0 && in != -EBADF) || (in >= 0 && fstat(in, &st) < 0))
+                return -EAGAIN;
+        question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder, in);
         *slot = (struct cg_exec_call){ .state = CG_EXEC_WAITS,
                                        .number = ++e->next,
                                        .id = call->id,
@@ -426,7 +428,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                                        .texts_len = args.len + envp.len,
                                        .image = p->image,
                                        .cwd = its_cwd,
-                                       .in = in,
+                                       .in = { st.st_dev, st.st_ino },
                                        .key = key,
                                        .path = strdup(p->path) };
         if (cg_buf_add(&args, envp.data ?: "", envp.len, NULL) == 0)
@@ -503,21 +505,40 @@ static void report_unstarted(const struct cg_execs *e, const struct cg_exec_call
         cg_reply_report(e->notify, &call, &d);
 }
 
+static struct cg_exec_call *traced_call(struct cg_execs *e, pid_t tid)
+{
+        for (size_t i = 0; i < CG_EXEC_CALLS; i++) {
+                struct cg_exec_call *c = &e->calls[i];
+
+                if (c->tid == tid && (c->state == CG_EXEC_RUNS || c->state == CG_EXEC_LEAVES))
+                        return c;
+        }
+        return NULL;
+}
+
+/*
+ * Init traces the thread: from now on, or since a former execve() that has failed. A call of that
+ * number proves nothing, since the number may have become another thread's.
+ */
+static bool trace(pid_t tid)
+{
+        char text[CG_CALLER_STATUS_MAX];
+        const char *p;
+
+        if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)(PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)) == 0)
+                return true;
+        p = cg_caller_status(tid, "\nTracerPid:", text);
+        return p && atoi(p) == getpid();
+}
+
 static void run(struct cg_execs *e, struct cg_exec_call *c)
 {
         const struct seccomp_notif call = notif_of(c);
+        struct cg_exec_call *former = traced_call(e, c->tid);
 
-        /* A former execve() of this thread that has failed left it traced. */
-        for (size_t i = 0; i < CG_EXEC_CALLS; i++) {
-                struct cg_exec_call *o = &e->calls[i];
-
-                if (o != c && o->tid == c->tid && (o->state == CG_EXEC_RUNS || o->state == CG_EXEC_LEAVES)) {
-                        c->state = CG_EXEC_RUNS;
-                        free_call(o);
-                }
-        }
-        if (c->state != CG_EXEC_RUNS &&
-            ptrace(PTRACE_SEIZE, c->tid, NULL, (void *)(PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)) < 0) {
+        if (former)
+                free_call(former);
+        if (!trace(c->tid)) {
                 cg_reply_result(e->notify, &call, -EPERM);
                 report_unstarted(e, c, "its process cannot be traced");
                 free_call(c);
@@ -592,17 +613,6 @@ static bool is_approved(const struct cg_execs *e, const struct cg_exec_call *c, 
                memcmp(texts, c->texts, c->texts_len) == 0;
 }
 
-static struct cg_exec_call *traced_call(struct cg_execs *e, pid_t tid)
-{
-        for (size_t i = 0; i < CG_EXEC_CALLS; i++) {
-                struct cg_exec_call *c = &e->calls[i];
-
-                if (c->tid == tid && (c->state == CG_EXEC_RUNS || c->state == CG_EXEC_LEAVES))
-                        return c;
-        }
-        return NULL;
-}
-
 bool cg_execs_status(struct cg_execs *e, pid_t pid, int status)
 {
         struct cg_exec_call *c = e->sb ? traced_call(e, pid) : NULL;
@@ -625,6 +635,10 @@ bool cg_execs_status(struct cg_execs *e, pid_t pid, int status)
                 } else {
                         ptrace(PTRACE_DETACH, pid, NULL, NULL);
                 }
+                if (c)
+                        free_call(c);
+                /* The call of the thread that had the number has failed. */
+                c = traced_call(e, pid);
                 if (c)
                         free_call(c);
                 return true;

@@ -50,7 +50,7 @@ struct cg_exec_message {
  */
 struct cg_exec_question {
         int32_t pid;
-        uint32_t writable; /* processes inside can change what runs: the files, or links to a script */
+        uint32_t writable; /* processes inside can change what runs: the files, or the way to a script */
         uint32_t argc, n_set, n_unset;
         uint32_t text_len;
 };

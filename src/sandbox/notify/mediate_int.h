@@ -93,8 +93,8 @@ int cg_med_open_dirfd(const struct cg_med_call *call, int dirfd);
  */
 int cg_med_resolve(const struct cg_med_call *call, int base, const char *path, bool whole);
 /*
- * The same to the file itself. *movable: on the way are links that processes inside can change, so
- * that the same path can lead elsewhere later.
+ * The same to the file itself. *movable: on the way are links that processes inside can change, or
+ * ".." of folders that they can move, so that the same path can lead elsewhere later.
  */
 int cg_med_resolve_file(const struct cg_med_call *call, int base, const char *path, bool *movable);
 /*

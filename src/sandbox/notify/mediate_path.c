@@ -176,8 +176,15 @@ struct path_walk {
         char rest[2 * PATH_MAX];
         int links;
         bool absent;  /* a name was missing */
-        bool movable; /* a link that was followed can be changed inside */
+        bool movable; /* what was followed can be changed inside: a link, or a folder's "..", by moving it */
 };
+
+static bool can_change(const struct path_walk *w, const char *path)
+{
+        const struct cg_sandbox *sb = w->call->mediator->sb;
+
+        return !path[0] || !sb || cg_plan_is_writable(sb, path);
+}
 
 /* Continues with @text in front of the rest. */
 static bool follow_text(struct path_walk *w, const char *text, const char *behind)
@@ -204,7 +211,7 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
 
         text[n > 0 ? n : 0] = '\0';
         cg_med_fd_path(fd, link);
-        w->movable |= !link[0] || !w->call->mediator->sb || cg_plan_is_writable(w->call->mediator->sb, link);
+        w->movable |= can_change(w, link);
         if (!is_on_proc(fd))
                 return n > 0 && follow_text(w, text, behind);
         if (strcmp(link, "/proc/self") == 0 || strcmp(link, "/proc/thread-self") == 0) {
@@ -232,7 +239,7 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
  */
 static bool walk(struct path_walk *w, bool keep_last)
 {
-        char name[NAME_MAX + 1], behind[2 * PATH_MAX];
+        char name[NAME_MAX + 1], behind[2 * PATH_MAX], folder[PATH_MAX];
         struct stat st;
 
         for (;;) {
@@ -251,6 +258,10 @@ static bool walk(struct path_walk *w, bool keep_last)
                 memcpy(name, p, n);
                 name[n] = '\0';
                 memcpy(behind, p + n, strlen(p + n) + 1);
+                if (strcmp(name, "..") == 0) {
+                        cg_med_fd_path(w->dir, folder);
+                        w->movable |= can_change(w, folder);
+                }
                 fd = openat(w->dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
                 if (fd < 0 || fstat(fd, &st) < 0) {
                         w->absent = fd < 0 && errno == ENOENT;
