@@ -39,8 +39,8 @@
 #define DRAIN_MS 30
 /* Time for the zygote to send the final counters of the control group, after it has reaped init. */
 #define COUNTS_MS 1000
-/* Bytes that may wait to be read by a kernel: the largest message and its envelope. */
-#define MAX_UNREAD ((size_t)CG_MAX_CODE + CG_MAX_BODY)
+/* Bytes that may wait to be read by a kernel: the largest message, a request, and its envelope. */
+#define MAX_UNREAD ((size_t)CG_MAX_DISPLAY + CG_MAX_BODY)
 /* The folder of the generated modules inside the sandbox. */
 #define LIB_INSIDE "/run/cellgate/lib"
 

@@ -96,6 +96,15 @@ def test_comm_messages_with_buffers_both_ways(session: Session) -> None:
     assert session.run("received[0]").value == "{'hello': 1}"
 
 
+def test_a_comm_message_of_the_largest_size(session: Session) -> None:
+    session.run(COMM + "import hashlib")
+    session.ask("comm_open", {"comm_id": "c1", "target_name": "echo", "data": {}})
+    content = '{"comm_id": "c1", "data": {}}'
+    data = b"ab" * ((64 << 19) - 50)
+    assert session.ask("comm_msg", content, buffers=[data[: (64 << 20) - len(content)]]).status == "ok"
+    assert session.run("len(received[-1][0])").value == str(min(len(data), (64 << 20) - len(content)))
+
+
 def test_unknown_comm_target_is_closed(session: Session) -> None:
     session.request("comm_open", {"comm_id": "c2", "target_name": "nobody", "data": {}})
     seen = session.until("reply")
