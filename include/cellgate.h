@@ -508,7 +508,7 @@ struct cg_request_options {
         size_t size;                     /* sizeof(struct cg_request_options) */
         int64_t timeout_ms;              /* of the request's own running time; 0: 10 s */
         const char *subshell;            /* as in struct cg_execute_options */
-        const struct cg_buffer *buffers; /* of comm messages (borrows); at most 63 */
+        const struct cg_buffer *buffers; /* comm messages, set_variables (borrows); at most 63 */
         size_t n_buffers;
         /*
          * 1: of comm messages: only for a cell that runs now and waits in `await`, perhaps for this
@@ -522,8 +522,9 @@ struct cg_request_options {
  * CG_EVENT_REPLY
  * @type:    a request type of the Jupyter protocol: complete_request, inspect_request,
  *           is_complete_request, history_request, comm_info_request, comm_open, comm_msg,
- *           comm_close; or one of those that do not wait for cells: debug_request, usage_request,
- *           create_subshell_request, delete_subshell_request, list_subshell_request
+ *           comm_close; set_variables, get_variables (below); or one of those that do not wait for
+ *           cells: debug_request, usage_request, create_subshell_request, delete_subshell_request,
+ *           list_subshell_request
  * @content: the request's content, one JSON object text
  * @len:     bytes of @content
  * @opts:    options (borrows); NULL for defaults
@@ -535,6 +536,36 @@ struct cg_request_options {
  *
  * comm_open, comm_msg and comm_close have no reply of their own in the protocol: their REPLY says
  * that they were handled.
+ *
+ * set_variables: {"variables": {NAME: JSON, ...}, "pickled": [NAME, ...]}, with a pickle in
+ * @opts->buffers for each name in "pickled", which the kernel loads. All are set, or none.
+ *
+ * get_variables: {"names": [NAME, ...], "lossy": false, "untrusted_pickle": [NAME, ...]}. The
+ * reply is {"status": "ok", "variables": {NAME: JSON, ...}, "untrusted_pickle": [NAME, ...]},
+ * with a pickle in cg_event_buffer() for each name in "untrusted_pickle". The kernel is hostile,
+ * and to load a pickle of its making (pickle.loads()) is to run its code in your process,
+ * outside of the sandbox: only store it, to give it back in a set_variables. JSON is always one
+ * valid text, but what it says is the kernel's.
+ *
+ * All members of both are optional. At most 1000 names (63 of pickles), which are identifiers of
+ * Python, no keywords, and not in use by Python or IPython (__name__, _, In, ...); 64 MiB less
+ * 64 KiB of values.
+ *
+ * What get_variables cannot express exactly is an error: {"status": "error", "ename", "evalue",
+ * "name", "type", "path"}, with the variable's name, the type, and the place in its value
+ * ("['a'][3]"). "ename" is NameError, NotJSON, ValueTooLarge or PicklingError, and
+ * UnpicklingError for set_variables; mistakes in a request have other names and lack the last
+ * three members. JSON expresses exactly: None, bool, float, int of 64 bits, str, list, and dict
+ * with keys of str, of just these types, up to 190 levels. It does not: NaN, infinities, larger
+ * integers, texts with NUL or half of a surrogate pair, tuples, sets, bytes, other keys, objects
+ * of subclasses (enums, named tuples, OrderedDict) and all others (of numpy and pandas, too).
+ * set_variables refuses numbers that do not fit a float, and objects with two members of the
+ * same name.
+ *
+ * With "lossy" NaN and infinities become null, large integers texts, such characters U+FFFD,
+ * tuples and sets arrays, bytes base64, keys their str(), subclasses their base, objects with a
+ * method tolist() or isoformat() what that returns, others their repr(). Keys that become equal,
+ * and values that contain themselves, are still errors.
  */
 CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
                               const struct cg_request_options *opts, uint64_t *number, struct cg_err *err);

@@ -22,6 +22,7 @@ from cellgate._errors import (
     NotFoundError,
     TimedOutError,
     UnsupportedError,
+    VariableError,
 )
 from cellgate._events import (
     ApprovalClosed,
@@ -107,6 +108,7 @@ __all__ = [
     "TimedOutError",
     "UnknownEvent",
     "UnsupportedError",
+    "VariableError",
     "aio",
     "render",
 ]

@@ -60,6 +60,16 @@ class CellError(CellgateError):
         self.execution = execution
 
 
+class VariableError(CellgateError):
+    """A variable of a kernel could not be set or read: its `name`, its `type`, and where in its value."""
+
+    def __init__(self, message: str, name: str = "", type: str = "", path: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        self.type = type
+        self.path = path
+
+
 _CLASSES: dict[int, type[CellgateError]] = {
     lib.CG_E_INVAL: InvalidArgumentError,
     lib.CG_E_PARSE: InvalidArgumentError,

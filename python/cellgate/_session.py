@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
-from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError
+from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError, VariableError
 from cellgate._events import (
     ApprovalRequest,
     CommandOutput,
@@ -232,6 +232,38 @@ class Session:
                 return event
             refuse(event, "nobody handles the events of this request")
         raise self._closed()
+
+    def set_variables(
+        self,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        pickled: Mapping[str, bytes] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets variables of the kernel, all or none, after the cells that were sent before.
+
+        `variables`: values that JSON can express. `pickled`: bytes that the kernel unpickles.
+        Raises where a value or name is not possible: see set_variables at cg_session_request().
+        """
+        content, buffers = set_request(variables, pickled)
+        check_reply(self.request("set_variables", content, buffers=buffers, timeout=timeout))
+
+    def get_variables(self, *names: str, lossy: bool = False, timeout: float | None = None) -> dict[str, Any]:
+        """Values of the kernel's variables, as JSON can express them. What they say is up to the cells.
+
+        Raises NotFoundError where one is missing, VariableError where one has no exact form in JSON,
+        unless it is `lossy`: see get_variables at cg_session_request().
+        """
+        content = {"names": names, "lossy": lossy}
+        return values_of(self.request("get_variables", content, timeout=timeout), names)
+
+    def get_untrusted_pickles(self, *names: str, timeout: float | None = None) -> dict[str, bytes]:
+        """Pickles of the kernel's variables, to be given back to set_variables().
+
+        Never load them here: cells decide what they contain, so that pickle.loads() of one would run
+        code of theirs in this process, outside of the sandbox.
+        """
+        return pickles_of(self.request("get_variables", {"untrusted_pickle": names}, timeout=timeout), names)
 
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""
@@ -547,6 +579,51 @@ def request_arguments(
         n_buffers=len(buffers),
     )
     return type.encode(), text, len(text), o
+
+
+def set_request(
+    variables: Mapping[str, Any] | None, pickled: Mapping[str, bytes] | None
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Content and buffers of set_variables."""
+    plain, pickles = dict(variables or {}), dict(pickled or {})
+    try:
+        same = json.loads(json.dumps(plain, allow_nan=False)) == plain  # not for tuples, or keys that are no str
+    except (TypeError, ValueError, RecursionError) as e:
+        raise InvalidArgumentError(f"the variables have no form in JSON: {e}", lib.CG_E_INVAL) from None
+    if not same:
+        text = "not exact in JSON: use None, bool, int, float, str, list, and dict with keys of str, or `pickled`"
+        raise InvalidArgumentError(text, lib.CG_E_INVAL)
+    return {"variables": plain, "pickled": list(pickles)}, list(pickles.values())
+
+
+def check_reply(reply: Reply) -> dict[str, Any]:
+    """The content of a reply about variables. Raises where it is an error."""
+    content = reply.content
+    if content.get("status") == "ok" and reply.status is Status.OK:
+        return content
+    text, ename, name = (str(content.get(key, "")) for key in ("evalue", "ename", "name"))
+    if reply.status is Status.TIMEOUT:
+        raise TimedOutError(text, lib.CG_E_TIMEDOUT)
+    if ename == "NameError":
+        raise NotFoundError(text, lib.CG_E_NOTFOUND)
+    if ename == "BadRequest":
+        raise InvalidArgumentError(text, lib.CG_E_INVAL)
+    raise VariableError(f"{ename}: {text}", name, str(content.get("type", "")), str(content.get("path", "")))
+
+
+def values_of(reply: Reply, names: Sequence[str]) -> dict[str, Any]:
+    """The variables of a reply, which the kernel may have made up."""
+    found = check_reply(reply).get("variables")
+    if not isinstance(found, dict) or sorted(found) != sorted(names):
+        raise VariableError("the kernel's reply does not have the variables that were asked for")
+    return found
+
+
+def pickles_of(reply: Reply, names: Sequence[str]) -> dict[str, bytes]:
+    """The same for pickles."""
+    if check_reply(reply).get("untrusted_pickle") != list(names) or len(reply.buffers) != len(names):
+        raise VariableError("the kernel's reply does not have the variables that were asked for")
+    return dict(zip(names, reply.buffers, strict=True))
 
 
 def exec_arguments(

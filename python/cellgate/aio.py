@@ -255,6 +255,28 @@ class Session:
                 refuse(event, "nobody handles the events of this request")
         raise self._closed()
 
+    async def set_variables(
+        self,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        pickled: Mapping[str, bytes] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets variables of the kernel: see `cellgate.Session.set_variables()`."""
+        content, buffers = blocking.set_request(variables, pickled)
+        blocking.check_reply(await self.request("set_variables", content, buffers=buffers, timeout=timeout))
+
+    async def get_variables(self, *names: str, lossy: bool = False, timeout: float | None = None) -> dict[str, Any]:
+        """Values of the kernel's variables: see `cellgate.Session.get_variables()`."""
+        content = {"names": names, "lossy": lossy}
+        return blocking.values_of(await self.request("get_variables", content, timeout=timeout), names)
+
+    async def get_untrusted_pickles(self, *names: str, timeout: float | None = None) -> dict[str, bytes]:
+        """Never load them here: see `cellgate.Session.get_untrusted_pickles()`."""
+        return blocking.pickles_of(
+            await self.request("get_variables", {"untrusted_pickle": names}, timeout=timeout), names
+        )
+
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""
         self._core.cancel(0)

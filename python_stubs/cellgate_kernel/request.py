@@ -31,10 +31,10 @@ class Request(NamedTuple):
     """A comm message for a waiting cell, not handled after the cell's end."""
 
 
-def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object; BadRequest if it is none."""
+def parse_object(data: bytes, what: str, **options: Any) -> dict[str, Any]:
+    """The JSON object; BadRequest if it is none. `options` are those of json.loads()."""
     try:
-        value = json.loads(data)
+        value = json.loads(data, **options)
     except (ValueError, RecursionError) as e:
         raise BadRequest(f"{what} is not JSON: {e}") from None
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Requests other than cells: completion, inspection, history, comms. Each has exactly one reply."""
+"""Requests other than cells: completion, inspection, history, comms, variables. Each has exactly one reply."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
-from cellgate_kernel import comms, completion, errors
+from cellgate_kernel import comms, completion, errors, values
 from cellgate_kernel.request import BadRequest, Request, field, parse_object
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ _MAX_COMPLETIONS = 5_000
 
 def error_content(error: BaseException) -> Content:
     """The content of an error reply."""
-    return {
+    content = {
         "status": "error",
         "ename": errors.name_of(type(error)),
         "evalue": errors.text_of(error),
         "traceback": [],
     }
+    return content | error.content if isinstance(error, values.ValueProblem) else content
 
 
 def _cursor(content: Content, code: str) -> int:
@@ -54,16 +55,21 @@ class Requests:
             "comm_info_request": self._comm_info,
         }
 
-    def answer(self, request: Request) -> Content:
-        """The reply's content. May raise."""
+    def answer(self, request: Request) -> tuple[Content, tuple[bytes, ...]]:
+        """The reply's content and buffers. May raise."""
+        if request.text == "set_variables":
+            self._kernel.set_request(request)
+            return values.set_variables(request.frames, self._shell.user_ns), ()
         content = parse_object(request.frames[0], "the content")
         if request.text in ("comm_open", "comm_msg", "comm_close"):
-            return self._comm(request, content)
+            return self._comm(request, content), ()
         self._kernel.set_request(request)
+        if request.text == "get_variables":
+            return values.get_variables(content, self._shell.user_ns)
         function = self._table.get(request.text)
         if function is None:
             raise NotImplementedError(f"this kernel does not know {request.text}")
-        return function(content)
+        return function(content), ()
 
     # ---------------------------------------------------------------- code
 

@@ -126,15 +126,16 @@ class Worker:
     def answer(self, request: Request, interrupted: bool = False) -> Reply:
         """Answer another request; returns content and buffers. An interrupt can raise here too."""
         self._spare = False
+        buffers: tuple[bytes, ...] = ()
         try:
             self._before_cell(request)
             if interrupted:
                 raise KeyboardInterrupt
-            reply = self.runner.run_sync(lambda: self._kernel.requests.answer(request))
+            reply, buffers = self.runner.run_sync(lambda: self._kernel.requests.answer(request))
             self._after_cell()
         except BaseException as e:
-            reply = error_content(e)
-        return jsontext.dumps(reply), ()
+            reply, buffers = error_content(e), ()
+        return jsontext.dumps(reply), buffers
 
     # ---------------------------------------------------------------- comm messages for a waiting cell
 
@@ -169,7 +170,7 @@ class Worker:
     def _answer_offer(self, request: Request) -> None:
         reply: dict[str, Any] = {"status": "error"}
         try:
-            reply = self._kernel.requests.answer(request)
+            reply, _ = self._kernel.requests.answer(request)
         except Exception as e:
             reply = error_content(e)
         finally:  # an interrupt is for the cell

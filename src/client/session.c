@@ -495,6 +495,8 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
                                              "is_complete_request",
                                              "history_request",
                                              "comm_info_request",
+                                             "set_variables",
+                                             "get_variables",
                                              "comm_open",
                                              "comm_msg",
                                              "comm_close",

@@ -56,6 +56,8 @@ static const struct {
         { "is_complete_request", REQUEST_ORDERED },
         { "history_request", REQUEST_ORDERED },
         { "comm_info_request", REQUEST_ORDERED },
+        { "set_variables", REQUEST_ORDERED },
+        { "get_variables", REQUEST_ORDERED },
         { "comm_open", REQUEST_ORDERED | REQUEST_OFFERED },
         { "comm_msg", REQUEST_ORDERED | REQUEST_OFFERED },
         { "comm_close", REQUEST_ORDERED | REQUEST_OFFERED },

@@ -31,6 +31,11 @@ def test_cells_state_and_events(client: Any, workspace: Path) -> None:
             assert [type(e) for e in events] == [cellgate.ExecuteResult, cellgate.Result] and events[0].text == "40"
             assert (await s.run("input('n ')", input=lambda e: e.prompt)).value == "'n '"
             assert (await s.request("complete_request", {"code": "import jso", "cursor_pos": 10})).content["matches"]
+            await s.set_variables({"v": [1, 2.5]})
+            assert await s.get_variables("v", "x") == {"v": [1, 2.5], "x": 20}
+            with pytest.raises(cellgate.VariableError, match="no exact form"):
+                await s.run("t = (1,)") and await s.get_variables("t")
+            await s.set_variables(pickled=await s.get_untrusted_pickles("t"))
             await s.reset()
             assert (await s.run("x")).error.ename == "NameError"  # type: ignore[union-attr]
 

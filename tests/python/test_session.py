@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -106,6 +107,54 @@ def test_reset(session: Any) -> None:
 def test_request(session: Any) -> None:
     reply = session.request("complete_request", {"code": "import jso", "cursor_pos": 10})
     assert "json" in reply.content["matches"]
+
+
+def test_variables(session: Any) -> None:
+    import cellgate
+
+    session.set_variables({"a": {"b": [1, 2.5, None, "\u00e4"]}}, pickled={"c": pickle.dumps((1, 2))})
+    assert session.run("(a, c)").value == "({'b': [1, 2.5, None, '\u00e4']}, (1, 2))"
+    assert session.get_variables("a") == {"a": {"b": [1, 2.5, None, "\u00e4"]}}
+    assert session.get_variables() == {}
+    assert session.get_variables("c", lossy=True) == {"c": [1, 2]}
+    kept = session.get_untrusted_pickles("c", "a")
+    session.run("del a, c")
+    session.set_variables(pickled=kept)
+    assert session.run("(a['b'][1], c)").value == "(2.5, (1, 2))"
+    with pytest.raises(cellgate.VariableError, match="type tuple") as caught:
+        session.get_variables("a", "c")
+    assert (caught.value.name, caught.value.type, caught.value.path) == ("c", "tuple", "")
+    with pytest.raises(cellgate.NotFoundError, match="'missing' is not defined"):
+        session.get_variables("missing")
+    with pytest.raises(cellgate.InvalidArgumentError, match="reserved"):
+        session.set_variables({"__name__": 1})
+
+
+def test_variables_that_are_not_sent(session: Any) -> None:
+    import cellgate
+
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    for value in ((1,), {1: 2}, float("nan"), {3}, b"x", cyclic, deep, [{"a": (1,)}], object()):
+        with pytest.raises(cellgate.CellgateError):
+            session.set_variables({"v": value})
+    assert session.run("v").error.ename == "NameError"
+
+
+def test_variables_that_a_kernel_forges(session: Any) -> None:
+    import cellgate
+
+    session.run(
+        "from cellgate_kernel import values\n"
+        "values.get_variables = lambda c, n: ({'status': 'ok', 'variables': {'b': 1}, 'untrusted_pickle': ['a']}, ())"
+    )
+    with pytest.raises(cellgate.VariableError, match="does not have"):
+        session.get_variables("a")
+    with pytest.raises(cellgate.VariableError, match="does not have"):
+        session.get_untrusted_pickles("a")
 
 
 def test_comm_buffers(session: Any) -> None:
