@@ -190,15 +190,48 @@ def test_links_of_cells_lead_nowhere(folder: Path, tmp_path: Path, servers: dict
     run(main())
 
 
-def test_options_about_commands_are_refused() -> None:
+def test_commands_are_asked_about(folder: Path) -> None:
     import cellgate
-    from cellgate.ipybox import CodeExecutor, KernelClient
+    from cellgate.ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, KernelClient
 
     with pytest.raises(ValueError, match="require_shell_escape=True requires approve_shell_cmds=True"):
         CodeExecutor(require_shell_escape=True)
-    for kind in (CodeExecutor, KernelClient):
-        with pytest.raises(cellgate.UnsupportedError, match="cannot ask about programs"):
-            kind(approve_shell_cmds=True)
+    with pytest.raises(cellgate.UnsupportedError, match="use CodeExecutor"):
+        KernelClient(approve_shell_cmds=True)
+    direct = "import subprocess; subprocess.run(['touch', 'direct'])"
+    fake = (
+        "import shutil\nshutil.copy('/bin/true', 'bash')\nimport subprocess\n"
+        "subprocess.run(['/bin/bash', '-c', 'ls'], executable='./bash')"
+    )
+
+    async def main() -> None:
+        async def ask(executor: CodeExecutor, code: str, accept: bool) -> list[Any]:
+            asked = []
+            async for item in executor.stream(code):
+                if isinstance(item, ApprovalRequest):
+                    asked.append((item.server_name, item.tool_name, item.tool_args["cmd"]))
+                    await (item.accept() if accept else item.reject())
+                else:
+                    asked.append(item)
+            return asked
+
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            request, result = await ask(executor, "x = 'a'\n!echo {x}b", True)
+            assert request == ("ipybox", "shell", "echo ab") and result.text == "ab"
+            assert (await ask(executor, "%%bash\necho c", True))[0] == ("ipybox", "shell_magic", "bash")
+            assert (await ask(executor, direct, True))[0] == ("ipybox", "shell", "touch direct")
+            Path("direct").unlink()
+            with pytest.raises(CodeExecutionError, match="Rejected: ipybox.shell"):
+                await ask(executor, direct, False)
+            assert (await ask(executor, fake, True))[0][2] != "ls"  # not the shell that it calls itself
+            assert (await executor.execute("!echo d")).text == "d"
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            for code in (direct, fake):
+                with pytest.raises(CodeExecutionError, match="Direct subprocess calls are not allowed"):
+                    await executor.execute(code)
+            assert (await executor.execute("!echo e")).text == "e" and not Path("direct").exists()
+
+    run(main())
 
 
 def test_kernel_client(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cellgate.ipybox.approvals import ApprovalRequest
-from cellgate.ipybox.kernel import ExecutionError, ExecutionResult, Kernel, Running, check_shell_options
+from cellgate.ipybox.kernel import ExecutionError, ExecutionResult, Kernel, Running
 from cellgate.ipybox.kernel_mgr.server import KernelGateway, free_port
 
 
@@ -55,10 +55,13 @@ class CodeExecutor:
     ) -> None:
         """As ipybox's. Nothing listens at hosts and ports: they only name the gateway for KernelClients.
 
-        Kernels are in a sandbox whether `sandbox` is set or not; the workspace, which cells can
+        `approve_shell_cmds` asks about every program that a cell starts, by whatever means, and
+        `require_shell_escape` refuses all but `!`, %%bash and %%sh. Kernels are in a sandbox whether
+        `sandbox` is set or not; the workspace, which cells can
         write, is `working_dir` or the current folder.
         """
-        check_shell_options(approve_shell_cmds, require_shell_escape)
+        if require_shell_escape and not approve_shell_cmds:
+            raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         self.tool_server_host = tool_server_host
         self.tool_server_port = tool_server_port or free_port()
         self.kernel_gateway_host = kernel_gateway_host
@@ -109,6 +112,8 @@ class CodeExecutor:
             approval_timeout=self.approval_timeout,
             connect_timeout=self.connect_timeout,
             tools=True,
+            approve_shell_cmds=self.approve_shell_cmds,
+            require_shell_escape=self.require_shell_escape,
         )
         await gateway.start()
         try:

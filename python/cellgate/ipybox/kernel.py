@@ -40,16 +40,24 @@ class ExecutionResult:
     images: list[Path]
 
 
-def check_shell_options(approve_shell_cmds: bool, require_shell_escape: bool) -> None:
-    """Refuses what nothing would enforce."""
-    if require_shell_escape and not approve_shell_cmds:
-        raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
-    if approve_shell_cmds:
-        raise cellgate.UnsupportedError(
-            "approve_shell_cmds=True: this version of cellgate cannot ask about programs that a cell starts. "
-            "Leave the option out (programs run in the sandbox), or refuse all of them with "
-            '{"exec": "deny"} in the settings of sandbox_config'
-        )
+DIRECT = "Direct subprocess calls are not allowed. Use ! syntax."
+
+
+def _shell_command(asked: dict[str, Any]) -> tuple[str, str] | None:
+    """ipybox's names for `!` and %%bash, and the command; None for other programs.
+
+    Of %%bash the command is only `bash`: what it reads comes through a pipe, and a cell that shows
+    one text could send another.
+    """
+    argv, environment = asked["argv"], asked["env"]
+    system = not asked["writable"] and asked["program"] in ("/usr/bin/bash", "/usr/bin/dash", "/bin/bash", "/bin/dash")
+    if not system or environment["set"] or environment["unset"]:
+        return None
+    if len(argv) == 3 and argv[:2] == ["/bin/bash", "-c"] and isinstance(argv[2], str):
+        return "shell", argv[2]
+    if argv in (["bash"], ["sh"]) and asked["stdin"] == "pipe":
+        return "shell_magic", argv[0]
+    return None
 
 
 _clients: dict[int, cellgate.Client] = {}
@@ -84,6 +92,8 @@ class Kernel:
         approval_timeout: float | None = None,
         connect_timeout: float = 30,
         tools: bool = False,
+        approve_shell_cmds: bool = False,
+        require_shell_escape: bool = False,
     ) -> None:
         self.workspace = (workspace or Path.cwd()).resolve()
         self.working_dir = working_dir
@@ -94,6 +104,8 @@ class Kernel:
         self.approval_timeout = approval_timeout
         self.connect_timeout = connect_timeout
         self.tools = tools
+        self.approve_shell_cmds = approve_shell_cmds
+        self.require_shell_escape = require_shell_escape
         self._servers: dict[str, Any] = {}
         self._definitions = -1
         self._fresh = True
@@ -117,6 +129,7 @@ class Kernel:
                 python_path=outside or None,
                 working_dir=self.working_dir,
                 settings=settings or None,
+                exec="ask" if self.approve_shell_cmds else None,
                 approval_timeout=self.approval_timeout,
                 start_timeout=timeout,
                 on_event=self._on_event,
@@ -198,6 +211,7 @@ class Running:
         self._kernel, self._code, self._timeout, self._ask = kernel, code, timeout, ask
         self._cell: Cell | None = None
         self._cancelled = False
+        self._refused: list[str] = []
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -256,25 +270,35 @@ class Running:
 
     def _request(self, event: cellgate.ApprovalRequest) -> ApprovalRequest | None:
         """What the program is asked; None: it is not."""
-        if event.method != "tools/call":
-            event.reject("cellgate.ipybox asks its program only about tool calls")
+        if event.method not in ("tools/call", "exec"):
+            event.reject("cellgate.ipybox asks its program only about tool calls and commands")
             return None
-        if not self._ask:
+        try:
+            names, arguments = (event.server, event.tool), event.arguments
+            if event.method == "exec":
+                command = _shell_command(arguments)
+                if command is None and self._kernel.require_shell_escape:
+                    self._refused.append(DIRECT)
+                    event.reject(DIRECT)
+                    return None
+                tool, text = command or ("shell", arguments["command"])
+                names, arguments = ("ipybox", tool), {"cmd": text, **arguments}
+        except (LookupError, TypeError, ValueError, RecursionError):
+            event.reject("the program cannot read the question")
+            return None
+        if event.method == "tools/call" and not self._ask:
             with contextlib.suppress(cellgate.NotFoundError):
                 event.accept()
             return None
 
         async def respond(accepted: bool) -> None:
             event._core.watched.pop(event.number, None)
+            if not accepted:
+                self._refused.append(f"Rejected: {names[0]}.{names[1]}")
             with contextlib.suppress(cellgate.NotFoundError, cellgate.ClosedError):
                 event.accept() if accepted else event.reject("rejected")
 
-        try:
-            arguments = event.arguments
-        except (ValueError, RecursionError):
-            event.reject("the program cannot read the arguments")
-            return None
-        request = ApprovalRequest(event.server, event.tool, arguments, respond)
+        request = ApprovalRequest(*names, arguments, respond)
         event._core.watched[event.number] = request._expire
         return request
 
@@ -284,5 +308,6 @@ class Running:
         if result.status is cellgate.Status.TIMEOUT:
             raise TimeoutError
         if error:
-            raise ExecutionError(f"{error.ename}: {error.evalue}\n" + "\n".join(error.traceback))
+            lines = [f"{error.ename}: {error.evalue}", *error.traceback, *self._refused]
+            raise ExecutionError("\n".join(lines))
         raise ExecutionError(result.text)

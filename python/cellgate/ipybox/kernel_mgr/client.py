@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 
-from cellgate.ipybox.kernel import ExecutionError, ExecutionResult, Kernel, check_shell_options
+from cellgate import UnsupportedError
+from cellgate.ipybox.kernel import ExecutionError, ExecutionResult, Kernel
 from cellgate.ipybox.kernel_mgr.server import running_gateway
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient"]
@@ -29,7 +30,10 @@ class KernelClient:
         tool_server_port: int = 0,
         kernel_init_timeout: float = 10,
     ) -> None:
-        check_shell_options(approve_shell_cmds, require_shell_escape)
+        if require_shell_escape and not approve_shell_cmds:
+            raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
+        if approve_shell_cmds:
+            raise UnsupportedError("a KernelClient has nobody to ask about commands: use CodeExecutor")
         self.host = host
         self.port = port
         self.working_dir = Path(working_dir).resolve() if working_dir is not None else None
