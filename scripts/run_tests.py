@@ -385,9 +385,9 @@ SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sa
 def step_pytest(opt: argparse.Namespace) -> Tally:
     """tests of the installed programs (pytest), without those that the step asan runs"""
     folder = build_main()
-    build_wheel()
     if opt.quick:
         return pytest(folder, "test", ["-m", "not slow", *changed.tests(opt.changed)], 600)
+    build_wheel()
     if "asan" not in opt.steps:
         return pytest(folder, "test", ["-k", opt.k] if opt.k else [], 1800)
     return pytest(folder, "test", ["-m", "not sanitized"], 1800)

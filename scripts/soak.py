@@ -451,12 +451,19 @@ def frameworks() -> list[str]:
     return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
 
 
+def wheels(pythons: list[str]) -> list[str]:
+    """A wheel for each interpreter, installed in a clean environment, where README's example runs."""
+    argv = [sys.executable, REPO / "scripts/build_wheels.py", "--out", run_tests.BUILDS / "wheels", *pythons]
+    status, log = run_tests.run("soak-wheels", argv, 600 * len(pythons))
+    return [run_tests.tail(log)] if status else []
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
         description="The long tests. Without options: 1,000 sessions plain, 300 with AddressSanitizer, 50 under "
-        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a notebook in each of Jupyter's programs, and "
-        "the Python package in agent frameworks.",
+        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a Python wheel installed in a clean "
+        "environment, a notebook in each of Jupyter's programs, and the Python package in agent frameworks.",
         epilog="Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them "
         "(AddressSanitizer: after 100 more before them), and at the end, processes, file descriptors, files and memory "
         "of all of cellgate's processes are counted; growth fails. Memory: plain, what the system has given to these "
@@ -481,6 +488,12 @@ def main() -> int:
     ap.add_argument(
         "--fuzz-minutes", type=float, default=5, metavar="M", help="for each fuzz target (default 5; 0: none)"
     )
+    ap.add_argument(
+        "--wheels",
+        default="/usr/bin/python3",
+        metavar="PYTHON,...",
+        help="for which a wheel is made and installed (default /usr/bin/python3; empty: none)",
+    )
     opt = ap.parse_args()
     if os.geteuid() != 0:
         ap.error(run_tests.NOT_ROOT)
@@ -491,6 +504,7 @@ def main() -> int:
         ("unit tests under valgrind", opt.valgrind_sessions, unit_valgrind),
         ("calls", opt.calls, lambda: calls(opt.calls)),
         ("fuzzing", opt.fuzz_minutes, lambda: fuzz(opt.fuzz_minutes)),
+        ("wheels", opt.wheels, lambda: wheels(opt.wheels.split(","))),
         ("notebooks", not opt.no_clients, clients),
         ("agent frameworks", not opt.no_clients, frameworks),
     )
