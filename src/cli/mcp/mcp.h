@@ -21,10 +21,10 @@ struct cg_mcp_config {
         char path[PATH_MAX];     /* as it was given, for messages */
         int folder;              /* it is in this one when it is changed; -1: it is not */
         char name[NAME_MAX + 1]; /* in the folder */
-        int lock;        /* of all such files; -1: it is not changed */
-        json_t *file;    /* all of it */
-        json_t *servers; /* where the definitions are in it (borrowed) */
-        bool absent;     /* there is no such file yet */
+        int lock;                /* of all such files; -1: it is not changed */
+        json_t *file;            /* all of it */
+        json_t *servers;         /* where the definitions are in it (borrowed) */
+        bool absent;             /* there is no such file yet */
 };
 /*
  * @file: NULL: the one of this folder, or of the user where @user. Absent is an empty one. @change:
