@@ -571,3 +571,33 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
         sb->cwd = copy;
         return 0;
 }
+
+static bool can_write(const struct cg_sandbox *sb, const char *path)
+{
+        const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);
+
+        return m ? m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV
+                 : sb->root_writable;
+}
+
+bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path)
+{
+        const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);
+        char above[PATH_MAX], *slash;
+
+        if (!m || can_write(sb, path))
+                return m || sb->root_writable;
+        /* A mount itself cannot be renamed, but a folder that it is in can. */
+        snprintf(above, sizeof(above), "%s", m->path);
+        while ((slash = strrchr(above, '/')) && slash > above) {
+                bool mounted = false;
+
+                *slash = '\0';
+                for (size_t i = 0; i < sb->n_mounts && !mounted; i++)
+                        mounted = sb->mounts[i].kind != CG_PLAN_COVER &&
+                                  strcmp(sb->mounts[i].path, above) == 0;
+                if (!mounted && can_write(sb, above))
+                        return true;
+        }
+        return false;
+}

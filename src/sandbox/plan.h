@@ -162,14 +162,11 @@ static inline const struct cg_plan_mount *cg_plan_mount_at(const struct cg_sandb
         return best;
 }
 
-/* Processes inside can write, replace or remove what is at the absolute path @path. */
-static inline bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path)
-{
-        const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);
-
-        return m ? m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV
-                 : sb->root_writable;
-}
+/*
+ * Processes inside can write, replace or remove what is at the absolute path @path, or move a
+ * folder above it.
+ */
+bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"

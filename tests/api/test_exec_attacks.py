@@ -160,3 +160,33 @@ for _ in range(8):
     host = Host(lambda q: q["stdin"] == "/dev/null", wait_s=0.4)
     out = session.run(code, decide=host)
     assert "evil" not in out.stdout, out.events
+
+
+@pytest.mark.parametrize("where", ["cellgate's", "the host's"])
+def test_a_program_in_a_folder_that_takes_the_place_of_a_read_only_one(
+    client: Client, workspace: Path, tmp_path: Path, where: str
+) -> None:
+    """A mount in a private place cannot be renamed, but the folder that it is in can."""
+    folder = tmp_path / "above" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "prog").write_text("#!/bin/sh\necho good\n")
+    (folder / "prog").chmod(0o755)
+    if where == "cellgate's":
+        folder = Path("/run/cellgate/lib")
+    code = """
+above, name = os.path.split({folder!r})
+os.makedirs(above + '.new/' + name)
+prog = above + '.new/' + name + '/prog'
+with open(prog, 'w') as f:
+    f.write('#!/bin/sh\\necho evil\\n')
+os.chmod(prog, 0o755)
+os.rename(above, above + '.old')
+os.rename(above + '.new', above)
+print(subprocess.run([{folder!r} + '/prog'], capture_output=True, text=True).stdout)
+"""
+    host = Host()
+    with client.session(workspace=workspace, exec="ask", python_path=[str(tmp_path / "above" / "folder")]) as s:
+        assert s.run(PRELUDE).status == "ok"
+        out = s.run(code.format(folder=str(folder)), decide=host)
+    assert out.stdout == "evil\n\n", out.events
+    assert [q["writable"] for q in host.asked] == [True], host.asked
