@@ -339,8 +339,9 @@ static void run_next(struct shell *l)
                                json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
         else
                 send_to_kernel(ss, c, CG_KERNEL_EXECUTE_REQUEST,
-                               json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
-                                         c->store_history, "allow_stdin", c->allow_stdin, "subshell",
+                               json_pack("{s:o*, s:o*, s:o*, s:s*}", "silent", c->silent ? json_true() : NULL,
+                                         "store_history", c->store_history ? NULL : json_false(),
+                                         "allow_stdin", c->allow_stdin ? json_true() : NULL, "subshell",
                                          subshell));
         if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || !LIST_EMPTY(&ss->members))) {
                 out.id = c->id;

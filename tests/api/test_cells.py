@@ -81,6 +81,12 @@ def test_cell_that_is_not_utf8_is_refused(session: Session) -> None:
     assert e.value.code == E_INVAL
 
 
+def test_subshell_that_is_not_utf8_is_refused_and_not_taken_for_the_main_shell(session: Session) -> None:
+    with pytest.raises(CellgateError, match="subshell's id must be UTF-8") as e:
+        session.execute("1", timeout_ms=1000, subshell=b"\xff")
+    assert e.value.code == E_INVAL
+
+
 @pytest.mark.parametrize(
     "code", ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"]
 )
