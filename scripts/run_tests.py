@@ -151,7 +151,7 @@ def abort_python(group: int) -> None:
 
 
 def tail(log: Path, lines: int = 40) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    return "\n".join(line[:1000] for line in log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def shorten(text: str, lines: int = 40) -> str:
