@@ -218,7 +218,9 @@ def test_commands_are_asked_about(folder: Path) -> None:
         async with CodeExecutor(approve_shell_cmds=True) as executor:
             request, result = await ask(executor, "x = 'a'\n!echo {x}b", True)
             assert request == ("ipybox", "shell", "echo ab") and result.text == "ab"
-            assert (await ask(executor, "%%bash\necho c", True))[0] == ("ipybox", "shell_magic", "bash")
+            request, result = await ask(executor, "%%bash\necho c\necho d", True)
+            assert request == ("ipybox", "shell_magic", "echo c\necho d\n") and result.text == "c\nd"
+            assert (await ask(executor, "%%bash --err e\necho c", True))[0] == ("ipybox", "shell_magic", "bash")
             assert (await ask(executor, direct, True))[0] == ("ipybox", "shell", "touch direct")
             Path("direct").unlink()
             with pytest.raises(CodeExecutionError, match="Rejected: ipybox.shell"):
@@ -226,9 +228,15 @@ def test_commands_are_asked_about(folder: Path) -> None:
             assert (await ask(executor, fake, True))[0][2] != "ls"  # not the shell that it calls itself
             assert (await executor.execute("!echo d")).text == "d"
         async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
-            for code in (direct, fake):
+            for code in (
+                direct,
+                fake,
+                "import _posixsubprocess as p, importlib; importlib.reload(subprocess)\n" + direct,
+            ):
                 with pytest.raises(CodeExecutionError, match="Direct subprocess calls are not allowed"):
                     await executor.execute(code)
+            with pytest.raises(CodeExecutionError, match=r"Direct os.system\(\) calls are not allowed"):
+                await executor.execute("import os; os.system('true')")
             assert (await executor.execute("!echo e")).text == "e" and not Path("direct").exists()
 
     run(main())

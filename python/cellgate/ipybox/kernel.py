@@ -40,14 +40,61 @@ class ExecutionResult:
     images: list[Path]
 
 
+# Only for ipybox's messages, and so that the whole text of %%bash is an argument, which the operating
+# system asks about. A cell can undo it, and is asked about or refused all the same.
+_SHELL = """
+def _install(direct):
+    import functools, os, pty, subprocess
+    shell, inside = get_ipython(), []
+    def allow(function):
+        @functools.wraps(function)
+        def call(*args, **more):
+            inside.append(1)
+            try:
+                return function(*args, **more)
+            finally:
+                inside.pop()
+        return call
+    def guard(function, name):
+        @functools.wraps(function)
+        def call(*args, **more):
+            if not inside:
+                raise RuntimeError(f"Direct {{name}} calls are not allowed. Use ! syntax.")
+            return function(*args, **more)
+        return call
+    def magic(name):
+        def run(line, cell):
+            if line.split():
+                return shell.run_cell_magic("script", f"{{name}} {{line}}", cell)
+            out = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            with subprocess.Popen([name, "-c", cell], text=True, errors="replace", **out) as process:
+                for text in process.stdout:
+                    print(text, end="")
+            if process.returncode:
+                raise subprocess.CalledProcessError(process.returncode, name)
+        return allow(run)
+    shell.magics_manager.magics["cell"].update({{name: magic(name) for name in ("bash", "sh")}})
+    shell.system, shell.getoutput = allow(shell.system), allow(shell.getoutput)
+    if not direct:
+        return
+    class Popen(subprocess.Popen):
+        __init__ = guard(subprocess.Popen.__init__, "subprocess")
+    subprocess.Popen = Popen
+    pty.spawn = guard(pty.spawn, "pty.spawn()")
+    for name in dir(os):
+        if name == "system" or name.startswith(("exec", "spawn", "posix_spawn")):
+            setattr(os, name, guard(getattr(os, name), f"os.{{name}}()"))
+_install({direct})
+del _install
+"""
 DIRECT = "Direct subprocess calls are not allowed. Use ! syntax."
 
 
 def _shell_command(asked: dict[str, Any]) -> tuple[str, str] | None:
     """ipybox's names for `!` and %%bash, and the command; None for other programs.
 
-    Of %%bash the command is only `bash`: what it reads comes through a pipe, and a cell that shows
-    one text could send another.
+    Of a %%bash with options the command is only `bash`: what it reads comes through a pipe, and a cell
+    that shows one text could send another.
     """
     argv, environment = asked["argv"], asked["env"]
     system = not asked["writable"] and asked["program"] in ("/usr/bin/bash", "/usr/bin/dash", "/bin/bash", "/bin/dash")
@@ -55,6 +102,8 @@ def _shell_command(asked: dict[str, Any]) -> tuple[str, str] | None:
         return None
     if len(argv) == 3 and argv[:2] == ["/bin/bash", "-c"] and isinstance(argv[2], str):
         return "shell", argv[2]
+    if len(argv) == 3 and argv[:2] in (["bash", "-c"], ["sh", "-c"]) and isinstance(argv[2], str):
+        return "shell_magic", argv[2]
     if argv in (["bash"], ["sh"]) and asked["stdin"] == "pipe":
         return "shell_magic", argv[0]
     return None
@@ -157,6 +206,9 @@ class Kernel:
             self._fresh = True
 
     async def _init_kernel(self) -> None:
+        if self._fresh and self.approve_shell_cmds:
+            code = _SHELL.format(direct=self.require_shell_escape)
+            await self.session.run(code, silent=True, history=False)
         if self._fresh and self._inside:
             path = [str(p) for p in dict.fromkeys(self._inside)]
             await self.session.run(f"import sys\nsys.path[0:0] = {path!r}\ndel sys", silent=True, history=False)
