@@ -405,3 +405,62 @@ def test_lines_of_a_pipe(run_cellgate) -> None:
     r = run_cellgate("run", "--json", input=lines)
     assert r.returncode == 0
     assert [json.loads(line)["text"] for line in r.stdout.splitlines() if '"stream"' in line] == ["42\n"]
+
+
+def test_variables(host) -> None:
+    h = host()
+    h.until("session")
+    h.say({"set_variables": {"variables": {"a": [1, 0.1, "\u00e4\0", None]}, "id": "s"}})
+    assert h.next() == {"type": "variables", "id": "s", "line": 1, "content": {"status": "ok"}}
+    h.say(execute("b = a[:2]; c = (1, float('nan'))", 1))
+    result(h, id=1, status="ok")
+    h.say({"get_variables": {"names": ["b"], "timeout": 20}})
+    assert h.next()["content"]["variables"] == {"b": [1, 0.1]}
+    h.say({"get_variables": {"names": ["c"]}})
+    content = h.next()["content"]
+    assert (content["ename"], content["name"], content["type"], content["path"]) == ("NotJSON", "c", "tuple", "")
+    h.say({"get_variables": {"names": ["c"], "lossy": True, "id": 3}})
+    h.say({"end": {}})
+    assert h.next() == {
+        "type": "variables",
+        "id": 3,
+        "line": 5,
+        "content": {"status": "ok", "variables": {"c": [1, None]}, "untrusted_pickle": []},
+    }
+    assert h.end() == 0
+
+
+def test_lines_about_variables_that_are_wrong(host) -> None:
+    h = host()
+    h.until("session")
+    for line in (
+        {"set_variables": []},
+        {"set_variables": {"variables": {}, "pickled": []}},
+        {"get_variables": {"untrusted_pickle": ["a"]}},
+        {"get_variables": {"names": [], "timeout": "1"}},
+        {"get_variables": {"names": [], "id": []}},
+        {"set_variables": {"variables": {"a": 10**30}}},
+    ):
+        h.say(line)
+        assert h.next()["type"] == "input_error"
+    h.say({"set_variables": {"variables": {"__name__": 1}}})
+    assert h.next()["content"]["ename"] == "BadRequest"
+    h.say({"end": {}})
+    assert h.end() == 0
+
+
+def test_variables_when_the_kernel_is_reset_or_dies(host) -> None:
+    h = host()
+    h.say(execute(LONG, 1))
+    h.until("stream")
+    h.say({"get_variables": {"names": ["a"], "id": "g"}})
+    h.say({"reset": {}})
+    result(h, id=1, status="cancelled")
+    assert h.until("variables")["content"]["status"] == "error"
+    h.say(execute("import os, time; print('go', flush=True); time.sleep(1); os._exit(3)", 2))
+    h.until("stream")
+    h.say({"get_variables": {"names": ["a"]}})
+    result(h, id=2, status="kernel_died")
+    assert h.until("variables")["content"]["status"] == "error"
+    h.say({"end": {}})
+    assert h.end() == 0

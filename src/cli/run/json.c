@@ -29,6 +29,10 @@
 /* Up to this size a call's arguments are described in full; at a terminal the limit is lower. */
 #define SHOW_WHOLE ((size_t)64 << 10)
 #define SHOW_WIDTH 100
+/* Requests about variables under way. */
+#define MAX_VARIABLES 64
+/* Ten years, as for --timeout. */
+#define MAX_SECONDS 315360000.0
 
 /*
  * A request that waits for the host's decision. Calls and connections share one series of numbers.
@@ -36,6 +40,12 @@
 struct asked {
         uint64_t id;
         enum cg_event_type type; /* of the event that asked */
+};
+
+/* A request about variables that has not been answered. */
+struct asked_variables {
+        uint64_t number, line;
+        char *id; /* JSON text, or NULL */
 };
 
 struct json {
@@ -58,6 +68,8 @@ struct json {
         uint64_t reset_line;   /* of a reset that was done but not yet reported; 0: none */
         char *reset_id;
         struct cg_beside *beside; /* commands and file operations */
+        struct asked_variables variables[MAX_VARIABLES];
+        size_t n_variables;
 };
 
 static const char input_ended[] = "the host's input has ended: nobody can approve";
@@ -263,6 +275,32 @@ static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_e
         return cg_json_line_end(run, &l, err);
 }
 
+/* The answer to a line about variables. */
+static int write_variables(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
+{
+        struct json *j = json_of(run);
+        struct asked_variables a;
+        struct cg_json_line l;
+        const char *content;
+        size_t i = 0, len;
+        int r;
+
+        while (i < j->n_variables && j->variables[i].number != cg_event_cell(e))
+                i++;
+        if (i == j->n_variables)
+                return 0;
+        a = j->variables[i];
+        j->variables[i] = j->variables[--j->n_variables];
+        content = cg_event_json(e, &len);
+        cg_json_line_begin(&l, "variables", 0);
+        cg_json_line_json(&l, "id", a.id);
+        cg_json_line_int(&l, "line", (int64_t)a.line);
+        cg_json_line_object(&l, "content", content, len);
+        r = cg_json_line_end(run, &l, err);
+        free(a.id);
+        return r;
+}
+
 static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct json *j = json_of(run);
@@ -271,6 +309,11 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 
         if (cg_event_type(e) == CG_EVENT_COMMAND_OUTPUT || cg_event_type(e) == CG_EVENT_COMMAND_RESULT) {
                 r = cg_beside_event(j->beside, e, err);
+                cg_event_free(e);
+                return r;
+        }
+        if (cg_event_type(e) == CG_EVENT_REPLY) {
+                r = write_variables(run, e, err);
                 cg_event_free(e);
                 return r;
         }
@@ -499,6 +542,65 @@ static int add_functions(struct cg_run *run, const json_t *o, struct cg_err *err
         return cg_json_line_end(run, &l, err);
 }
 
+/* The answer is a REPLY. */
+static int ask_variables(struct cg_run *run, const char *type, const char *const *members, const json_t *o,
+                         struct cg_err *err)
+{
+        struct json *j = json_of(run);
+        cg_auto_json json_t *content = json_object();
+        const json_t *timeout = json_object_get(o, "timeout"), *id = json_object_get(o, "id"), *v;
+        struct cg_request_options opts = { .size = sizeof(opts) };
+        size_t n = (timeout != NULL) + (id != NULL);
+        double seconds = json_number_value(timeout);
+        cg_auto_free char *text = NULL;
+        struct asked_variables *a;
+        struct cg_err why;
+
+        for (; *members; members++) {
+                v = json_object_get(o, *members);
+                n += v != NULL;
+                if (v && json_object_set(content, *members, (json_t *)(uintptr_t)v) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "variables");
+        }
+        if (!json_is_object(o) || json_object_size(o) != n || (id && !j->line_id) ||
+            (timeout && (!json_is_number(timeout) || !(seconds >= 0) || seconds > MAX_SECONDS)))
+                return input_error(
+                        run,
+                        "about variables are {\"set_variables\": {\"variables\": {NAME: JSON}}} and {\"get_variables\": "
+                        "{\"names\": [NAME], \"lossy\": false}}, with \"id\" and \"timeout\" (seconds), where wanted",
+                        err);
+        if (j->ending)
+                return input_error(run, "no request about variables is accepted after {\"end\"}", err);
+        if (j->n_variables == MAX_VARIABLES)
+                return input_error(run, "64 requests about variables are under way: wait for an answer", err);
+        opts.timeout_ms = seconds > 0 && seconds < 0.001 ? 1 : (int64_t)(seconds * 1000);
+        text = json_dumps(content, JSON_COMPACT);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "variables");
+        a = &j->variables[j->n_variables];
+        *a = (struct asked_variables){ .line = j->line };
+        if (cg_session_request(run->session, type, text, strlen(text), &opts, &a->number, &why) < 0)
+                return input_error(run, why.msg, err);
+        a->id = CG_STEAL(j->line_id);
+        j->n_variables++;
+        j->stay = true;
+        return 0;
+}
+
+static int set_variables(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        static const char *const members[] = { "variables", NULL };
+
+        return ask_variables(run, "set_variables", members, o, err);
+}
+
+static int get_variables(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        static const char *const members[] = { "names", "lossy", NULL };
+
+        return ask_variables(run, "get_variables", members, o, err);
+}
+
 static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
 {
         struct cg_err why;
@@ -693,7 +795,7 @@ static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait
                 r = report_not_run(run, err);
         j->running = j->stay && r == 0 ? cg_cell_queue_take(&j->queue, NULL) : NULL;
         *cell = j->running ? &j->running->cell : NULL;
-        *wait = j->stay && ((!j->ending && !j->eof) || cg_beside_busy(j->beside));
+        *wait = j->stay && ((!j->ending && !j->eof) || cg_beside_busy(j->beside) || j->n_variables);
         return r;
 }
 
@@ -730,9 +832,14 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 const char *name;
                 int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
         } commands[] = {
-                { "execute", execute }, { "interrupt", interrupt_cell },
-                { "reset", reset },     { "end", end },
-                { "cancel", cancel },   { "add_functions", add_functions },
+                { "execute", execute },
+                { "interrupt", interrupt_cell },
+                { "reset", reset },
+                { "end", end },
+                { "cancel", cancel },
+                { "add_functions", add_functions },
+                { "set_variables", set_variables },
+                { "get_variables", get_variables },
         };
         cg_auto_json json_t *o = NULL;
         struct cg_err why;
@@ -769,7 +876,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         return input_error(
                 run,
                 "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"approval\", \"return\"}, {\"add_functions\"}, {\"cancel\"}, {\"input\"}, and those about commands "
+                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"approval\", \"return\"}, {\"add_functions\"}, {\"set_variables\"}, {\"get_variables\"}, {\"cancel\"}, {\"input\"}, and those about commands "
                 "(\"exec\"...) and files (\"file_list\"...)",
                 err);
 }
@@ -904,6 +1011,8 @@ static void json_free(struct cg_run *run)
         cg_cell_queue_fini(&j->queue);
         cg_queued_cell_free(j->running);
         cg_beside_free(j->beside);
+        while (j->n_variables)
+                free(j->variables[--j->n_variables].id);
         free(j->reset_id);
         free(j->asked);
         free(j);
