@@ -127,6 +127,14 @@ def test_a_script_and_its_interpreter(session: Session, workspace: Path) -> None
     assert (q["program"], q["interpreter"], q["writable"]) == (f"{workspace}/outer", "/usr/bin/dash", True)
 
 
+def test_a_standard_input_that_is_closed(asking: Session) -> None:
+    host = Host()
+    code = "child(lambda: (os.{}, os.execv('/usr/bin/true', ['true'])))"
+    for how in ("set_inheritable(0, False)", "close(0)"):
+        assert asking.run(code.format(how), decide=host).value == "0"
+    assert [q["stdin"] for q in host.asked] == ["", ""]
+
+
 def test_links_are_resolved(session: Session, workspace: Path) -> None:
     (workspace / "innocent").symlink_to("/usr/bin/id")
     host = Host()

@@ -248,6 +248,21 @@ static bool file_at(pid_t pid, const char *name, struct cg_exec_file *file)
         return true;
 }
 
+/* The process has no standard input, or execve() closes it. */
+static bool lacks_stdin(pid_t pid)
+{
+        char path[48], info[256], *flags;
+        cg_auto_fd int fd = -1;
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/%d/fdinfo/0", (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, info, sizeof(info) - 1);
+        info[n > 0 ? n : 0] = '\0';
+        flags = strstr(info, "flags:");
+        return !flags || strtoul(flags + strlen("flags:"), NULL, 8) & O_CLOEXEC;
+}
+
 /* Appends the texts that the list of addresses at @at names, to its end. 0 or -errno. */
 static int read_texts(const struct seccomp_notif *call, uint64_t at, struct cg_buf *b, uint32_t *n)
 {
@@ -416,7 +431,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
         if (!slot)
                 return -EAGAIN;
         /* Opened once: other threads may change it at any time. */
-        in = cg_caller_open(e->notify, call, 0);
+        in = lacks_stdin((pid_t)call->pid) ? -EBADF : cg_caller_open(e->notify, call, 0);
         if ((in < 0 && in != -EBADF) || (in >= 0 && fstat(in, &st) < 0))
                 return -EAGAIN;
         question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder, in);
