@@ -129,6 +129,7 @@ def test_other_defaults(client: Client, workspace: Path, default: str, result: s
         {"default": "ask", "deny": [{"program": "x", "env": []}]},
         {"default": "ask", "deny": [{"program": "x", "writable": True}]},
         {"default": "ask", "allow": [{"program": "x"}] * 257},
+        {"default": "ask", "allow": [{"program": "x", "argv": [{"regex": "x"}]}] * 65},
     ],
 )
 def test_bad_rules(client: Client, workspace: Path, bad: dict[str, Any]) -> None:
@@ -144,6 +145,20 @@ def test_an_expression_without_end(client: Client, workspace: Path) -> None:
         assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
     with client.session(workspace=workspace, exec={"default": "deny", "allow": [hungry]}) as s:
         assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
+
+
+@pytest.mark.parametrize("pattern", ["a*", {"regex": "a+"}])
+def test_long_texts_are_not_compared_with_patterns(client: Client, workspace: Path, pattern: object) -> None:
+    """Cells choose the texts, and all sessions wait meanwhile: what is not compared is not allowed."""
+    rule = {"program": "/usr/bin/true", "argv": ["true", pattern]}
+    for rules in ({"default": "deny", "allow": [rule]}, {"default": "allow", "deny": [rule]}):
+        with client.session(workspace=workspace, exec=rules) as s:
+            assert s.run(PRELUDE + "start('true', 'a' * 4097)").value == "'refused'"
+            expected = "0" if "allow" in rules else "'refused'"
+            assert s.run("start('true', 'a' * 4096)").value == expected
+    exact = {"program": "/usr/bin/true", "argv": ["true", {"exact": "a" * 5000}]}
+    with client.session(workspace=workspace, exec={"default": "deny", "allow": [exact]}) as s:
+        assert s.run(PRELUDE + "start('true', 'a' * 5000)").value == "0"
 
 
 EACH = {

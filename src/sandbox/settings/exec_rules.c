@@ -13,8 +13,13 @@
 #include "base/util.h"
 
 #define RULES_MAX 256
-/* Steps of a regular expression on one text; arguments may be long. */
-#define STEPS_MAX 1000000
+/*
+ * Cells choose the texts, and the supervisor's loop waits for the answer: all regular expressions
+ * of a setting take about 20 ms for a question at most.
+ */
+#define REGEXES_MAX      64
+#define PATTERN_TEXT_MAX 4096
+#define STEPS_MAX        5000
 
 enum outcome { NO, YES, UNCLEAR };
 
@@ -41,7 +46,7 @@ static pcre2_code *compile(const char *text, struct cg_err *err)
 }
 
 /* @m: a text, {"exact": TEXT} or {"regex": TEXT}. */
-static int check_match(const json_t *m, struct cg_err *err)
+static int check_match(const json_t *m, unsigned *regexes, struct cg_err *err)
 {
         const char *regex = json_string_value(json_object_get(m, "regex"));
         pcre2_code *re;
@@ -51,6 +56,8 @@ static int check_match(const json_t *m, struct cg_err *err)
         if (json_object_size(m) != 1 || !regex)
                 return cg_fail(err, CG_E_INVAL,
                                "a text, {\"exact\": TEXT} or {\"regex\": TEXT} is expected for an argument");
+        if (++*regexes > REGEXES_MAX)
+                return cg_fail(err, CG_E_INVAL, "there are over %d regular expressions", REGEXES_MAX);
         re = compile(regex, err);
         if (!re)
                 return CG_E_INVAL;
@@ -58,7 +65,7 @@ static int check_match(const json_t *m, struct cg_err *err)
         return 0;
 }
 
-static int check_rule(const json_t *rule, bool allows, struct cg_err *err)
+static int check_rule(const json_t *rule, bool allows, unsigned *regexes, struct cg_err *err)
 {
         static const struct {
                 const char *key;
@@ -82,7 +89,7 @@ static int check_rule(const json_t *rule, bool allows, struct cg_err *err)
                 if (k == CG_ARRAY_LEN(keys) || (keys[k].allows && !allows))
                         return cg_fail(err, CG_E_INVAL, "a rule of this list has no member \"%.50s\"", key);
                 if (keys[k].type == JSON_TRUE   ? !json_is_boolean(v)
-                    : keys[k].type == JSON_NULL ? check_match(v, err) < 0
+                    : keys[k].type == JSON_NULL ? check_match(v, regexes, err) < 0
                                                 : json_typeof(v) != keys[k].type)
                         return keys[k].type == JSON_NULL
                                        ? CG_E_INVAL
@@ -94,7 +101,7 @@ static int check_rule(const json_t *rule, bool allows, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "a rule has either \"line\" or \"argv\"");
         json_array_foreach(json_object_get(rule, "argv"), i, m)
         {
-                if (check_match(m, err) < 0)
+                if (check_match(m, regexes, err) < 0)
                         return CG_E_INVAL;
         }
         json_array_foreach(json_object_get(rule, "env"), i, m)
@@ -108,6 +115,7 @@ static int check_rule(const json_t *rule, bool allows, struct cg_err *err)
 static int check_rules(const json_t *setting, struct cg_err *err)
 {
         const char *key, *base = json_string_value(json_object_get(setting, "default"));
+        unsigned regexes = 0;
         json_t *v;
 
         if (!base || (strcmp(base, "ask") != 0 && strcmp(base, "deny") != 0 && strcmp(base, "allow") != 0))
@@ -138,7 +146,7 @@ static int check_rules(const json_t *setting, struct cg_err *err)
                 {
                         struct cg_err why;
 
-                        if (check_rule(rule, answers[k] == CG_EXEC_ALLOW, &why) < 0)
+                        if (check_rule(rule, answers[k] == CG_EXEC_ALLOW, &regexes, &why) < 0)
                                 return cg_fail(err, CG_E_INVAL, "exec.%s.%zu: %s", key, i, why.msg);
                 }
         }
@@ -199,7 +207,8 @@ static enum outcome matches(const json_t *m, const json_t *text, bool globs)
         pcre2_code *re;
         int r = PCRE2_ERROR_NOMEMORY;
 
-        if (!t)
+        if (!t ||
+            (((globs && json_is_string(m)) || json_object_get(m, "regex")) && strlen(t) > PATTERN_TEXT_MAX))
                 return UNCLEAR;
         if (json_is_string(m) && globs)
                 return glob(json_string_value(m), t, false) ? YES : NO;
