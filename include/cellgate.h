@@ -474,8 +474,10 @@ struct cg_execute_options {
         int announce;
         /*
          * JSON object text or NULL: {"user_expressions": {NAME: EXPRESSION}, "metadata": {...},
-         * "header": {...}}. Expressions are evaluated after a cell that succeeded; "metadata" and
-         * "header" are those of the front-end's request, for code that asks for its parent message
+         * "header": {...}, "variables": true}. Expressions are evaluated after a cell that
+         * succeeded; "metadata" and "header" are those of the front-end's request, for code that
+         * asks for its parent message; "variables" adds to the RESULT's content which of the user's
+         * variables the cell has made, changed and deleted: see cg_event_json()
          */
         const char *extra;
         /*
@@ -940,7 +942,11 @@ CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
  *
  * For a RESULT: the members of the protocol's execute_reply other than status and count:
  * {"payload": [...], "user_expressions": {...}}, and for an exception "ename", "evalue",
- * "traceback". Lives as long as the event.
+ * "traceback". On request "variables": {"made": [{"name", "type", "length" or "bytes"}], "changed":
+ * [the same], "deleted": [NAME], "left_out": N}, at most 200 of each. Changed are those that are
+ * bound to another object, and built-in containers, texts and arrays of numpy of another size;
+ * other changes inside of an object are not seen. All of it is the kernel's word. Lives as long as
+ * the event.
  */
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
 

@@ -416,6 +416,12 @@ class Execution:
         return str(self.error) if self.status is Status.ERROR and self.error else f"{self.status}: {self.text}"
 
     @property
+    def variables(self) -> dict[str, Any] | None:
+        """With run(..., variables=True): what was "made", "changed" and "deleted", see cg_event_json()."""
+        found = self.result.content.get("variables")
+        return found if isinstance(found, dict) else None
+
+    @property
     def images(self) -> list[bytes]:
         return [image for d in self.displays if (image := d.image) is not None]
 

@@ -162,6 +162,7 @@ class Session:
         silent: bool = False,
         stdin: bool = False,
         history: bool = True,
+        variables: bool = False,
         extra: Mapping[str, Any] | None = None,
         subshell: str | None = None,
     ) -> Cell:
@@ -177,7 +178,7 @@ class Session:
             silent=int(silent),
             allow_stdin=int(stdin),
             no_history=int(not history),
-            extra=args.json(extra),
+            extra=args.json({**(extra or {}), "variables": True} if variables else extra),
             subshell=args.text(subshell),
         )
         return Cell(self, self._begin("cg_session_execute", data, len(data), o))

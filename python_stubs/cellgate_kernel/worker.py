@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
-from cellgate_kernel import completion, errors, jsontext, reserve, started
+from cellgate_kernel import changes, completion, errors, jsontext, reserve, started
 from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
@@ -81,6 +81,7 @@ class Worker:
         """
         self._spare = request.warm
         self._shell.local.started = started.count()
+        before: changes.Look | None = None
         try:
             extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
             metadata = field(extra, "metadata", dict, {})
@@ -92,6 +93,7 @@ class Worker:
                 raise KeyboardInterrupt
             compiler: Any = self._shell.compile
             compiler.place(metadata)
+            before = changes.Look(self._shell.user_ns) if field(extra, "variables", bool, False) else None
             result = self._shell.run_cell(
                 request.text,
                 store_history=request.store_history and not request.silent,
@@ -108,11 +110,18 @@ class Worker:
                 self._shell.forget_cells()
             if result.success:
                 reserve.hold()
-            return reply_of(self._shell, result, values)
+            return self._with_changes(before, *reply_of(self._shell, result, values))
         except BaseException as e:
-            return self._failed(e)
+            return self._with_changes(before, *self._failed(e))
 
-    def _failed(self, error: BaseException) -> Reply:
+    def _with_changes(self, before: changes.Look | None, body: str, content: str) -> tuple[str, str]:
+        """Adds the changed variables to a cell's reply, where the host has asked for them."""
+        if before is None:
+            return body, content
+        found = jsontext.dumps({"variables": before.compare(self._shell.user_ns)})
+        return body, f"{content[:-1]},{found[1:]}" if content else found
+
+    def _failed(self, error: BaseException) -> tuple[str, str]:
         """Reply for an exception after the cell's code, usually an interrupt."""
         if isinstance(error, MemoryError):
             reserve.release()

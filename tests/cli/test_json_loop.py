@@ -40,6 +40,21 @@ def test_cells_share_a_session_and_errors_do_not_end_it(host) -> None:
     assert h.end() == 0
 
 
+def test_variables_of_a_cell(host) -> None:
+    h = host()
+    h.say(execute("x = [1, 2]\n1/0", variables=True))
+    made = [{"name": "x", "type": "list", "length": 2}]
+    assert result(h, cell=1)["variables"] == {"made": made, "changed": [], "deleted": [], "left_out": 0}
+    h.say(execute("x = 1", variables=False))
+    assert "variables" not in result(h, cell=2)
+    h.say(execute("del x"))
+    assert "variables" not in result(h, cell=3)
+    h.say(execute("1", variables=1))
+    assert "variables" in h.until("input_error")["text"]
+    h.say({"end": {}})
+    assert h.end() == 0
+
+
 def test_end_of_input_lets_what_is_queued_run(host) -> None:
     h = host()
     for i in range(3):

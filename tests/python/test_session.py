@@ -28,6 +28,17 @@ def test_cell_state_and_output(session: Any) -> None:
     assert session.run("x * 2").value == "40"
 
 
+def test_variables_of_a_cell(session: Any) -> None:
+    found = session.run("made_here = 'abc'", variables=True).variables
+    assert found == {
+        "made": [{"name": "made_here", "type": "str", "length": 3}],
+        "changed": [],
+        "deleted": [],
+        "left_out": 0,
+    }
+    assert session.run("made_here = 1").variables is None
+
+
 def test_error(session: Any) -> None:
     import cellgate
 

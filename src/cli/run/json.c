@@ -156,6 +156,26 @@ static void add_result(struct cg_json_line *l, enum cg_status status, int64_t ex
         cg_json_line_string(l, "text", text, len);
 }
 
+static void add_variables(struct cg_json_line *l, const struct cg_event *e)
+{
+        cg_auto_json json_t *content = NULL;
+        cg_auto_free char *text = NULL;
+        const char *json;
+        size_t len;
+
+        json = cg_event_json(e, &len);
+        if (l->r < 0 || len <= 2)
+                return;
+        content = json_loadb(json, len, JSON_ALLOW_NUL, NULL);
+        if (!json_is_object(json_object_get(content, "variables")))
+                return;
+        text = json_dumps(json_object_get(content, "variables"), JSON_COMPACT);
+        if (!text)
+                l->r = cg_fail(&l->err, CG_E_NOMEM, "variables");
+        else
+                cg_json_line_object(l, "variables", text, strlen(text));
+}
+
 static void add_costs(struct cg_json_line *l, const struct cg_event *e)
 {
         struct cg_costs c = { .size = sizeof(c) };
@@ -272,6 +292,9 @@ static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_e
         cg_json_line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
         cg_json_line_json(&l, "id", id_of(run, cg_event_cell(e)));
         add_members(&l, e, json_of(run)->question);
+        if (cg_event_type(e) == CG_EVENT_RESULT && json_of(run)->running &&
+            json_of(run)->running->cell.variables)
+                add_variables(&l, e);
         return cg_json_line_end(run, &l, err);
 }
 

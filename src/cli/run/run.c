@@ -223,6 +223,8 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
             cg_json_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
             cg_buf_addf(&extra, err, ",\"line\":%zu}}}", cell->line) == 0)
                 o.extra = extra.data;
+        else if (cell->variables)
+                o.extra = "{\"variables\":true}";
         run->done = false;
         run->started_ms = cg_now_ms();
         /* any failure below means that the session or the supervisor has ended */
