@@ -225,6 +225,26 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         return set_limits(&l, err);
 }
 
+/*
+ * Sends descriptors to init. Linux counts those of all the user's processes that are on their way,
+ * and compares the number with this process's limit of open files, which may be small by now.
+ */
+#define SEND_MS 5000
+static int send_to_init(const struct cg_spawn *sp, const char *type, const int *fds, size_t n,
+                        struct cg_err *err)
+{
+        int64_t deadline = cg_now_ms() + SEND_MS;
+        struct cg_err why;
+        int r;
+
+        while ((r = cg_send_fds(sp->listener_in, type, 1, fds, n, &why)) < 0 &&
+               why.sys_errno == ETOOMANYREFS && cg_now_ms() < deadline)
+                cg_pause_ms(5);
+        if (r < 0 && err)
+                *err = why;
+        return r;
+}
+
 /* Sends the listener to init and closes it: a process with the listener can allow denied calls. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
@@ -264,7 +284,7 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
                             "sandbox's around this one (or Linux is older than 5.0)",
                             sp->sb->exec >= CG_EXEC_ASK ? "ask" : "deny");
         if (r == 0 && listener >= 0) {
-                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+                r = send_to_init(sp, "l", &listener, 1, err);
                 close(listener);
         }
         close(sp->listener_in);
@@ -325,10 +345,9 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         free(watching.filter);
         /* The listener is sent away: no process inside may reply for the broker. */
         for (; sent < n && r == 0; sent += CG_MAX_FDS)
-                r = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
-                                n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
+                r = send_to_init(sp, "p", pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
         if (r == 0)
-                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+                r = send_to_init(sp, "l", &listener, 1, err);
         while (n)
                 close(pins[--n]);
         cg_closep_(&listener);

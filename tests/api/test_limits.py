@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +36,12 @@ def needs_group(s: Session, limit: str) -> None:
 
 def test_the_info_says_how_each_is_held(client: Client, workspace: Path) -> None:
     with client.session(
-        workspace=workspace, memory_bytes=400 * MIB, open_files=100, wall_seconds=500, output_bytes=5 * MIB, cores_milli=1500
+        workspace=workspace,
+        memory_bytes=400 * MIB,
+        open_files=100,
+        wall_seconds=500,
+        output_bytes=5 * MIB,
+        cores_milli=1500,
     ) as s:
         limits = s.info["limits"]
     assert limits["memory"]["value"] == 400 and limits["memory"]["unit"] == "MiB"
@@ -127,7 +135,9 @@ def test_memory(client: Client, workspace: Path) -> None:
         # Memory of the kernel.
         o = s.run(FILL.format(400))
         assert o.status == "kernel_died"
-        assert o.result.text.startswith(f"the kernel ended: memory limit of 300 MiB reached ({by(s, 'memory')}); raise ")
+        assert o.result.text.startswith(
+            f"the kernel ended: memory limit of 300 MiB reached ({by(s, 'memory')}); raise "
+        )
         assert [d["layer"] for d in denied(o)] == [by(s, "memory")]
         died = s.next()
         assert died and died.type == "kernel_died" and "memory limit of 300 MiB" in died.text
@@ -254,7 +264,10 @@ def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, works
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"memory_bytes": 5 * MIB}, "memory_bytes=5242880 is too small a limit for a kernel: the least that works is 67108864"),
+        (
+            {"memory_bytes": 5 * MIB},
+            "memory_bytes=5242880 is too small a limit for a kernel: the least that works is 67108864",
+        ),
         ({"processes": 2}, "processes=2 is too small a limit for a kernel: the least that works is 8"),
         ({"open_files": 3}, "open_files=3 is too small a limit for a kernel: the least that works is 32"),
     ],
@@ -276,6 +289,20 @@ def test_a_limit_of_the_settings_is_named_as_it_is_there(client: Client, workspa
 
 
 @pytest.mark.no_sanitizer  # its shadow memory is over any limit
+def test_descriptors_of_the_user_that_are_on_their_way(prefix: Path, workspace: Path) -> None:
+    """Linux compares their number with the limit of the process that sends another one, here the kernel's."""
+    pair = socket.socketpair()
+    with open(os.devnull) as f:
+        pair[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [f.fileno()] * 100))])
+    timer = threading.Timer(0.5, lambda: [s.close() for s in pair])
+    timer.start()
+    try:
+        with Client(no_spare=1) as c, c.session(workspace=workspace, open_files=32) as s:
+            assert s.run("1").value == "1"
+    finally:
+        timer.join()
+
+
 def test_the_least_works(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace, memory_bytes=64 * MIB, processes=8, open_files=32) as s:
         assert s.run("6 * 7").value == "42"
@@ -286,7 +313,11 @@ def outer_group() -> Iterator[Path]:
     """A control group of 400 MB in which cellgate can be run: the file that takes its members."""
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
     if "memory" in own:
-        folder, limit, members = Path("/sys/fs/cgroup/memory") / own["memory"].lstrip("/"), "memory.limit_in_bytes", "tasks"
+        folder, limit, members = (
+            Path("/sys/fs/cgroup/memory") / own["memory"].lstrip("/"),
+            "memory.limit_in_bytes",
+            "tasks",
+        )
     else:
         folder, limit, members = Path("/sys/fs/cgroup") / own.get("", "").lstrip("/"), "memory.max", "cgroup.procs"
     group = folder / f"cellgate-test-outer-{os.getpid()}"
@@ -309,7 +340,18 @@ def test_want_of_memory_outside_is_no_limit_of_the_kernel(outer_group: Path, pre
     """The group that all of cellgate runs in has less than the kernel may have."""
     code = "b = [bytearray(50 << 20) for i in range(40)]"
     p = subprocess.run(
-        ["sh", "-c", 'echo 0 > "$0"; exec "$@"', outer_group, prefix / "bin/cellgate", "run", "--limit", "memoryMb=3000", "-c", code],
+        [
+            "sh",
+            "-c",
+            'echo 0 > "$0"; exec "$@"',
+            outer_group,
+            prefix / "bin/cellgate",
+            "run",
+            "--limit",
+            "memoryMb=3000",
+            "-c",
+            code,
+        ],
         cwd=workspace,
         capture_output=True,
         text=True,
