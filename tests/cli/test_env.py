@@ -240,7 +240,7 @@ def test_another_version_is_refused(cellgate: Env, bare: Path) -> None:
     config = (bare / "pyvenv.cfg").read_text()
     (bare / "pyvenv.cfg").write_text("\n".join("version = 3.2.1" if x.startswith("version") else x for x in config.splitlines()))
     refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
-    assert "is of Python 3.2.1" in refused.stderr and f"embed Python {VERSION}" in refused.stderr
+    assert "is of Python 3.2.1" in refused.stderr and f"kernels need Python {VERSION}" in refused.stderr
     assert "no virtual environment" in cellgate("run", "--kernel-env", str(bare.parent), "-c", "1").stderr
 
 
