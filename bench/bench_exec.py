@@ -135,7 +135,10 @@ def parse_args() -> argparse.Namespace:
     )
     ap.add_argument("--file-rounds", type=int, default=5, help="turns of copies (default 5)")
     ap.add_argument(
-        "--megabytes", type=int, default=1024, help="size of the file; there are 3 of it in memory (default 1024)"
+        "--megabytes",
+        type=int,
+        default=400,
+        help="size of the file, of which the private /tmp must hold two (default 400)",
     )
     report.add_parts(ap, SECTIONS)
     report.add_options(ap, "bench-exec")
