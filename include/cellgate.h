@@ -553,7 +553,7 @@ struct cg_request_options {
  * Python, no keywords, and not in use by Python or IPython (__name__, _, In, ...); 64 MiB less
  * 64 KiB of values.
  *
- * What get_variables cannot express exactly is an error: {"status": "error", "ename", "evalue",
+ * A value that get_variables cannot express exactly is an error: {"status": "error", "ename", "evalue",
  * "name", "type", "path"}, with the variable's name, the type, and the place in its value
  * ("['a'][3]"). "ename" is NameError, NotJSON, ValueTooLarge or PicklingError, and
  * UnpicklingError for set_variables; mistakes in a request have other names and lack the last
@@ -752,7 +752,7 @@ CG_API int cg_session_files_mkdir(struct cg_session *s, const char *path, unsign
 /**
  * cg_session_files_remove() - remove a file, a link, or a folder with all that it contains
  *
- * Of folders more than 512 deep nothing, or not all, is removed: CG_E_SYS with ELOOP.
+ * A folder more than 512 deep is not removed, or not wholly: CG_E_SYS with ELOOP.
  */
 CG_API int cg_session_files_remove(struct cg_session *s, const char *path, int64_t timeout_ms,
                                    struct cg_err *err);
@@ -994,7 +994,7 @@ CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *l
 CG_API int cg_event_refused(const struct cg_event *e);
 
 /*
- * What a cell cost: differences between its end and its start; -1: not known. They count everything
+ * The costs of a cell: differences between its end and its start; -1: not known. They count all
  * that runs in the session's kernel in this time, also threads and tasks of earlier cells. Of what
  * runs between cells, nothing is counted.
  */

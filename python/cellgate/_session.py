@@ -171,17 +171,8 @@ class Session:
         Questions among them (ApprovalRequest, EgressRequest) wait for accept() or reject(). `timeout`:
         running time in seconds, without waits for approvals.
         """
-        args, data = Arguments(), code.encode()
-        o = args.options(
-            "cg_execute_options",
-            timeout_ms=milliseconds(timeout),
-            silent=int(silent),
-            allow_stdin=int(stdin),
-            no_history=int(not history),
-            extra=args.json({**(extra or {}), "variables": True} if variables else extra),
-            subshell=args.text(subshell),
-        )
-        return Cell(self, self._begin("cg_session_execute", data, len(data), o))
+        arguments = execute_arguments(code, timeout, silent, stdin, history, variables, extra, subshell)
+        return Cell(self, self._begin("cg_session_execute", *arguments))
 
     def run(
         self,
@@ -565,6 +556,30 @@ def write_all(core: Any, number: int, data: bytes, timeout: float | None) -> Non
         left = -1 if deadline is None else max(0, round((deadline - time.monotonic()) * 1000))
         if core.call("cg_command_write", number, piece, len(piece), left) == lib.CG_TIMEOUT:
             raise TimedOutError(f"the program does not read; {at} of {len(data)} bytes were sent", lib.CG_E_TIMEDOUT)
+
+
+def execute_arguments(
+    code: str,
+    timeout: float | None,
+    silent: bool,
+    stdin: bool,
+    history: bool,
+    variables: bool,
+    extra: Mapping[str, Any] | None,
+    subshell: str | None,
+) -> tuple[Any, ...]:
+    """Those of cg_session_execute() up to the options."""
+    args, data = Arguments(), code.encode()
+    o = args.options(
+        "cg_execute_options",
+        timeout_ms=milliseconds(timeout),
+        silent=int(silent),
+        allow_stdin=int(stdin),
+        no_history=int(not history),
+        extra=args.json({**(extra or {}), "variables": True} if variables else extra),
+        subshell=args.text(subshell),
+    )
+    return data, len(data), o
 
 
 def request_arguments(

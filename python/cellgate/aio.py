@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from cellgate import _session as blocking
 from cellgate._cellgate import ffi, lib
-from cellgate._core import Arguments, Client, Consumer, Core, PathLike, milliseconds, open_core
+from cellgate._core import Client, Consumer, Core, PathLike, milliseconds, open_core
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
     ApprovalRequest,
@@ -174,17 +174,8 @@ class Session:
         subshell: str | None = None,
     ) -> Cell:
         """Runs a cell; `async for` over the result for its events: see `cellgate.Session.stream()`."""
-        args, data = Arguments(), code.encode()
-        o = args.options(
-            "cg_execute_options",
-            timeout_ms=milliseconds(timeout),
-            silent=int(silent),
-            allow_stdin=int(stdin),
-            no_history=int(not history),
-            extra=args.json({**(extra or {}), "variables": True} if variables else extra),
-            subshell=args.text(subshell),
-        )
-        return Cell(self._begin("cg_session_execute", data, len(data), o))
+        arguments = blocking.execute_arguments(code, timeout, silent, stdin, history, variables, extra, subshell)
+        return Cell(self._begin("cg_session_execute", *arguments))
 
     async def run(
         self,

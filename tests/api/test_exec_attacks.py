@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client, Event, Session
+from cellgate_api import Client, Session
 
-PRELUDE = """
-import ctypes, errno, os, signal, subprocess, sys, threading, time
-libc = ctypes.CDLL(None, use_errno=True)
-def strings(*texts):
-    return (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
-def child(run):
-    "The exit status of a fork that calls run()."
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            run()
-            os._exit(100)
-        except OSError as e:
-            os._exit(e.errno)
-        except BaseException:
-            os._exit(101)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-"""
+from .test_exec_ask import PRELUDE, Host
 
 
 @pytest.fixture
@@ -36,18 +16,6 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
     with client.session(workspace=workspace, exec="ask") as s:
         assert s.run(PRELUDE).status == "ok"
         yield s
-
-
-class Host:
-    """Decides, and remembers the questions."""
-
-    def __init__(self, answer: object = True, wait_s: float = 0):
-        self.answer, self.wait_s, self.asked = answer, wait_s, []
-
-    def __call__(self, e: Event) -> object:
-        self.asked.append(json.loads(e.args))
-        time.sleep(self.wait_s)
-        return self.answer(self.asked[-1]) if callable(self.answer) else self.answer
 
 
 PARENTS = """

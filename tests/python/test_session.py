@@ -11,12 +11,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import alive, children, eventually
 
 DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
 
@@ -423,8 +423,7 @@ def test_close_while_another_thread_waits(client: Any, workspace: Path) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not s._core.consumers:
-        time.sleep(0.01)
+    eventually(lambda: bool(s._core.consumers))
     s.close()
     thread.join(30)
     assert not thread.is_alive() and len(failures) == 1
@@ -476,9 +475,14 @@ def script(package: Path, workspace: Path) -> Script:
 
 
 def test_program_that_forgets_to_close(script: Script) -> None:
-    done = script("s = cellgate.Session()\nprint(s.run('1').value, os.getpid())\ncell = s.stream('while 1: pass')")
+    done = script("""
+        s = cellgate.Session()
+        print(s.run('1').value, open(f"/proc/self/task/{os.getpid()}/children").read())
+        cell = s.stream('while 1: pass')
+    """)
     assert done.stdout.startswith("1 ") and not done.stderr
-    assert not _alive(done.stdout.split()[1])
+    supervisors = done.stdout.split()[1:]
+    assert supervisors and not any(alive(int(pid)) for pid in supervisors)
 
 
 def test_use_after_fork_is_refused_and_the_parent_goes_on(script: Script) -> None:
@@ -511,42 +515,14 @@ def test_killed_host_leaves_nothing(package: Path, workspace: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=workspace) as host:
         assert host.stdout
         assert host.stdout.readline() == "up\n"
-        children = _children(host.pid)
-        assert children
+        left = children(host.pid)
+        left += [c for p in left for c in children(p)]
+        assert left
         host.kill()
-    deadline = time.monotonic() + 60
-    while any(_is_running(pid) for pid in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not any(alive(pid) for pid in left), 60)
 
 
 def test_render() -> None:
     import cellgate
 
     assert cellgate.render("a\x1b[31mb\u202ec") == "a\\x1b[31mb\\u202ec"
-
-
-def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    found = [int(p) for p in text.split()]
-    return found + [c for p in found for c in _children(p)]
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-
-
-def _alive(parent: str) -> list[str]:
-    """Supervisors whose host was that process."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = entry.read_text()
-        except OSError:
-            continue
-        if text.rsplit(")", 1)[1].split()[1] == parent:
-            found.append(text)
-    return found

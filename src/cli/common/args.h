@@ -31,7 +31,7 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
                  struct cg_err *err);
 
-/* What cg_approve_decide() takes as the tool of an APPROVAL_REQUEST. Lives as long as the event. */
+/* The tool of an APPROVAL_REQUEST, for cg_approve_decide(). Lives as long as the event. */
 const char *cg_call_subject(const struct cg_event *e);
 
 /* Describes the call for the line before cg_call_show(): "call a tool". Static. */

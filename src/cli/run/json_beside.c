@@ -78,7 +78,7 @@ static const struct file_operation {
         { "file_unpack", UNPACK, PATH | HOST },
 };
 
-/* What a thread does. */
+/* The work of a thread. */
 struct beside_job {
         LIST_ENTRY(beside_job) entry;
         struct cg_beside *b;

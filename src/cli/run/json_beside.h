@@ -18,7 +18,7 @@ int cg_beside_new(struct cg_run *run, struct cg_beside **ret, struct cg_err *err
 /* Not while it has threads: see cg_beside_abandon(). */
 struct cg_beside *cg_beside_free(struct cg_beside *b);
 
-/* Whether {@name: ...} is a line of this file's. */
+/* True if this file handles the line {@name: ...}. */
 bool cg_beside_takes(const char *name);
 /*
  * Follows the host's line {@name: @o}, the one with number @line. Negative: it changed nothing, and
