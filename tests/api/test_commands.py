@@ -8,6 +8,14 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_NOTFOUND, CellgateError, Client, Session
+from processes import eventually
+
+
+def fails(session: Session, *argv: str) -> bool:
+    """True if the command ends with the status 1; it must end by itself with 0 or 1."""
+    end = session.command(*argv)[0].json
+    assert end in ({"exit_code": 0}, {"exit_code": 1}), end
+    return end == {"exit_code": 1}
 
 
 def test_status_and_both_streams(session: Session) -> None:
@@ -84,12 +92,7 @@ def test_cancel_ends_the_whole_tree(session: Session) -> None:
     end, _, _ = session.wait_command(number)
     assert (end.status, end.json) == ("cancelled", {"signal": signal.SIGKILL})
     for pid in pids.split():
-        for _ in range(200):
-            if session.command("test", "-d", f"/proc/{pid}")[0].json == {"exit_code": 1}:
-                break
-            time.sleep(0.01)
-        else:
-            pytest.fail(f"process {pid} is left")
+        eventually(lambda pid=pid: fails(session, "test", "-d", f"/proc/{pid}"))
 
 
 def test_time_limit(session: Session) -> None:
@@ -133,11 +136,7 @@ def test_many_at_once(session: Session) -> None:
 def test_background_processes_run_on(session: Session) -> None:
     end, _, _ = session.command("bash", "-c", "(sleep 0.3; touch /tmp/later) &")
     assert end.json == {"exit_code": 0}
-    for _ in range(300):
-        if session.command("test", "-e", "/tmp/later")[0].json == {"exit_code": 0}:
-            return
-        time.sleep(0.02)
-    pytest.fail("the process in the background was ended")
+    eventually(lambda: not fails(session, "test", "-e", "/tmp/later"))
 
 
 def test_a_reset_ends_commands(session: Session) -> None:
@@ -253,21 +252,14 @@ def test_output_is_closed_with_the_result(session: Session) -> None:
     line = "(yes; echo ${PIPESTATUS[0]} $? > /tmp/status) & (yes >&2) & sleep 0.05"
     end, _, _ = session.command("bash", "-c", line)
     assert end.json == {"exit_code": 0}
-    for _ in range(300):
-        if session.command("test", "-s", "/tmp/status")[0].json == {"exit_code": 0}:
-            break
-        time.sleep(0.02)
+    eventually(lambda: not fails(session, "test", "-s", "/tmp/status"))
     assert session.command("cat", "/tmp/status")[1].split()[0] == b"141"  # SIGPIPE
 
 
 def test_time_limit_of_what_is_left(session: Session) -> None:
     end, out, _ = session.command("bash", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!", timeout_ms=1000)
     assert end.status == "ok"
-    for _ in range(300):
-        if session.command("test", "-d", f"/proc/{out.decode().strip()}")[0].json == {"exit_code": 1}:
-            return
-        time.sleep(0.02)
-    pytest.fail("the process in the background is left")
+    eventually(lambda: fails(session, "test", "-d", f"/proc/{out.decode().strip()}"))
 
 
 def test_a_program_that_has_ended_in_time(session: Session) -> None:
