@@ -43,12 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: str(item.path.relative_to(tests)) not in LONG)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tokens and wishes for logins are stored in a folder of the tests, not in the developer's home."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-
-
 def _raise_descriptor_limit() -> None:
     """Some tests open a thousand connections; 1,024 descriptors are what a login shell gives."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -67,6 +61,14 @@ def _take_signals() -> None:
 
 
 _take_signals()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a file's tests share, such as a client, keeps tools and tokens apart from other files and from the user."""
+    with pytest.MonkeyPatch.context() as m:
+        m.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(autouse=True)
