@@ -223,7 +223,8 @@ def test_interrupt_while_results_arrive(tools: Kernel) -> None:
         tools.interrupt(cell)
         r = tools.collect(cell)
         assert r.reply["ename"] in ("KeyboardInterrupt", "CancelledError"), r.error
-    assert tools.run("restart(); count = [0] * 4\nawait asyncio.sleep(0.3)\nall(count)").result == "True"
+    every = "restart(); count = [0] * 4\nwhile not all(count): await asyncio.sleep(0.01)\nall(count)"
+    assert tools.run(every, timeout=30).result == "True"
 
 
 def test_calls_of_a_tool_server_that_ended(tools: Kernel) -> None:
