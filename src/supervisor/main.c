@@ -241,7 +241,6 @@ int main(int argc, char **argv)
         bool detach_process = false;
         char env[PATH_MAX];
         struct rlimit files;
-        int status = 0;
         pid_t pid;
 
         if (!s)
@@ -287,12 +286,11 @@ int main(int argc, char **argv)
         if (start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
                 report_start(&err);
-                status = 1;
-        } else {
-                report_start(NULL);
-                uv_run(&s->loop, UV_RUN_DEFAULT);
-                finish(s);
+                _exit(1); /* what was started ends with its sockets; the folder may be another's */
         }
+        report_start(NULL);
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        finish(s);
         free(s);
-        return status;
+        return 0;
 }
