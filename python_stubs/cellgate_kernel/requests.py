@@ -4,10 +4,12 @@
 # Most of IPython has no annotations.
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.core.completer import Completion, provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellgate_kernel import comms, completion, errors, values
@@ -22,6 +24,9 @@ Content = dict[str, Any]
 # Most entries of a history reply, and most completions of a reply.
 _MAX_ENTRIES = 10_000
 _MAX_COMPLETIONS = 5_000
+
+# A name at the end, of which nothing is an attribute.
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*\Z")
 
 
 def error_content(error: BaseException) -> Content:
@@ -78,6 +83,18 @@ class Requests:
         pos = _cursor(content, code)
         found: list[Any] = []
         completer: Any = self._shell.Completer
+        interrupted = False
+        hook = sys.excepthook
+
+        def on_error(kind: type[BaseException], *rest: Any) -> None:
+            """IPython reports here, and goes on, what is raised while it looks for completions."""
+            nonlocal interrupted
+            if issubclass(kind, KeyboardInterrupt):
+                interrupted = True
+            else:
+                hook(kind, *rest)
+
+        sys.excepthook = on_error
         try:
             if completer.use_jedi and not completion.ready():
                 completer.use_jedi = False
@@ -87,9 +104,13 @@ class Requests:
                     if len(found) == _MAX_COMPLETIONS:
                         break
         except KeyboardInterrupt:  # time limit reached: keep what was found
-            pass
+            interrupted = True
         except Exception:  # user code such as a property or __dir__() raised: no completions
             found = []
+        finally:
+            sys.excepthook = hook
+        if interrupted and not found:
+            found = self._names(code[:pos])
         start, end = (found[0].start, found[0].end) if found else (pos, pos)
         types = [
             {"start": c.start, "end": c.end, "text": c.text, "type": c.type, "signature": c.signature} for c in found
@@ -101,6 +122,15 @@ class Requests:
             "cursor_end": end,
             "metadata": {"_jupyter_types_experimental": types},
         }
+
+    def _names(self, code: str) -> list[Completion]:
+        """Completions of a plain name at the end of the code, without jedi and without any code of the user."""
+        name = _NAME.search(code)
+        if not name:
+            return []
+        matches = self._shell.Completer.global_matches(name.group())
+        with provisionalcompleter():
+            return [Completion(name.start(), len(code), m, type="") for m in matches[:_MAX_COMPLETIONS]]
 
     def _inspect(self, content: Content) -> Content:
         code = field(content, "code", str)

@@ -87,6 +87,21 @@ def test_hostile_completion(kernel: Kernel, code: str) -> None:
     assert kernel.run("1").result == "1"
 
 
+@pytest.mark.parametrize(("code", "expected"), [("zi", {"zip"}), ("x = my_n", {"my_name"}), ("zip.zi", set())])
+def test_names_are_completed_when_jedi_takes_too_long(kernel: Kernel, code: str, expected: set[str]) -> None:
+    kernel.run(
+        "import jedi, time\nmy_name = 1\n"
+        "def slow(*_, **__):\n    print('begun', flush=True)\n    time.sleep(60)\n"
+        "jedi.Interpreter.complete = jedi.api.Completion.complete = slow"
+    )
+    ident = kernel.request("complete_request", {"code": code})
+    kernel.wait_for_text("begun")
+    kernel.interrupt(ident)
+    content, _ = kernel.reply(ident)
+    assert set(content["matches"]) == expected and content["status"] == "ok"
+    assert content["cursor_end"] == len(code)
+
+
 def test_interrupted_completion_still_answers(kernel: Kernel) -> None:
     kernel.run(
         "class Slow:\n    def __dir__(self):\n        print('in', flush=True)\n        while True: pass\ns = Slow()"
