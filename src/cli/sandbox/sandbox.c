@@ -25,6 +25,8 @@ struct cli {
         const char *text;     /* -c */
         const char *tier;     /* --tier; NULL: the settings' */
         int control_fd;
+        const char *control_socket; /* --control-socket; connected as control_fd */
+        const char *control_id;     /* --control-id */
         bool debug;
         bool quiet;
         bool watch_files;
@@ -42,6 +44,10 @@ static const char help_text[] =
         "  -c STRING            run STRING with bash\n"
         "      --control-fd N   read new settings, one JSON object a line, from descriptor N (3 or more);\n"
         "                       only \"network\" takes effect\n"
+        "      --control-socket PATH\n"
+        "                       the same over a connection to the unix socket PATH, which also gets each\n"
+        "                       denial; without it, and after its end, there is no network\n"
+        "      --control-id ID  what the first line to the control socket names this command\n"
         "      --tier TIER      full (default), landlock or auto; landlock is weaker, for machines that\n"
         "                       forbid user namespaces (docs/settings.md, Tiers)\n"
         "      --explain[=json] run nothing: print what may be read, written and reached, and by which\n"
@@ -204,6 +210,12 @@ static int read_options(struct cli *cli, int argc, char **argv)
                                         "option '--control-fd <fd>' argument is invalid. must be an integer file"
                                         " descriptor >= 3 (0-2 are stdin, stdout and stderr).");
                         cli->control_fd = (int)n;
+                } else if (is_option(w, "--control-socket")) {
+                        cli->control_socket = value_of(w, "--control-socket", argv, &i);
+                        wanted = cli->control_socket ? NULL : "--control-socket <path>";
+                } else if (is_option(w, "--control-id")) {
+                        cli->control_id = value_of(w, "--control-id", argv, &i);
+                        wanted = cli->control_id ? NULL : "--control-id <id>";
                 } else if (is_option(w, "--ask")) {
                         value = w[5] ? w + 6 : NULL;
                         n = value ? strtol(value, &end, 10) : ASK_SECONDS;
@@ -243,6 +255,36 @@ static int read_options(struct cli *cli, int argc, char **argv)
         return NEXT;
 }
 
+#define CONTROL_ID_MAX 1024
+
+/* A command whose host has ended does not run. */
+static int connect_control(struct cli *cli)
+{
+        static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+";
+        char line[CONTROL_ID_MAX + 64], text[600];
+        struct cg_err err = { 0 };
+        int len;
+
+        if (cli->control_id && (!cli->control_socket || strlen(cli->control_id) > CONTROL_ID_MAX ||
+                                cli->control_id[strspn(cli->control_id, plain)]))
+                return fail(
+                        "option '--control-id <id>' argument is invalid. it needs --control-socket, and must be at most 1024 "
+                        "letters, digits and characters of _-./:=+");
+        if (!cli->control_socket || cli->explain)
+                return 0;
+        if (cli->control_fd >= 0)
+                return fail("--control-fd and --control-socket exclude each other");
+        len = snprintf(line, sizeof(line), "{\"type\":\"start\",\"id\":\"%s\"}\n", cli->control_id ?: "");
+        if (cg_connect_unix_now(cli->control_socket, &cli->control_fd, &err) == 0 &&
+            send(cli->control_fd, line, (size_t)len, MSG_NOSIGNAL) == len)
+                return 0;
+        snprintf(
+                text, sizeof(text),
+                "--control-socket: %.400s. Refusing to run the command without the control channel it asks for.",
+                err.msg[0] ? err.msg : strerror(errno));
+        return fail(text);
+}
+
 /* A control channel that cannot work is an error before anything is made. */
 static int check_control(const struct cli *cli)
 {
@@ -253,7 +295,7 @@ static int check_control(const struct cli *cli)
         if (cli->ask_seconds &&
             (getsockopt(cli->control_fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM))
                 return fail(
-                        "--ask needs --control-fd with a stream socket: questions and answers go through it. Nobody "
+                        "--ask needs --control-fd with a stream socket, or --control-socket: questions and answers go through it. Nobody "
                         "is asked at the terminal, which the command can write to.");
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
@@ -384,14 +426,16 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.shell_text = cli.text;
         opts.argv = cli.argv;
         opts.tier = cli.tier;
-        opts.control_fd = cli.control_fd;
+        opts.only_plan = cli.explain != 0;
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;
-        opts.only_plan = cli.explain != 0;
         opts.watch_files = cli.watch_files;
         opts.ask_seconds = cli.ask_seconds;
-        if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
+        if (connect_control(&cli) != 0 || check_control(&cli) != 0 ||
+            load_settings(&cli, opts.home, &settings) != 0)
                 return 1;
+        opts.control_fd = cli.control_fd;
+        opts.control_socket = cli.control_socket && cli.control_fd >= 0;
         debug_line(&cli, "Initializing sandbox...");
         if (cg_command_new(settings, &opts, &c, &err) < 0)
                 return fail(err.msg);

@@ -199,6 +199,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         c->shell_text = opts->shell_text;
         c->argv = opts->argv;
         c->control_fd = opts->control_fd;
+        c->control_socket = opts->control_socket;
         c->debug = opts->debug;
         c->quiet = opts->quiet;
         c->ask_seconds = opts->ask_seconds;

@@ -32,6 +32,8 @@ struct cg_command {
         const char *shell_text; /* -c; NULL: argv */
         char *const *argv;      /* NULL-terminated */
         int control_fd;         /* settings as JSON lines, see ask_seconds; -1: none */
+        /* control_fd is connected to the host: denials go there, and its end ends the network */
+        bool control_socket;
         bool debug;
         /*
          * control_fd is a stream socket: questions about hosts on no list go there as JSON lines,
@@ -52,7 +54,8 @@ struct cg_command_options {
         char *const *argv;
         /* as cg_tier_parse() takes it, instead of the settings' own; NULL: theirs */
         const char *tier;
-        int control_fd; /* -1: none */
+        int control_fd;      /* -1: none */
+        bool control_socket; /* as in struct cg_command */
         bool debug;
         bool watch_files; /* as the setting cellgate.watchFiles */
         int ask_seconds;  /* as in struct cg_command */

@@ -1,19 +1,23 @@
 /* A command's denials: see denial_log.h. */
 #include "sandbox/command/denial_log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/util.h"
 #include "sandbox/command/denial.h"
 
 void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, int log, bool debug)
 {
-        *v = (struct cg_denial_log){ .settings = s, .log = log, .debug = debug };
+        *v = (struct cg_denial_log){ .settings = s, .log = log, .control = -1, .debug = debug };
 }
 
 void cg_denial_log_fini(struct cg_denial_log *v)
@@ -39,20 +43,44 @@ static bool is_ignored(const struct cg_denial_log *v, const char *line)
         return false;
 }
 
+/* The keeper does not wait for a host that does not read: it omits denials, and counts them. */
+static void send_control(struct cg_denial_log *v, char *text, size_t len)
+{
+        char before[100];
+        int n = snprintf(before, sizeof(before),
+                         "{\"type\":\"denied\",\"unsent\":%" PRIu64 ",\"denial\":", v->unsent);
+        struct iovec iov[] = { { before, (size_t)n }, { text, len }, { (char *)"}\n", 2 } };
+        struct msghdr m = { .msg_iov = iov, .msg_iovlen = CG_ARRAY_LEN(iov) };
+        ssize_t sent;
+
+        if (v->control < 0)
+                return;
+        /* A line is smaller than half a socket buffer: all of it is sent, or nothing. */
+        sent = sendmsg(v->control, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent == n + (ssize_t)len + 2)
+                v->unsent = 0;
+        else if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS))
+                v->unsent++;
+        else
+                v->control = -1;
+}
+
 static void write_log(struct cg_denial_log *v, const json_t *denial)
 {
         cg_auto_free char *text = NULL;
         size_t len;
 
-        if (v->log < 0 || v->logged > CG_DENIAL_LOG_BYTES)
+        if ((v->log < 0 && v->control < 0) || v->logged > CG_DENIAL_LOG_BYTES)
                 return;
         text = cg_json_text(denial, &len);
         if (!text)
                 return;
         v->logged += len + 1;
+        if (v->logged <= CG_DENIAL_LOG_BYTES)
+                send_control(v, text, len);
         /* in the place of the NUL: one write, so that logs that commands share have whole lines */
         text[len] = '\n';
-        if (v->logged > CG_DENIAL_LOG_BYTES || cg_write_all(v->log, text, len + 1, NULL) < 0)
+        if (v->logged > CG_DENIAL_LOG_BYTES || (v->log >= 0 && cg_write_all(v->log, text, len + 1, NULL) < 0))
                 dprintf(2, "cellgate sandbox: the violation log gets no more lines of this command: %s\n",
                         v->logged > CG_DENIAL_LOG_BYTES ? "there were too many" : "it cannot be written");
 }

@@ -1,5 +1,6 @@
 /*
- * Denials of a command: written to the violation log as they happen, summarized at the end. Part
+ * Denials of a command: written to the violation log and the control socket as they happen,
+ * summarized at the end. Part
  * of the keeper.
  */
 #ifndef CG_SANDBOX_COMMAND_DENIAL_LOG_H
@@ -20,7 +21,9 @@ struct cg_denial_log {
         const struct cg_settings *settings;    /* borrowed: whose ignoreViolations hold */
         char command[4096];                    /* the command's beginning, for these */
         int log;                               /* -1: none */
+        int control;                           /* the control socket (borrowed); -1: none */
         size_t logged;                         /* bytes */
+        uint64_t unsent;                       /* denials that the control socket had no room for */
         bool debug;                            /* each is reported at once, too */
         char *sentences[CG_DENIAL_LOG_LISTED]; /* sentences */
         uint64_t times[CG_DENIAL_LOG_LISTED];

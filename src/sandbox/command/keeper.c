@@ -387,10 +387,19 @@ static void control_line(struct keeper *k, const char *line, size_t len)
                 json_decref(policy);
 }
 
-/* The last settings stay in force, and nobody can be asked any more. */
+/*
+ * Nobody can be asked any more. The last settings stay in force, as in srt; but a control socket is
+ * the host itself, as srt's proxies are: when it has ended, the command has no network.
+ */
 static void control_close(struct keeper *k)
 {
         cg_egress_client_stop_asking(&k->egress);
+        if (k->c->control_socket) {
+                k->denials.control = -1;
+                cg_egress_client_fini(&k->egress);
+                if (k->c->proxy)
+                        dprintf(2, "cellgate sandbox: the control socket was closed: no network any more\n");
+        }
         cg_closep_(&k->c->control_fd);
 }
 
@@ -413,7 +422,7 @@ static bool control_read(struct keeper *k)
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
                 return true;
         /* A caller that ends while a question is unread: the end of the socket, which is a no. */
-        if (n < 0 && errno == ECONNRESET && k->c->ask_seconds)
+        if (n < 0 && errno == ECONNRESET && (k->c->ask_seconds || k->c->control_socket))
                 n = 0;
         if (n > 0) {
                 k->control_worked = true;
@@ -573,6 +582,8 @@ static int start(struct keeper *k, struct cg_err *err)
                         r = cg_fail_errno(err, "violation log %s", log_path);
         }
         cg_denial_log_init(&k->denials, k->c->settings, log, k->c->debug);
+        if (k->c->control_socket)
+                k->denials.control = k->c->control_fd;
         command_line(k->c, k->denials.command, sizeof(k->denials.command));
         if (r == 0 && k->c->proxy)
                 r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
@@ -617,7 +628,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
                             .signals = -1,
                             .child = { .init_pidfd = -1, .status_fd = -1, .denials_fd = -1, .doors_fd = -1 },
                             .egress = { .ports = { -1, -1 }, .secrets = -1, .ask_fd = -1 },
-                            .denials = { .log = -1 },
+                            .denials = { .log = -1, .control = -1 },
                             .secrets = -1,
                             .doors = CG_DOORS_PROCESS_NONE };
         int status = 1;
