@@ -1,4 +1,4 @@
-"""The extension module that _cffi_build.py makes of cellgate.h."""
+"""The extension module that _cffi_build.py makes of cellgate.h and _batch.h."""
 
 from typing import Any
 

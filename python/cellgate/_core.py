@@ -10,12 +10,12 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import ClosedError, ForkedError, check
+from cellgate._errors import ClosedError, ForkedError, LimitExceededError, check
 from cellgate._events import (
     ApprovalClosed,
     CommandResult,
@@ -213,9 +213,14 @@ def _close_shared() -> None:
 class Consumer:
     """Receives the events of one cell, request or command until its last."""
 
-    def __init__(self, number: int, wake: Callable[[], None]) -> None:
+    def __init__(self, number: int, wake: Callable[[], None], reader: object) -> None:
         self.number = number
-        self.events: deque[Event] = deque()
+        self.events: deque[tuple[Event, int]] = deque()
+        """With the size of each."""
+        self.bytes = 0
+        """Of all in `events`."""
+        self.reader = reader
+        """The thread or task that has begun it, or has read it last."""
         self.questions: set[int] = set()
         """Numbers of all that it was asked: of the event that closes one, only that is known."""
         self.wake = wake
@@ -224,6 +229,12 @@ class Consumer:
         self.dropped = False
         """Nobody reads it: its questions are refused, and its events thrown away."""
 
+    def take(self) -> Event:
+        """The oldest event."""
+        event, size = self.events.popleft()
+        self.bytes -= size
+        return event
+
 
 Handler = Callable[[Event], None]
 
@@ -231,9 +242,14 @@ Handler = Callable[[Event], None]
 class Core:
     """A session's C object, and the way of its events to their consumers.
 
-    call() and close() are for any thread; for the rest the fronts make sure that one thread at a
-    time uses it.
+    `with core as ptr` gives the C object, which is not freed meanwhile. That, call() and close() are
+    for any thread; for the rest the fronts make sure that one thread at a time uses it.
     """
+
+    # From so much on that waits for one reader the session is not read: the kernel's writes block.
+    QUEUE_BYTES = 16 << 20
+    # After so long a thread or task that waits for one cell, and does not read another that is full, gets an error.
+    STALLED = 5.0
 
     def __init__(self, client: Client, ptr: Any, on_event: Handler | None) -> None:
         self.client = client
@@ -247,7 +263,10 @@ class Core:
         """Why the session has ended; None while it is open."""
         self._pid = os.getpid()
         self._ptr = ptr
-        self._idle = threading.Condition()
+        self._batch = ffi.gc(ffi.new("struct cg_batch *"), lib.cg_batch_clear)
+        self._read_err = ffi.new("struct cg_err *")
+        self._lock = threading.RLock()  # a collected cell is cancelled in any thread, at any time
+        self._unused = threading.Condition(self._lock)
         self._users = 0  # threads in the library with this session
         self._closing = False
         self._free = weakref.finalize(self, Core._free_ptr, ptr, client, self._pid)
@@ -259,20 +278,19 @@ class Core:
         if os.getpid() == pid:
             lib.cg_session_free(ptr)
 
-    @contextlib.contextmanager
-    def use(self) -> Iterator[Any]:
-        """The C object, which is not freed meanwhile."""
+    def __enter__(self) -> Any:
         self.check_process()
-        with self._idle:
+        with self._lock:
             if self._closing:
                 raise ClosedError("the session is closed", lib.CG_E_CLOSED)
             self._users += 1
-        try:
-            yield self._ptr
-        finally:
-            with self._idle:
-                self._users -= 1
-                self._idle.notify_all()
+        return self._ptr
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closing:
+                self._unused.notify_all()
 
     def check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -282,18 +300,18 @@ class Core:
         """Ends the session, after the calls of other threads have returned."""
         if os.getpid() != self._pid:
             return
-        with self._idle:
+        with self._lock:
             self._closing = True
         self.end("the session is closed")
-        with self._idle:
+        with self._lock:
             while self._users:
-                self._idle.wait()
+                self._unused.wait()
             self._free()
 
     def call(self, name: str, *args: Any) -> int:
         """A function of libcellgate on this session; raises for a negative result."""
         err = ffi.new("struct cg_err *")
-        with self.use() as ptr:
+        with self as ptr:
             result: int = getattr(lib, name)(ptr, *args, err)
         return check(result, err)
 
@@ -305,35 +323,49 @@ class Core:
 
     def own_text(self, name: str) -> str:
         """A text that belongs to the session."""
-        with self.use() as ptr:
+        with self as ptr:
             text: str = ffi.string(getattr(lib, name)(ptr)).decode()
         return text
 
-    def numbered(self, name: str, *args: Any, wake: Callable[[], None]) -> Consumer:
+    def numbered(self, name: str, *args: Any, wake: Callable[[], None], reader: object) -> Consumer:
         """The same where that argument returns a number, whose events then go to the consumer."""
         number = ffi.new("uint64_t *")
         self.call(name, *args, number)
-        consumer = Consumer(number[0], wake)
+        consumer = Consumer(number[0], wake, reader)
         self.consumers[consumer.number] = consumer
         return consumer
 
     def cancel(self, number: int) -> None:
         self.call("cg_session_cancel", number)
 
-    def next_event(self, timeout_ms: int) -> Event | None:
-        """Waits with the interpreter unlocked. None: nothing came; the end of the session is an event."""
-        ret, err = ffi.new("struct cg_event **"), ffi.new("struct cg_err *")
-        with self.use() as ptr:
-            result = lib.cg_session_next_event(ptr, timeout_ms, ret, err)
+    def read(self, timeout_ms: int) -> bool:
+        """Waits with the interpreter unlocked. False: nothing came; else there is something for dispatch()."""
+        if self._batch.used < self._batch.n:
+            return True  # a handler has raised
+        with self as ptr:
+            result = lib.cg_batch_read(ptr, timeout_ms, self._batch, self._read_err)
         if result == lib.CG_CLOSED:
-            return SessionClosed(0, False, self.closed or "the session has ended")
-        if result == lib.CG_TIMEOUT:
-            return None
-        check(result, err)
-        return from_c(ret[0], self)
+            raise ClosedError(self.closed or "the session has ended", lib.CG_E_CLOSED)
+        return check(result, self._read_err) == 0
 
-    def dispatch(self, event: Event) -> None:
-        """Gives the event to its consumer; what belongs to none, to on_event or the oldest consumer."""
+    def dispatch(self) -> None:
+        """Gives what read() has read to its consumers. Where on_event raises, the rest is for the next call."""
+        batch = self._batch
+        woken = set()
+        try:
+            while batch.used < batch.n:
+                e = batch.events[batch.used]
+                batch.used += 1
+                if consumer := self._give(from_c(e, self), e.bytes):
+                    woken.add(consumer)
+        finally:
+            for consumer in woken:
+                consumer.wake()
+            if batch.used == batch.n:
+                lib.cg_batch_clear(batch)
+
+    def _give(self, event: Event, size: int) -> Consumer | None:
+        """To its consumer, which it returns; what belongs to none, to on_event or the oldest consumer."""
         if isinstance(event, SessionClosed):
             self.end(event.text)
         consumer = None if event.foreign else self.consumers.get(event.cell)
@@ -341,23 +373,35 @@ class Core:
             self.watched.pop(event.number, lambda: None)()
             consumer = next((c for c in self.consumers.values() if event.number in c.questions), None)
             if consumer is None:
-                return  # its cell has ended
+                return None  # its cell has ended
         if consumer is None and self.on_event:
             self.on_event(event)
-            return
+            return None
         if consumer is None and not event.foreign:
             consumer = next((c for c in self.consumers.values() if not c.dropped), None)
         if consumer is None or consumer.dropped:
             refuse(event, "nobody handles the events of this cell")
         else:
-            consumer.events.append(event)
+            consumer.events.append((event, size))
+            consumer.bytes += size
             if isinstance(event, Question):
                 consumer.questions.add(event.number)
-        if consumer is not None and event.cell == consumer.number and isinstance(event, (Result, Reply, CommandResult)):
+        if consumer and event.cell == consumer.number and isinstance(event, (Result, Reply, CommandResult)):
             consumer.ended = True
             del self.consumers[consumer.number]
-        if consumer is not None:
-            consumer.wake()
+        return consumer
+
+    def full(self) -> Consumer | None:
+        """A consumer that has so much unread that nothing is read for others."""
+        return next((c for c in self.consumers.values() if c.bytes >= self.QUEUE_BYTES), None)
+
+    def stalled(self, consumer: Consumer) -> LimitExceededError:
+        """For a thread or task that would wait for ever."""
+        return LimitExceededError(
+            f"{consumer.bytes >> 20} MiB of events of cell or command {consumer.number} were not read, and those that "
+            "are waited for come after them: read it, or close it, or read it in a thread or task of its own",
+            lib.CG_E_LIMIT,
+        )
 
     def end(self, why: str) -> None:
         """The session has ended, and with it all that it runs."""
@@ -374,9 +418,8 @@ class Core:
     def drop(self, consumer: Consumer) -> None:
         """Its reader leaves: cancels what runs, and refuses what it asks."""
         consumer.dropped = True
-        for event in consumer.events:
-            refuse(event, "nobody handles the events of this cell")
-        consumer.events.clear()
+        while consumer.events:
+            refuse(consumer.take(), "nobody handles the events of this cell")
         if not consumer.ended and os.getpid() == self._pid:
             with contextlib.suppress(ClosedError):
                 self.cancel(consumer.number)

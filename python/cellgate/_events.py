@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import enum
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,6 +69,12 @@ class Display(Event):
                 except ValueError:
                     continue  # a kernel may send anything
         return None
+
+    @property
+    def _size(self) -> int:
+        """In characters, about."""
+        values = (*self.data.values(), self.metadata, self.transient)
+        return 64 + sum(len(v if isinstance(v, str) else json.dumps(v)) for v in values if v)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +400,8 @@ class Execution:
     refused: bool
     execution_count: int
     result: Result
+    truncated: bool
+    """Text or displays over run()'s `output_limit` were left out."""
 
     @property
     def ok(self) -> bool:
@@ -406,10 +415,9 @@ class Execution:
 
     @property
     def report(self) -> str:
-        """`output`, and why the cell did not end well if it did not."""
-        if self.ok:
-            return self.output
-        return f"{self.output}{self._why()}\n"
+        """`output`, whether some of it was left out, and why the cell did not end well if it did not."""
+        left_out = "[output over the limit was left out]\n" if self.truncated else ""
+        return f"{self.output}{left_out}" if self.ok else f"{self.output}{left_out}{self._why()}\n"
 
     def _why(self) -> str:
         # A cell that was interrupted has an error, too: KeyboardInterrupt.
@@ -432,43 +440,71 @@ class Execution:
         return self
 
 
-def collect(events: list[Event], result: Result) -> Execution:
-    """An Execution of a cell's events."""
-    displays: list[Display] = []
-    streams: dict[bool, list[str]] = {False: [], True: []}
-    failure: Error | None = None
-    value: str | None = None
-    clear = False
-    for e in events:
-        if isinstance(e, ClearOutput):
-            clear = e.wait
-            if not e.wait:
-                displays, streams = [], {False: [], True: []}
-        elif isinstance(e, (Stream, Display)):
-            if clear:
-                clear, displays, streams = False, [], {False: [], True: []}
-            if isinstance(e, Stream):
-                streams[e.stderr].append(e.text)
-            elif isinstance(e, DisplayUpdate):
-                wanted = e.transient.get("display_id")
-                displays = [e if d.transient.get("display_id") == wanted else d for d in displays]
-            else:
-                displays.append(e)
-                value = e.text if isinstance(e, ExecuteResult) else value
-        elif isinstance(e, Error):
-            failure = e
-    return Execution(
-        status=result.status,
-        text=result.text,
-        stdout="".join(streams[False]),
-        stderr="".join(streams[True]),
-        value=value,
-        displays=displays,
-        error=failure,
-        refused=result.refused,
-        execution_count=result.execution_count,
-        result=result,
-    )
+class Collected:
+    """What a cell shows, collected from its events; of text and of displays so many characters each."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._error: Error | None = None
+        self._value: str | None = None
+        self._truncated = False
+        self._clear = False  # before the next output
+        self._empty()
+
+    def _empty(self) -> None:
+        self._clear = False
+        self._streams = io.StringIO(), io.StringIO()
+        self._text_left = self._limit
+        self._displays: list[Display] = []
+        self._displays_left = self._limit
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, ClearOutput):
+            self._clear = event.wait
+            if not event.wait:
+                self._empty()
+        elif isinstance(event, (Stream, Display)):
+            if self._clear:
+                self._empty()
+            if isinstance(event, Stream):
+                text = event.text[: self._text_left]
+                self._text_left -= len(text)
+                self._truncated = self._truncated or len(text) < len(event.text)
+                self._streams[event.stderr].write(text)
+            elif isinstance(event, DisplayUpdate):
+                wanted = event.transient.get("display_id")
+                for i, shown in enumerate(self._displays):
+                    same = wanted is not None and shown.transient.get("display_id") == wanted
+                    if same and self._fits(event, shown):
+                        self._displays[i] = event
+            elif self._fits(event, None):
+                self._displays.append(event)
+                self._value = event.text if isinstance(event, ExecuteResult) else self._value
+        elif isinstance(event, Error):
+            self._error = event
+
+    def _fits(self, event: Display, instead_of: Display | None) -> bool:
+        more = event._size - (instead_of._size if instead_of else 0)
+        if more > self._displays_left:
+            self._truncated = True
+            return False
+        self._displays_left -= more
+        return True
+
+    def execution(self, result: Result) -> Execution:
+        return Execution(
+            status=result.status,
+            text=result.text,
+            stdout=self._streams[False].getvalue(),
+            stderr=self._streams[True].getvalue(),
+            value=self._value,
+            displays=self._displays,
+            error=self._error,
+            refused=result.refused,
+            execution_count=result.execution_count,
+            result=result,
+            truncated=self._truncated,
+        )
 
 
 def render(text: str, limit: int = 0) -> str:
@@ -491,153 +527,160 @@ def _text(reason: str | None) -> Any:
 # ---------------------------------------------------------------- from C
 
 _Maker = Callable[[Any, "Core", int, bool], Event]
+"""Makes an event of a struct cg_batch_event."""
+
+_STATUSES = [Status(ffi.string(lib.cg_status_name(i)).decode()) for i in range(len(Status))]
 
 
-def _bytes(ptr: Any, name: str) -> bytes:
-    length = ffi.new("size_t *")
-    at = getattr(lib, name)(ptr, length)
-    return bytes(ffi.buffer(at, length[0])) if at != ffi.NULL else b""
+def _str(text: Any, length: int) -> str:
+    decoded: str = ffi.unpack(text, length).decode(errors="replace")
+    return decoded
 
 
-def _str(ptr: Any, name: str = "cg_event_text") -> str:
-    return _bytes(ptr, name).decode(errors="replace")
+def _name(text: Any) -> str:
+    name: str = ffi.string(text).decode()
+    return name
 
 
-def _json(ptr: Any) -> dict[str, Any]:
+def _json(e: Any) -> dict[str, Any]:
     """Empty where Python cannot read what a kernel has sent: nested too deeply, or a number of too many digits."""
+    if e.json_len == 2:
+        return {}
     try:
-        value: dict[str, Any] = json.loads(_bytes(ptr, "cg_event_json"))
+        value: dict[str, Any] = json.loads(ffi.unpack(e.json, e.json_len).decode())
     except (ValueError, RecursionError):
         return {}
     return value
 
 
-def _buffers(ptr: Any) -> list[bytes]:
+def _buffers(e: Any) -> list[bytes]:
     length = ffi.new("size_t *")
-    found = []
-    for i in range(lib.cg_event_n_buffers(ptr)):
-        at = lib.cg_event_buffer(ptr, i, length)
-        found.append(bytes(ffi.buffer(at, length[0])))
-    return found
+    return [
+        ffi.unpack(ffi.cast("char *", lib.cg_event_buffer(e.event, i, length)), length[0]) for i in range(e.n_buffers)
+    ]
 
 
-def _status(ptr: Any) -> Status:
-    return Status(ffi.string(lib.cg_status_name(lib.cg_event_status(ptr))).decode())
+def _dict(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """A member that a kernel has sent, which may be anything."""
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _rich(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    return content.get("data") or {}, content.get("metadata") or {}, content.get("transient") or {}
+    return _dict(content, "data"), _dict(content, "metadata"), _dict(content, "transient")
 
 
-def _display(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    return Display(cell, foreign, *_rich(_json(p)))
+def _stream(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    return Stream(cell, foreign, _str(e.text, e.text_len), bool(e.is_stderr))
 
 
-def _display_update(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    return DisplayUpdate(cell, foreign, *_rich(_json(p)))
+def _display(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    return Display(cell, foreign, *_rich(_json(e)))
 
 
-def _execute_result(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    content = _json(p)
-    return ExecuteResult(cell, foreign, *_rich(content), int(content.get("execution_count") or 0))
+def _display_update(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    return DisplayUpdate(cell, foreign, *_rich(_json(e)))
 
 
-def _error(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
-    return Error(
-        cell, foreign, str(c.get("ename", "")), str(c.get("evalue", "")), [str(t) for t in c.get("traceback") or ()]
-    )
+def _execute_result(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    content = _json(e)
+    count = content.get("execution_count")
+    return ExecuteResult(cell, foreign, *_rich(content), count if isinstance(count, int) else 0)
 
 
-def _approval(p: Any, core: Core, cell: int, foreign: bool) -> Event:
-    server, tool, method = (
-        ffi.string(getattr(lib, name)(p)).decode() for name in ("cg_event_server", "cg_event_tool", "cg_event_method")
-    )
-    number = lib.cg_event_approval(p)
-    return ApprovalRequest(cell, foreign, number, core, server, tool, method, _str(p, "cg_event_arguments"))
+def _error(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
+    lines = c.get("traceback")
+    traceback = [str(line) for line in lines] if isinstance(lines, list) else []
+    return Error(cell, foreign, str(c.get("ename", "")), str(c.get("evalue", "")), traceback)
 
 
-def _function_call(p: Any, core: Core, cell: int, foreign: bool) -> Event:
-    name, tool = (ffi.string(getattr(lib, n)(p)).decode() for n in ("cg_event_server", "cg_event_tool"))
-    return FunctionCall(cell, foreign, lib.cg_event_approval(p), core, name, tool, _str(p, "cg_event_arguments"))
+def _approval(e: Any, core: Core, cell: int, foreign: bool) -> Event:
+    names = (_name(e.server), _name(e.tool), _name(e.method))
+    return ApprovalRequest(cell, foreign, e.approval, core, *names, _str(e.arguments, e.arguments_len))
 
 
-def _egress(p: Any, core: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
-    return EgressRequest(
-        cell, foreign, lib.cg_event_approval(p), core, str(c["host"]), int(c["port"]), str(c["protocol"])
-    )
+def _function_call(e: Any, core: Core, cell: int, foreign: bool) -> Event:
+    names = (_name(e.server), _name(e.tool))
+    return FunctionCall(cell, foreign, e.approval, core, *names, _str(e.arguments, e.arguments_len))
 
 
-def _server_request(p: Any, core: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
-    return ServerRequest(
-        cell, foreign, lib.cg_event_approval(p), core, c["server"], c["method"], c.get("call"), c["params"]
-    )
+def _egress(e: Any, core: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
+    return EgressRequest(cell, foreign, e.approval, core, str(c["host"]), int(c["port"]), str(c["protocol"]))
 
 
-def _input(p: Any, core: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
+def _server_request(e: Any, core: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
+    return ServerRequest(cell, foreign, e.approval, core, c["server"], c["method"], c.get("call"), c["params"])
+
+
+def _input(e: Any, core: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
     return InputRequest(cell, foreign, str(c.get("prompt", "")), bool(c.get("password")), core)
 
 
-def _result(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    count = lib.cg_event_execution_count(p)
-    return Result(cell, foreign, _status(p), _str(p), count, bool(lib.cg_event_refused(p)), _json(p))
+def _result(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    text, count = _str(e.text, e.text_len), e.execution_count
+    return Result(cell, foreign, _STATUSES[e.status], text, count, bool(e.refused), _json(e))
 
 
-def _comm(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
-    return Comm(cell, foreign, str(c.get("msg_type", "")), c.get("content") or {}, c.get("metadata") or {}, _buffers(p))
+def _reply(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    return Reply(cell, foreign, _STATUSES[e.status], _json(e), _buffers(e))
 
 
-def _command_result(p: Any, _: Core, cell: int, foreign: bool) -> Event:
-    c = _json(p)
-    return CommandResult(cell, foreign, _status(p), c.get("exit_code"), c.get("signal"), _str(p))
+def _comm(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
+    kind = str(c.get("msg_type", ""))
+    return Comm(cell, foreign, kind, _dict(c, "content"), _dict(c, "metadata"), _buffers(e))
+
+
+def _command_output(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    return CommandOutput(cell, foreign, ffi.unpack(e.text, e.text_len), bool(e.is_stderr))
+
+
+def _command_result(e: Any, _: Core, cell: int, foreign: bool) -> Event:
+    c = _json(e)
+    text = _str(e.text, e.text_len)
+    return CommandResult(cell, foreign, _STATUSES[e.status], c.get("exit_code"), c.get("signal"), text)
 
 
 _MAKERS: dict[int, _Maker] = {
-    lib.CG_EVENT_STREAM: lambda p, _, n, f: Stream(n, f, _str(p), bool(lib.cg_event_is_stderr(p))),
+    lib.CG_EVENT_STREAM: _stream,
     lib.CG_EVENT_DISPLAY_DATA: _display,
     lib.CG_EVENT_UPDATE_DISPLAY_DATA: _display_update,
     lib.CG_EVENT_EXECUTE_RESULT: _execute_result,
-    lib.CG_EVENT_CLEAR_OUTPUT: lambda p, _, n, f: ClearOutput(n, f, bool(_json(p).get("wait"))),
+    lib.CG_EVENT_CLEAR_OUTPUT: lambda e, _, n, f: ClearOutput(n, f, bool(_json(e).get("wait"))),
     lib.CG_EVENT_ERROR: _error,
     lib.CG_EVENT_APPROVAL_REQUEST: _approval,
-    lib.CG_EVENT_APPROVAL_CLOSED: lambda p, _, n, f: ApprovalClosed(n, f, lib.cg_event_approval(p)),
+    lib.CG_EVENT_APPROVAL_CLOSED: lambda e, _, n, f: ApprovalClosed(n, f, e.approval),
     lib.CG_EVENT_INPUT_REQUEST: _input,
     lib.CG_EVENT_RESULT: _result,
-    lib.CG_EVENT_KERNEL_DIED: lambda p, _, n, f: KernelDied(n, f, _str(p)),
-    lib.CG_EVENT_SESSION_CLOSED: lambda p, _, n, f: SessionClosed(n, f, _str(p)),
-    lib.CG_EVENT_NOTICE: lambda p, _, n, f: Notice(n, f, _str(p)),
-    lib.CG_EVENT_EXECUTE_INPUT: lambda p, _, n, f: ExecuteInput(n, f, lib.cg_event_execution_count(p), _str(p)),
-    lib.CG_EVENT_REPLY: lambda p, _, n, f: Reply(n, f, _status(p), _json(p), _buffers(p)),
+    lib.CG_EVENT_KERNEL_DIED: lambda e, _, n, f: KernelDied(n, f, _str(e.text, e.text_len)),
+    lib.CG_EVENT_SESSION_CLOSED: lambda e, _, n, f: SessionClosed(n, f, _str(e.text, e.text_len)),
+    lib.CG_EVENT_NOTICE: lambda e, _, n, f: Notice(n, f, _str(e.text, e.text_len)),
+    lib.CG_EVENT_EXECUTE_INPUT: lambda e, _, n, f: ExecuteInput(n, f, e.execution_count, _str(e.text, e.text_len)),
+    lib.CG_EVENT_REPLY: _reply,
     lib.CG_EVENT_COMM: _comm,
-    lib.CG_EVENT_DEBUG_EVENT: lambda p, _, n, f: DebugEvent(n, f, _json(p)),
+    lib.CG_EVENT_DEBUG_EVENT: lambda e, _, n, f: DebugEvent(n, f, _json(e)),
     lib.CG_EVENT_EGRESS_REQUEST: _egress,
-    lib.CG_EVENT_DENIED: lambda p, _, n, f: Denied(n, f, _str(p), _json(p)),
-    lib.CG_EVENT_INPUT_CLOSED: lambda p, _, n, f: InputClosed(n, f),
-    lib.CG_EVENT_PROGRESS: lambda p, _, n, f: Progress(n, f, _str(p), _json(p)),
+    lib.CG_EVENT_DENIED: lambda e, _, n, f: Denied(n, f, _str(e.text, e.text_len), _json(e)),
+    lib.CG_EVENT_INPUT_CLOSED: lambda e, _, n, f: InputClosed(n, f),
+    lib.CG_EVENT_PROGRESS: lambda e, _, n, f: Progress(n, f, _str(e.text, e.text_len), _json(e)),
     lib.CG_EVENT_SERVER_REQUEST: _server_request,
-    lib.CG_EVENT_COMMAND_OUTPUT: lambda p, _, n, f: CommandOutput(
-        n, f, _bytes(p, "cg_event_text"), bool(lib.cg_event_is_stderr(p))
-    ),
+    lib.CG_EVENT_COMMAND_OUTPUT: _command_output,
     lib.CG_EVENT_COMMAND_RESULT: _command_result,
     lib.CG_EVENT_FUNCTION_CALL: _function_call,
 }
 
 
-def from_c(ptr: Any, core: Core) -> Event:
-    """Copies the event at @ptr and frees it."""
-    try:
-        kind, cell, foreign = lib.cg_event_type(ptr), lib.cg_event_cell(ptr), bool(lib.cg_event_foreign(ptr))
-        make = _MAKERS.get(kind)
-        if make:
-            return make(ptr, core, cell, foreign)
-        name = ffi.string(lib.cg_event_type_name(kind)).decode()
-        return UnknownEvent(cell, foreign, name, _str(ptr), _json(ptr))
-    finally:
-        lib.cg_event_free(ptr)
+def from_c(e: Any, core: Core) -> Event:
+    """A copy of the event in a struct cg_batch_event."""
+    kind, cell, foreign = e.type, e.cell, bool(e.foreign)
+    make = _MAKERS.get(kind)
+    if make:
+        return make(e, core, cell, foreign)
+    return UnknownEvent(cell, foreign, _name(lib.cg_event_type_name(kind)), _str(e.text, e.text_len), _json(e))
 
 
 def refuse(event: Event, why: str) -> None:

@@ -87,6 +87,12 @@ def _parameters(function: Function) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": open_ended}
 
 
+def is_coroutine_function(function: Function) -> bool:
+    """Also of an object whose call is one."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
 def definitions(functions: Mapping[str, Function]) -> list[dict[str, Any]]:
     """The functions as tools of MCP."""
     return [

@@ -14,6 +14,7 @@ from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, 
 from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError, VariableError
 from cellgate._events import (
     ApprovalRequest,
+    Collected,
     CommandOutput,
     CommandResult,
     EgressRequest,
@@ -24,10 +25,9 @@ from cellgate._events import (
     Reply,
     Result,
     Status,
-    collect,
     refuse,
 )
-from cellgate._functions import definitions
+from cellgate._functions import definitions, is_coroutine_function
 
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
 """Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
@@ -105,7 +105,7 @@ class Session:
     def _begin(self, name: str, *args: Any) -> Consumer:
         self._core.check_process()  # another thread may have held the lock at the fork
         with self._changed:
-            return self._core.numbered(name, *args, wake=self._wake)
+            return self._core.numbered(name, *args, wake=self._wake, reader=threading.get_ident())
 
     def _wake(self) -> None:
         with self._changed:
@@ -116,10 +116,16 @@ class Session:
 
     def _next(self, consumer: Consumer, deadline: float | None = None) -> Event | None:
         """The next event of @consumer. None: there is none any more, or the time is over."""
+        core = self._core
         with self._changed:
+            consumer.reader = threading.get_ident()
             while True:
                 if consumer.events:
-                    return consumer.events.popleft()
+                    full = consumer.bytes >= core.QUEUE_BYTES
+                    event = consumer.take()
+                    if full and consumer.bytes < core.QUEUE_BYTES:
+                        self._changed.notify_all()
+                    return event
                 if consumer.ended:
                     return None
                 left = None if deadline is None else deadline - time.monotonic()
@@ -127,27 +133,41 @@ class Session:
                     return None
                 if self._reading:
                     self._changed.wait(left)
-                    continue
-                self._reading = True
-                event = None
-                try:
-                    self._changed.release()
-                    try:
-                        wait = self._SLICE_MS if left is None else min(self._SLICE_MS, milliseconds(left))
-                        event = self._core.next_event(wait)
-                    finally:
-                        self._changed.acquire()
-                except ClosedError as e:
-                    self._core.end(str(e))
-                finally:
-                    self._reading = False
-                    self._changed.notify_all()
-                if event:
-                    self._core.dispatch(event)
+                elif other := core.full():
+                    self._wait_for(other, left)
+                else:
+                    self._read(self._SLICE_MS if left is None else min(self._SLICE_MS, milliseconds(left)))
+
+    def _read(self, wait_ms: int) -> None:
+        """Reads for all consumers; other threads may use the session while the library waits."""
+        self._reading = True
+        ready = False
+        try:
+            self._changed.release()
+            try:
+                ready = self._core.read(wait_ms)
+            finally:
+                self._changed.acquire()
+        except ClosedError as e:
+            self._core.end(str(e))
+        finally:
+            self._reading = False
+            self._changed.notify_all()
+        if ready:
+            self._core.dispatch()
+
+    def _wait_for(self, other: Consumer, left: float | None) -> None:
+        """Until another thread has read what is unread of @other."""
+        limit = self._core.STALLED if other.reader == threading.get_ident() else None
+        unread = other.bytes
+        notified = self._changed.wait(limit if left is None or (limit and limit < left) else left)
+        if limit and (left is None or limit < left) and not notified and other.bytes == unread:
+            raise self._core.stalled(other)
 
     def _drop(self, consumer: Consumer) -> None:
         with self._changed:
             self._core.drop(consumer)
+            self._changed.notify_all()
 
     def _closed(self) -> ClosedError:
         return ClosedError(self._core.closed or "the session has ended", lib.CG_E_CLOSED)
@@ -182,15 +202,17 @@ class Session:
         input: Callable[[InputRequest], str | None] | None = None,
         on_event: Callable[[Event], None] | None = None,
         timeout: float | None = None,
+        output_limit: int = OUTPUT_MAX,
         **more: Any,
     ) -> Execution:
         """Runs a cell to its end. Without `approve` all that it asks for is refused.
 
         `approve` is called with each question, and the cell waits meanwhile; an exception in it
         refuses the call, cancels the cell and is raised here. `input` answers input(). A cell that
-        fails is no exception: see Execution.status and Execution.check().
+        fails is no exception: see Execution.status and Execution.check(). Of text and of displays
+        over `output_limit` characters the rest is thrown away, see Execution.truncated.
         """
-        events: list[Event] = []
+        shown = Collected(output_limit)
         with self.stream(code, timeout=timeout, stdin=input is not None, **more) as cell:
             for event in cell:
                 if on_event:
@@ -201,12 +223,12 @@ class Session:
                     event.run()
                 elif isinstance(event, InputRequest) and input:
                     event.answer(input(event))
+                elif isinstance(event, Result) and event.cell == cell.number:
+                    return shown.execution(event)
                 else:
                     refuse(event, "this program answers no such requests")
-                    events.append(event)
-        if not events or not isinstance(events[-1], Result):
-            raise self._closed()
-        return collect(events, events[-1])
+                    shown.add(event)
+        raise self._closed()
 
     def request(
         self,
@@ -281,7 +303,12 @@ class Session:
         Their schemas come from their signatures; arguments are checked against them. Values have to
         be JSON. run() calls them; of stream(), FunctionCall.run(). `ask`: each call is an
         ApprovalRequest first. Replaces the set of that name; returns a report as add_mcp_servers().
+        Coroutine functions are for `cellgate.aio.Session`.
         """
+        for tool, function in functions.items():
+            if is_coroutine_function(function):
+                text = f"{tool} is a coroutine function, which this session cannot call: use cellgate.aio.Session"
+                raise InvalidArgumentError(text, lib.CG_E_INVAL)
         return add_functions(self._core, functions, name, ask)
 
     # ------------------------------------------------------------ commands
@@ -361,7 +388,7 @@ class Cell:
 
     def close(self) -> None:
         """Ends it if it has not ended; its events are lost, its questions refused."""
-        if not self._consumer.dropped:
+        if not self._consumer.dropped and (self._consumer.events or not self._consumer.ended):
             self._session._drop(self._consumer)
 
     def __enter__(self) -> Any:
@@ -570,6 +597,8 @@ def execute_arguments(
 ) -> tuple[Any, ...]:
     """Those of cg_session_execute() up to the options."""
     args, data = Arguments(), code.encode()
+    if timeout is None and history and subshell is None and not (silent or stdin or variables or extra):
+        return data, len(data), ffi.NULL
     o = args.options(
         "cg_execute_options",
         timeout_ms=milliseconds(timeout),

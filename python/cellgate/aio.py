@@ -21,6 +21,7 @@ from cellgate._core import Client, Consumer, Core, PathLike, milliseconds, open_
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
     ApprovalRequest,
+    Collected,
     EgressRequest,
     Event,
     Execution,
@@ -28,18 +29,13 @@ from cellgate._events import (
     InputRequest,
     Reply,
     Result,
-    collect,
     refuse,
 )
+from cellgate._functions import is_coroutine_function
 from cellgate._session import Completed, apply_decision
 
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None | Awaitable[bool | None]]
 """Decides about a question, as `cellgate.Approve`; a coroutine function may take any time."""
-
-# Events that are taken from the library before other tasks run again.
-_BURST = 64
-# Events that wait for one reader, from which on the session is not read: the kernel's writes block.
-_HIGH = 1024
 
 
 class Session:
@@ -79,7 +75,7 @@ class Session:
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise
-        with self._core_.use() as ptr:
+        with self._core_ as ptr:
             self._fd = lib.cg_session_fd(ptr)
         self._read = False
         self._resume()
@@ -136,21 +132,23 @@ class Session:
     def _pump(self) -> None:
         core = self._core
         try:
-            for _ in range(_BURST):
-                event = core.next_event(0)
-                if event is None:
-                    break
-                core.dispatch(event)
-                if core.closed is not None:
-                    break
+            if core.read(0):
+                core.dispatch()
         except CellgateError as e:
             core.end(str(e))
-        if core.closed is not None or any(len(c.events) >= _HIGH for c in core.consumers.values()):
+        except BaseException:  # of on_event
+            self._loop.call_soon(self._pump)
+            raise
+        if core.closed is not None:
             self._pause()
+        elif core.full():
+            self._pause()
+            for consumer in core.consumers.values():
+                consumer.wake()  # one may wait in vain
 
     def _begin(self, name: str, *args: Any) -> _Reader:
         reader = _Reader(self)
-        reader.consumer = self._core.numbered(name, *args, wake=reader.wake)
+        reader.consumer = self._core.numbered(name, *args, wake=reader.wake, reader=id(asyncio.current_task()))
         return reader
 
     def _closed(self) -> ClosedError:
@@ -185,10 +183,12 @@ class Session:
         input: Callable[[InputRequest], str | None | Awaitable[str | None]] | None = None,
         on_event: Callable[[Event], None] | None = None,
         timeout: float | None = None,
+        output_limit: int = blocking.OUTPUT_MAX,
         **more: Any,
     ) -> Execution:
         """Runs a cell to its end: see `cellgate.Session.run()`. Coroutines of `approve` run at the same time."""
-        events: list[Event] = []
+        shown = Collected(output_limit)
+        result: Result | None = None
         questions: set[asyncio.Task[None]] = set()
         failed: list[BaseException] = []
 
@@ -215,9 +215,11 @@ class Session:
                         ask(_answer(event, input))
                     elif isinstance(event, FunctionCall):
                         ask(carry_out(event))
+                    elif isinstance(event, Result) and event.cell == cell.number:
+                        result = event
                     else:
                         refuse(event, "this program accepts no calls (run() was given no `approve`)")
-                        events.append(event)
+                        shown.add(event)
                     if failed:
                         break
             finally:
@@ -225,9 +227,9 @@ class Session:
                     task.cancel()
         if failed:
             raise failed[0]
-        if not events or not isinstance(events[-1], Result):
+        if result is None:
             raise self._closed()
-        return collect(events, events[-1])
+        return shown.execution(result)
 
     async def request(
         self,
@@ -356,18 +358,27 @@ class _Reader:
             self._waiting.set_result(None)
 
     async def next(self) -> Event | None:
-        while not self.consumer.events:
-            if self.consumer.ended:
+        core, consumer = self.session._core, self.consumer
+        consumer.reader = task = id(asyncio.current_task())
+        while not consumer.events:
+            if consumer.ended:
                 return None
             if self._waiting:
                 raise RuntimeError("another task waits for the events of this cell")
             self._waiting = self.session._loop.create_future()
+            other = core.full()
             try:
-                await self._waiting
+                if other and other.reader == task:
+                    unread = other.bytes
+                    done, _ = await asyncio.wait({self._waiting}, timeout=core.STALLED)
+                    if not done and other.bytes == unread:
+                        raise core.stalled(other)
+                else:
+                    await self._waiting
             finally:
                 self._waiting = None
-        event = self.consumer.events.popleft()
-        if len(self.consumer.events) < _HIGH // 2:
+        event = consumer.take()
+        if not self.session._read and consumer.bytes < core.QUEUE_BYTES // 2:
             self.session._resume()
         return event
 
@@ -527,7 +538,7 @@ async def carry_out(event: FunctionCall) -> None:
     """FunctionCall.run() for asyncio."""
     try:
         function, values = event._bound()
-        if inspect.iscoroutinefunction(function):
+        if is_coroutine_function(function):
             value = await function(**values)
         else:
             value = await asyncio.to_thread(function, **values)
