@@ -157,29 +157,32 @@ static json_t *any_text(const char *text)
         return json_pack("{s:s}", "hex", hex);
 }
 
-/* Appends @arg as a shell would read it: no two lists of arguments have the same line. */
+/*
+ * Appends @arg as a shell would read it: no two lists of arguments have the same line. Characters
+ * that could mislead the reader are written as escapes.
+ */
 static int add_quoted(struct cg_buf *b, const char *arg)
 {
         static const char plain[] =
                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-        json_t *utf8 = json_string(arg);
-        bool controls = !utf8;
+        cg_auto_buf struct cg_buf shown = { .max = 5 * CG_EXEC_TEXT_MAX };
+        size_t len = strlen(arg);
+        bool escapes;
         int r;
 
-        json_decref(utf8);
-        for (const char *p = arg; *p && !controls; p++)
-                controls = (unsigned char)*p < 0x20 || *p == 0x7f;
+        escapes = cg_text_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
+                  memcmp(shown.data ?: "", arg, len) != 0;
         if (*arg && !arg[strspn(arg, plain)])
                 return cg_buf_adds(b, arg, NULL);
-        r = cg_buf_adds(b, controls ? "$'" : "'", NULL);
+        r = cg_buf_adds(b, escapes ? "$'" : "'", NULL);
         for (const char *p = arg; *p && r == 0; p++) {
                 unsigned char c = (unsigned char)*p;
 
-                if (controls && (c < 0x20 || c >= 0x7f))
+                if (escapes && (c < 0x20 || c >= 0x7f))
                         r = cg_buf_addf(b, NULL, "\\x%02x", c);
                 else if (c == '\'')
-                        r = cg_buf_adds(b, controls ? "\\'" : "'\\''", NULL);
-                else if (controls && c == '\\')
+                        r = cg_buf_adds(b, escapes ? "\\'" : "'\\''", NULL);
+                else if (escapes && c == '\\')
                         r = cg_buf_adds(b, "\\\\", NULL);
                 else
                         r = cg_buf_add(b, p, 1, NULL);

@@ -107,6 +107,21 @@ def test_bytes_that_are_no_text(asking: Session) -> None:
     assert host.commands == ["printf %s $'\\xff\\\\'"]
 
 
+@pytest.mark.parametrize(
+    ("arg", "shown"),
+    [
+        ("r\u00e9sum\u00e9", "'r\u00e9sum\u00e9'"),
+        ("\u202etxt.exe", "$'\\xe2\\x80\\xaetxt.exe'"),  # the rest from right to left
+        ("a\u200bb", "$'a\\xe2\\x80\\x8bb'"),  # no width
+        ("\x9b31m", "$'\\xc2\\x9b31m'"),  # begins an escape sequence of 8-bit terminals
+    ],
+)
+def test_text_that_would_mislead_the_reader_is_escaped(asking: Session, arg: str, shown: str) -> None:
+    host = Host()
+    asking.run(f"subprocess.run(['true', {arg!r}]).returncode", decide=host)
+    assert host.asked[0]["argv"] == ["true", arg] and host.commands == [f"true {shown}"]
+
+
 def test_variables_that_are_missing(asking: Session) -> None:
     host = Host()
     out = asking.run("subprocess.run(['/usr/bin/env'], env={'X': 'y'}, capture_output=True).stdout", decide=host)
