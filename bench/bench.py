@@ -16,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ PRINTS_BYTES = 10_000_000
 # Unit and what a row is, in the order of the table.
 ROWS = {
     "cold": ("ms", "cold start: host process to first result"),
+    "first": ("ms", "first `cellgate run -c 1`, start to exit"),
     "kernel": ("ms", "start of a further kernel to its first result"),
     "kernel fresh": ("ms", "the same, forked when it is asked for (no spare)"),
     "rtt pass": ("ms", "round trip of `pass`"),
@@ -168,6 +170,7 @@ class Measurement:
         self.peers = peers
         self.opt = opt
         self.samples: dict[str, dict[str, list[float]]] = {row: {p.name: [] for p in peers} for row in ROWS}
+        self.imports: list[float] = []
         self.direct: list[float] = []
         self.direct_http: list[float] = []
         self.notes: list[str] = []
@@ -186,6 +189,22 @@ class Measurement:
                     self.add("cold", peer, [time.perf_counter() - start])
                 finally:
                     driver.close()
+
+    def first(self) -> None:
+        """`cellgate run` where no supervisor runs yet, in turns with the import of IPython alone."""
+        cellgate, python = PREFIX / "bin/cellgate", REPO / ".deps/kernel-env/bin/python"
+        for _ in range(self.opt.rounds):
+            for samples, argv in (
+                (self.samples["first"]["cellgate"], [cellgate, "run", "-c", "1"]),
+                (self.imports, [python, "-c", "import IPython"]),
+            ):
+                with tempfile.TemporaryDirectory(prefix="cgb-") as runtime:
+                    env = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+                    start = time.perf_counter()
+                    subprocess.run(argv, env=env, cwd=runtime, capture_output=True, timeout=60, check=True)
+                    samples.append((time.perf_counter() - start) * 1000)
+                    # Without a shared supervisor this fails, which does not matter.
+                    subprocess.run([cellgate, "daemon", "stop"], env=env, capture_output=True, timeout=60, check=False)
 
     def rounds(self) -> None:
         """Everything that needs a host that runs already, in turns."""
@@ -255,6 +274,8 @@ class Measurement:
 
     def run(self) -> None:
         self.cold()
+        if "cellgate" in self.samples["first"]:
+            self.first()
         try:
             for peer in self.peers:
                 peer.driver = peer.start()
@@ -284,8 +305,11 @@ def targets(m: Measurement) -> report.Targets:
         tool = m.median(row, "cellgate")
         return tool - statistics.median(direct) if tool is not None and direct else float("inf")
 
+    first = m.median("first", "cellgate")
     functions, tools = m.median("function", "cellgate"), m.median("tool", "cellgate")
     found = report.Targets()
+    imports = first / statistics.median(m.imports) if first and m.imports else 9.0
+    found.most("first `cellgate run -c 1` / `import IPython`", imports, 1.5)
     found.least("further kernel, ipykernel / cellgate", ratio("kernel"), 30)
     found.least("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), 4)
     found.least("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), 6)
@@ -307,6 +331,8 @@ def table(m: Measurement) -> str:
         cells = "".join(report.cell(v, 14) for v in values)
         ratios = "".join(report.times(v, values[0], 14) for v in values[1:])
         lines.append(f"{what + ', ' + unit:50}{cells}{ratios}")
+    if m.imports:
+        lines.append(f"{'`import IPython` by Python itself, start to exit, ms':50}{statistics.median(m.imports):14.3f}")
     if m.direct:
         lines.append(f"{'the same tool call made directly, ms':50}{statistics.median(m.direct):14.3f}")
     if m.direct_http:
@@ -320,6 +346,7 @@ def figures(m: Measurement) -> dict[str, object]:
         "machine": report.machine(),
         "rows": report.rows(ROWS, m.samples),
         "notes": m.notes,
+        "import IPython": {"unit": "ms", **report.numbers(m.imports)} if m.imports else None,
         "direct": {"unit": "ms", **report.numbers(m.direct)} if m.direct else None,
         "direct http": {"unit": "ms", **report.numbers(m.direct_http)} if m.direct_http else None,
         "targets": targets(m).report(),

@@ -17,7 +17,6 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -49,6 +48,8 @@ installed = importlib.util.find_spec("debugpy") is not None
 
 def cell_folder() -> str:
     """The folder of the files of cells, which are shown in a debugger."""
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}")
 
 

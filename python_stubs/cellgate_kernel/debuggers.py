@@ -14,6 +14,7 @@ from typing import Any
 from IPython.core import debugger
 
 import _cellgate
+from cellgate_kernel.shell import ZMQInteractiveShell
 
 # Modules in which a step out of the cell or over its last expression must not stop.
 _NOT_THE_USERS = ("cellgate_kernel.*", "IPython.core.displayhook", "IPython.core.interactiveshell")
@@ -21,8 +22,6 @@ _NOT_THE_USERS = ("cellgate_kernel.*", "IPython.core.displayhook", "IPython.core
 
 class CellPdb(debugger.InterruptiblePdb):
     """Ends the cell, which would go on with IPython's own exception."""
-
-    ends_cell = True
 
     _interrupted = False
 
@@ -47,13 +46,13 @@ class CellPdb(debugger.InterruptiblePdb):
     def interaction(self, *args: Any, **options: Any) -> None:
         self._interrupted = True  # IPython drops a KeyboardInterrupt
         super().interaction(*args, **options)
-        if self._interrupted and self.ends_cell:
+        if self._interrupted and not ZMQInteractiveShell.instance().for_notebook:
             raise KeyboardInterrupt
         if self._interrupted:
             _cellgate.goes_on()
 
 
 def install() -> None:
-    """Install it for breakpoint(), pdb.set_trace() and %debug. Called once, in the zygote."""
+    """Install it for breakpoint(), pdb.set_trace() and %debug. Called once, by late.py."""
     debugger.Pdb = pdb.Pdb = CellPdb  # type: ignore[misc]
     pdb.set_trace = debugger.set_trace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sysconfig
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
@@ -21,7 +21,7 @@ _MAX_DEPTH = 200
 _INCOMPLETE = "_IncompleteInputError"
 # Modules whose frames are hidden: those of the kernel and of tool calls.
 _INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
-_STDLIB = sysconfig.get_path("stdlib") + "/"
+_STDLIB = os.path.dirname(traceback.__file__) + "/"
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:

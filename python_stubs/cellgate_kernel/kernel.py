@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections import deque
@@ -26,7 +25,6 @@ import _cellgate
 from cellgate_kernel import (
     comms,
     debugger,
-    debuggers,
     denials,
     ipykernel_stub,
     jsontext,
@@ -101,9 +99,6 @@ class Kernel:
         if shell.for_notebook:
             ipykernel_stub.show()
             stdin.refusal = stdin.JUPYTER_REFUSAL
-            debuggers.CellPdb.ends_cell = False
-        if config.get("color"):  # the colors "linux" use white text, unreadable on the white page of a notebook
-            shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))
         shell.environment = config.get("kernel_env") or ""
         if config.get("exec") in ("ask", "each"):
@@ -167,8 +162,11 @@ def configure() -> None:
     config = _kernel.config
     _set_environment(config)
     _set_paths(config)
+    if config.get("color"):  # the colors "linux" use white text, unreadable on the white page of a notebook
+        _kernel.shell.colors = "neutral" if _kernel.shell.for_notebook else "linux"
     _kernel.watcher = wrappers.Watcher(config.get("python_path", []))
-    tempfile.tempdir = None  # the zygote's value, if a preloaded module has used it
+    if (tempfile := sys.modules.get("tempfile")) is not None:
+        vars(tempfile)["tempdir"] = None  # the zygote's value, if a preloaded module has used it
     compiler: Any = _kernel.shell.compile
     compiler.cells_are_files = debugger.installed and _kernel.shell.for_notebook
     preload.after_fork()

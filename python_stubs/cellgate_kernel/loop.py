@@ -1,9 +1,6 @@
-"""One asyncio loop for the life of a kernel.
+"""asyncio's loop of a kernel, and what a loop that is only marked as running needs; see runner.py.
 
-The loop does not run while a cell without `await` runs, but is marked as the running one, so that
-create_task() and get_running_loop() work; asyncio.run() and run_until_complete() remove the mark.
-Cells with top-level `await` run as tasks. Between cells the loop runs until the next request, so
-background tasks continue. All cells share one context.
+Imported right after asyncio, by late.py.
 """
 
 from __future__ import annotations
@@ -11,14 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from asyncio import events, runners
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
-
-# After this number of interrupts a coroutine that ignores its cancellation is abandoned.
-_CANCEL_ATTEMPTS = 3
+from cellgate_kernel import runner
 
 
 def _only_marked() -> asyncio.AbstractEventLoop | None:
@@ -100,86 +94,14 @@ def _patch_runners() -> None:
     runners.run = asyncio.run = asyncio_run
 
 
-def prepare() -> None:
-    """Patch asyncio, once, in the zygote. Makes no loop: forked processes must not share one."""
+def _make() -> KernelLoop:
+    loop = KernelLoop()
+    asyncio.set_event_loop(loop)
+    return loop
+
+
+def install() -> None:
+    """Patch asyncio, once. In the zygote this makes no loop: forked processes must not share one."""
     asyncio.set_event_loop_policy(KernelLoopPolicy())
     _patch_runners()
-
-
-class CellRunner:
-    """Runs the code of cells in the kernel's loop and context."""
-
-    def __init__(self) -> None:
-        self.loop = KernelLoop()
-        asyncio.set_event_loop(self.loop)
-        self.context = contextvars.copy_context()
-        self.interrupted = False
-        self.waits = False  # a cell runs in the loop, so nested runs are allowed
-        self._inside = False
-
-    def run_sync(self, func: Callable[[], T]) -> T:
-        """Run code without `await`."""
-        if self._inside:  # a cell that runs a cell
-            return func()
-        self._inside = True
-        events._set_running_loop(self.loop)
-        try:
-            return self.context.run(func)
-        finally:
-            events._set_running_loop(None)
-            self._inside = False
-
-    def run_async(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run code with `await` until it ends; an interrupt cancels it."""
-        nested = self._inside
-        context = contextvars.copy_context() if nested else self.context
-        self._inside = True
-        try:
-            return self._run_task(self.loop.create_task(coro, context=context))
-        finally:
-            self._inside = nested
-
-    def _run_task(self, task: asyncio.Task[T]) -> T:
-        self.interrupted = False
-        attempts = 0
-        while True:
-            try:
-                self.waits = True
-                return self.loop.run_until_complete(task)
-            except KeyboardInterrupt:
-                # Raised in the loop's code while the task was waiting: cancel the task.
-                attempts += 1
-                if task.done() or attempts > _CANCEL_ATTEMPTS:
-                    raise
-                self.interrupted = True
-                task.cancel()
-            finally:
-                self.waits = False
-
-    def renew(self) -> bool:
-        """Make a new loop if a cell has closed this one; False if that is impossible."""
-        try:
-            self.loop = KernelLoop()
-            asyncio.set_event_loop(self.loop)
-        except Exception:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Cancel all tasks: the thread ends."""
-        try:
-            for task in asyncio.all_tasks(self.loop):
-                task.cancel()
-            self.loop.run_until_complete(asyncio.sleep(0))
-            self.loop.close()
-        except BaseException:  # a task that ignores its cancellation, or a closed loop
-            pass
-        asyncio.set_event_loop(None)
-
-    def run_idle(self, wake_fd: int) -> None:
-        """Run background tasks until `wake_fd` is readable or there are none."""
-        self.loop.add_reader(wake_fd, self.loop.stop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.remove_reader(wake_fd)
+    runner.asyncio_imported(_make, events._set_running_loop)

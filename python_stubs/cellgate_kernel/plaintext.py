@@ -5,7 +5,6 @@ Only sessions without a notebook use this; notebooks get all forms unchanged.
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from typing import Any
@@ -35,6 +34,8 @@ _TAG = re.compile(r"<[/!?a-zA-Z]")
 
 def _unescape(text: str) -> str:
     """`text` without character references, or unchanged if one has too many digits for int()."""
+    import html  # its table is large
+
     try:
         return html.unescape(text)
     except ValueError:

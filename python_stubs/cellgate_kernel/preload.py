@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -89,6 +87,9 @@ def load(names: str) -> None:
     wanted = [n.strip() for n in names.split(",") if n.strip()]
     if not wanted:
         return
+    import shutil
+    import tempfile
+
     folder = tempfile.mkdtemp(prefix="cellgate-preload-")
     show_fonts(folder, [sys.prefix])
     before = dict(os.environ)

@@ -9,7 +9,6 @@ libraries detect notebooks by them.
 from __future__ import annotations
 
 import ast
-import asyncio
 import json
 import linecache
 import os
@@ -414,8 +413,11 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _as_interrupt(self, value: BaseException, tb: TracebackType | None) -> BaseException:
         """Turn the cancellation of an interrupted wait into KeyboardInterrupt."""
-        if isinstance(value, asyncio.CancelledError) and self.was_interrupted():
-            return KeyboardInterrupt().with_traceback(tb)
+        if self.was_interrupted():
+            import asyncio  # takes as long as many modules of IPython
+
+            if isinstance(value, asyncio.CancelledError):
+                return KeyboardInterrupt().with_traceback(tb)
         return value
 
     def _shown_before(self, value: BaseException) -> bool:

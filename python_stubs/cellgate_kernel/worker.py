@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
 from cellgate_kernel import changes, completion, errors, jsontext, reserve, started
-from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
+from cellgate_kernel.runner import CellRunner
 from cellgate_kernel.shell import failed_reply, reply_of
 
 if TYPE_CHECKING:
@@ -188,13 +188,13 @@ class Worker:
     # ---------------------------------------------------------------- requests
 
     def _run_loop_or_wait(self) -> tuple[Any, ...] | None:
-        loop = self.runner.loop
-        if loop.has_work():
+        loop = self.runner.current_loop()
+        if loop is not None and loop.has_work():
             self.runner.run_idle(_cellgate.request_fd(self.name))
             return _cellgate.next_request(self.name, -1, False)
         if self.name == MAIN and completion.pending() and self._shell.for_notebook and not self._spare:
             self._prepare_completion()
-        request = _cellgate.next_request(self.name, loop.poll_fd(), True)
+        request = _cellgate.next_request(self.name, loop.poll_fd() if loop is not None else -1, True)
         if request is None:  # the loop has something to do
             self.runner.run_idle(_cellgate.request_fd(self.name))
         return request
@@ -202,8 +202,9 @@ class Worker:
     def _prepare_completion(self) -> None:
         """Work while there are no requests."""
         poll = select.poll()
-        for fd in (_cellgate.request_fd(self.name), self.runner.loop.poll_fd()):
-            poll.register(fd, select.POLLIN)
+        poll.register(_cellgate.request_fd(self.name), select.POLLIN)
+        if (loop := self.runner.current_loop()) is not None:
+            poll.register(loop.poll_fd(), select.POLLIN)
         wait = _IDLE_MS
         while not poll.poll(wait) and completion.step():
             wait = 0
@@ -212,7 +213,9 @@ class Worker:
         try:
             return self._run_loop_or_wait()
         except BaseException as e:
-            lost = self.runner.loop.is_closed() or (isinstance(e, OSError) and e.errno == errno.EBADF)
+            loop = self.runner.made_loop
+            closed = loop is not None and loop.is_closed()
+            lost = closed or (isinstance(e, OSError) and e.errno == errno.EBADF)
             if not lost:  # raised by a background task or signal handler of a cell
                 traceback.print_exc()
             elif not self.runner.renew():
@@ -250,8 +253,9 @@ class Worker:
 
     def wake(self) -> None:
         """Wake the waiting loop, so that Python code runs and an interrupt can arrive."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.runner.loop.call_soon_threadsafe(lambda: None)
+        if (loop := self.runner.made_loop) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(lambda: None)
 
 
 def restore_directory(path: str) -> None:

@@ -1,14 +1,21 @@
-"""Preparation before any kernel exists: imports, the shell, and a warm-up without traces."""
+"""Preparation before any kernel exists, and the rest of it before the second one.
+
+The first kernel is forked as soon as the shell can run a cell: it imports what it needs itself. All
+others are forked after a warm-up and share what that has imported, compiled and cached.
+"""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import sys
 import warnings
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 # jedi needs a home folder on import, which a user without a passwd entry does not have.
@@ -19,20 +26,19 @@ import IPython
 
 from cellgate_kernel import (
     completion,
-    debuggers,
     formatting,
     ipykernel_stub,
-    loop,
+    late,
     preload,
+    runner,
     shell,
     started,
     stdin,
     streams,
 )
 
-# Each makes IPython or the standard library import, compile or cache what the first cell needs.
+# Each makes IPython or the standard library import, compile or cache what cells need.
 _WARM_CELLS = (
-    "1",
     "x = [1, 2.5, 'a', None, {'k': (1, 2)}]\nx",
     "print('x')",
     "1/0",
@@ -44,26 +50,26 @@ _WARM_CELLS = (
     "!true",
     "int?",
     "import subprocess, threading, traceback, json, re, time, pathlib, datetime, random, collections, itertools",
+    "import html, importlib.resources, pdb, shutil, sysconfig, tempfile",
 )
 
 
-def _warm(sh: shell.ZMQInteractiveShell) -> None:
-    importlib.import_module("cellgate_kernel.kernel")  # also imports all modules of kernels
-    runner = loop.CellRunner()
-    sh.run_async = runner.run_async
-    for code in _WARM_CELLS:
-        shell.reply_of(sh, sh.run_cell(code, store_history=True))
-    runner.loop.close()
+def _warm(sh: shell.ZMQInteractiveShell, code: str) -> None:
+    cells = runner.CellRunner()
+    sh.run_async = cells.run_async
+    shell.reply_of(sh, sh.run_cell(code, store_history=True))
+    cells.close()
     del sh.run_async
+
+
+def _cache_colors(sh: shell.ZMQInteractiveShell) -> None:
     for colors in ("neutral", "linux", "nocolor"):  # computed when first set, then cached
         sh.colors = colors
 
 
 def _clean(sh: shell.ZMQInteractiveShell) -> None:
-    import asyncio
     import linecache
 
-    asyncio.set_event_loop(None)
     history: Any = sh.history_manager
     history.db.close()
     history.init_db()
@@ -84,9 +90,25 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
     linecache.clearcache()
 
 
+def _freeze() -> None:
+    """The last step before a fork: the collector of a kernel would write to all objects."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("importing has started a thread, and a process with threads cannot be forked safely")
+    gc.freeze()
+
+
+def _collect() -> None:
+    gc.unfreeze()
+    gc.collect()
+    _freeze()
+
+
+# What the second kernel and later ones are forked after.
+_todo: deque[Callable[[], None]] = deque()
+
+
 def prepare(modules: str) -> tuple[str, str]:
-    """Prepare for forks; `modules`: see preload. Returns versions of Python and IPython."""
-    gc.disable()
+    """Prepare for the first fork; `modules`: see preload. Returns versions of Python and IPython."""
     # Caused by an interrupt right before a cell's coroutine starts.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     # Forks are safe: the kernel's own threads hold no locks of Python.
@@ -97,23 +119,36 @@ def prepare(modules: str) -> tuple[str, str]:
     streams.install()
     started.install()
     stdin.install()
-    debuggers.install()
     ipykernel_stub.install()
     formatting.install()
-    loop.prepare()
+    late.patch("asyncio", late.run("loop", "install"))
+    # IPython's debugger has a subclass of pdb's: it is imported, and patched, after pdb
+    late.patch("pdb", lambda: importlib.import_module("IPython.core.debugger"))
+    late.patch("IPython.core.debugger", late.run("debuggers", "install"))
     sh = shell.make(color=False)
     preload.load(modules)
-    _warm(sh)
-    _clean(sh)
-    if len(os.listdir("/proc/self/task")) != 1:
-        raise RuntimeError("importing has started a thread, and a process with threads cannot be forked safely")
-    gc.collect()
-    gc.freeze()
+    importlib.import_module("cellgate_kernel.kernel")  # also imports all modules of kernels
+    sh.run_cell("1", silent=True)  # make() does the same, and cannot import
+    sh.forget_cells()
+    _freeze()
+    _todo.extend(functools.partial(_warm, sh, code) for code in _WARM_CELLS)
+    _todo.extend((functools.partial(_cache_colors, sh), functools.partial(_clean, sh), _collect))
     return sys.version.split()[0], IPython.__version__
 
 
-def idle() -> bool:
-    """Prepare something while no kernel is requested; returns True if there is more."""
+def warm_up() -> bool:
+    """Take a step towards forks of further kernels; returns True if there are more.
+
+    A step that fails is taken again: no kernel is forked between two steps.
+    """
+    if _todo:
+        _todo[0]()
+        _todo.popleft()
+    return bool(_todo)
+
+
+def prepare_completion() -> bool:
+    """Prepare a part of completion while no kernel is requested; returns True if there is more."""
     more = completion.step()
     gc.freeze()
     return more

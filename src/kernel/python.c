@@ -58,9 +58,11 @@ static PyObject *call(const char *module, const char *function, const char *text
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
 {
         const char *list = preload ? preload : "", *python, *ipython;
-        PyObject *checked = call("cellgate_kernel.environment", "check", NULL, 0, err), *versions;
+        PyObject *checked, *versions;
         int r = 0;
 
+        PyGC_Disable(); /* imports make no garbage; kernels enable it */
+        checked = call("cellgate_kernel.environment", "check", NULL, 0, err);
         Py_XDECREF(checked);
         versions = checked ? call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err)
                            : NULL;
@@ -76,13 +78,23 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
         return r;
 }
 
-int cg_py_idle(struct cg_err *err)
+static int step(const char *function, struct cg_err *err)
 {
-        PyObject *more = call("cellgate_kernel.zygote", "idle", NULL, 0, err);
+        PyObject *more = call("cellgate_kernel.zygote", function, NULL, 0, err);
         int r = more ? more == Py_True : CG_E_STATE;
 
         Py_XDECREF(more);
         return r;
+}
+
+int cg_py_warm_up(struct cg_err *err)
+{
+        return step("warm_up", err);
+}
+
+int cg_py_prepare_completion(struct cg_err *err)
+{
+        return step("prepare_completion", err);
 }
 
 void cg_py_before_fork(void)

@@ -20,16 +20,18 @@ struct cg_py_versions {
 };
 
 /*
- * Imports IPython and the comma-separated modules of @preload (may be NULL), makes the shell and
- * runs it once.
+ * Imports IPython and the comma-separated modules of @preload (may be NULL), and makes the shell:
+ * the first kernel can be forked.
  */
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err);
 
 /*
- * Prepares a part of completion while no kernel is requested. Return: 1: there is more to prepare;
+ * One step of the preparation for all other kernels, and of that of completion. At most one kernel
+ * is forked before the warm-up, and none between its steps. Return: 1: there are more steps;
  * 0: finished; negative: error.
  */
-int cg_py_idle(struct cg_err *err);
+int cg_py_warm_up(struct cg_err *err);
+int cg_py_prepare_completion(struct cg_err *err);
 
 /* Around the fork, in the zygote and (child) in the kernel. */
 void cg_py_before_fork(void);

@@ -41,7 +41,9 @@ struct cg_zygote {
         /* copied for every kernel, so that the system call filter is compiled once */
         struct cg_sandbox *base;
         LIST_HEAD(child_list, child) children;
-        bool idle_work; /* there is something to prepare while there are no requests */
+        bool fresh;      /* one kernel can be forked without a warm-up, unless that has begun */
+        bool cold;       /* the warm-up is not finished */
+        bool completion; /* to be prepared while there are no requests */
 };
 
 int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err)
@@ -53,6 +55,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
                 return cg_fail(err, CG_E_NOMEM, "zygote");
         z->control = control;
         z->log = log;
+        z->fresh = z->cold = true;
         z->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (z->epoll < 0 || epoll_ctl(z->epoll, EPOLL_CTL_ADD, control, &ev) < 0) {
                 cg_fail_errno(err, "control socket");
@@ -199,6 +202,21 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
 
 /* ------------------------------------------------------------------ requests */
 
+/* All of the warm-up comes before the forks of the kernels that share what it imports. */
+static int warm_up(struct cg_zygote *z, struct cg_err *err)
+{
+        while (z->cold) {
+                int r = cg_py_warm_up(err);
+
+                if (r < 0)
+                        return r;
+                z->cold = r > 0;
+                if (cg_wait_fd(z->control, 0, 0, NULL) == 0)
+                        return cg_fail(err, CG_E_CLOSED, "the supervisor has ended");
+        }
+        return 0;
+}
+
 /* On failure *err is sent to the supervisor as the reply. */
 static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_err *err)
 {
@@ -213,7 +231,10 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         /* The supervisor removes it. */
         if (spec.tmp && mkdir(spec.tmp, 0700) < 0)
                 r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
+        if (r == 0 && !z->fresh)
+                r = warm_up(z, err);
         if (r == 0) {
+                z->fresh = false;
                 start = (struct cg_kernel_start){ .config = spec.config,
                                                   .config_len = spec.config_len,
                                                   .kernel_fd = fds[1],
@@ -290,7 +311,7 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
 
 void cg_zygote_prepare_completion(struct cg_zygote *z)
 {
-        z->idle_work = true;
+        z->completion = true;
 }
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
@@ -299,7 +320,7 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 
         for (;;) {
                 struct epoll_event ev[16];
-                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), z->idle_work ? idle_ms : -1);
+                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), z->cold || z->completion ? idle_ms : -1);
                 bool request = false;
                 int r;
 
@@ -309,10 +330,16 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                 if (n == 0) { /* one part at a time, so that requests do not wait */
                         struct cg_err why;
 
-                        r = cg_py_idle(&why);
-                        if (r < 0)
-                                cg_log(z->log, CG_LOG_WARN, "preparing completion: %s", why.msg);
-                        z->idle_work = r > 0;
+                        z->fresh = false;
+                        r = z->cold ? cg_py_warm_up(&why) : cg_py_prepare_completion(&why);
+                        if (r < 0) {
+                                cg_log(z->log, CG_LOG_WARN, "preparing kernels: %s", why.msg);
+                                idle_ms = -1; /* the next request reports it */
+                        }
+                        if (z->cold)
+                                z->cold = r != 0;
+                        else
+                                z->completion = r > 0;
                 }
                 for (int i = 0; i < n; i++) {
                         if (ev[i].data.ptr)

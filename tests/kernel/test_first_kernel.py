@@ -1,0 +1,161 @@
+"""The first kernel of a zygote, which is forked before the warm-up, and imports what it needs itself."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernel.harness import KERNEL_ENV, Kernel, Zygote
+from processes import eventually
+
+# Imported by the warm-up.
+WARM = "import sys; 'stack_data' in sys.modules, 'asyncio' in sys.modules, 'pdb' in sys.modules"
+
+# Preloaded: records what a kernel imports and opens from its fork to configure(), which changes the folder.
+PROBE = """
+import os, sys
+zygote, seen, configured = os.getpid(), [], False
+def hook(event, args):
+    global configured
+    if os.getpid() != zygote and not configured:
+        configured = event == "os.chdir"
+        if event in ("import", "open", "os.listdir", "os.scandir", "_thread.start_new_thread"):
+            seen.append(f"{event} {args[0]}")
+sys.addaudithook(hook)
+"""
+
+
+@pytest.fixture
+def first(prefix: Path, workspace: Path) -> Iterator[Kernel]:
+    with Zygote(prefix) as z, z.spawn(workspace) as kernel:
+        yield kernel
+
+
+def test_only_the_first_kernel_comes_before_the_warm_up(prefix: Path, workspace: Path) -> None:
+    with Zygote(prefix) as z, z.spawn(workspace) as one, z.spawn(workspace) as two, z.spawn(workspace) as three:
+        assert one.run(WARM).result == "(False, False, False)"
+        assert two.run(WARM).result == three.run(WARM).result == "(True, True, True)"
+
+
+def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:
+    def runs(z: Zygote) -> int:  # the warm-up's `!true`
+        return int(Path(f"/proc/{z.process.pid}/stat").read_text().rpartition(")")[2].split()[8])
+
+    with Zygote(prefix) as z:
+        eventually(lambda: runs(z) > 0)  # minor faults of children that it has waited for
+        with z.spawn(workspace) as kernel:
+            assert kernel.run(WARM).result == "(True, True, True)"
+            assert kernel.run("len(In), len(Out), [n for n in dir() if n[0] != '_']").result.startswith("(3, 1, [")
+
+
+@pytest.mark.parametrize("spec", [{}, {"color": True}, {"color": True, "front": "jupyter"}, {"exec": "ask"}])
+def test_before_its_sandbox_a_kernel_uses_no_files(
+    prefix: Path, workspace: Path, tmp_path: Path, spec: dict[str, object]
+) -> None:
+    env = tmp_path / "env"
+    packages = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    (env / packages).mkdir(parents=True)
+    (env / packages / "probe.py").write_text(PROBE)
+    (env / packages / "packages.pth").write_text(f"{KERNEL_ENV / packages}\n")
+    (env / "bin").mkdir()
+    (env / "bin/python").symlink_to(os.path.realpath(KERNEL_ENV / "bin/python"))
+    (env / "pyvenv.cfg").write_text((KERNEL_ENV / "pyvenv.cfg").read_text())
+    with Zygote(prefix, "--preload", "probe", kernel_env=env) as z:
+        assert z.ready["ready"] is True, z.ready
+        z.libraries.append([str(KERNEL_ENV.resolve()), str(KERNEL_ENV.resolve())])
+        with z.spawn(workspace, **spec) as one, z.spawn(workspace, **spec) as two:
+            for kernel in (one, two):
+                assert kernel.run("import probe; print(probe.configured, probe.seen)").out == "True []\n"
+
+
+def test_the_cell_that_imports_asyncio_has_its_loop(first: Kernel) -> None:
+    first.run("import sys; assert 'asyncio' not in sys.modules")
+    code = """
+        import asyncio
+        async def two():
+            await asyncio.sleep(0.01)
+            return 2
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(two())
+    """
+    assert first.run(code).status == "ok"
+    assert first.run("await task").result == "2"
+    assert first.run("asyncio.get_running_loop() is loop").result == "True"
+    assert first.run("asyncio.run(two()), type(loop).__name__").result == "(2, 'KernelLoop')"
+    assert first.run("asyncio.__spec__.loader is asyncio.__loader__, asyncio.__loader__").result.startswith(
+        "(True, <_frozen_importlib_external.SourceFileLoader"
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import asyncio.subprocess as s; s.__name__",
+        "from asyncio import events; events.__name__",
+        "import concurrent.futures as c, asyncio; c.__name__",
+    ],
+)
+def test_other_ways_to_import_asyncio(first: Kernel, code: str) -> None:
+    assert first.run(code).status == "ok"
+    assert first.run("import asyncio; type(asyncio.get_running_loop()).__name__").result == "'KernelLoop'"
+
+
+def test_await_without_asyncio(first: Kernel) -> None:
+    code = """
+        async def f():
+            return 3
+        await f()
+    """
+    assert first.run(code).result == "3"
+    assert first.run("import asyncio; type(asyncio.get_running_loop()).__name__").result == "'KernelLoop'"
+
+
+def test_asyncio_imported_by_a_thread(first: Kernel) -> None:
+    code = """
+        import threading
+        def work():
+            import asyncio
+            async def f(): return 4
+            print(asyncio.run(f()))
+        t = threading.Thread(target=work); t.start(); t.join()
+    """
+    assert first.run(code).out == "4\n"
+    assert first.run("import asyncio; type(asyncio.get_running_loop()).__name__").result == "'KernelLoop'"
+
+
+@pytest.mark.parametrize("module", ["pdb", "IPython.core.debugger", "IPython.terminal.debugger"])
+def test_debuggers_are_replaced_when_they_are_imported(first: Kernel, module: str) -> None:
+    assert first.run(f"import {module}; import pdb, IPython.core.debugger as d; pdb.Pdb is d.Pdb").result == "True"
+    assert first.run("pdb.Pdb.__name__, pdb.set_trace is d.set_trace").result == "('CellPdb', True)"
+
+
+def test_a_patch_that_fails_is_tried_again(first: Kernel) -> None:
+    code = """
+        import builtins, resource
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            import pdb
+        except (ImportError, OSError) as e:
+            print(type(e).__name__)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        import pdb
+        print(pdb.Pdb.__name__)
+    """
+    assert first.run(code).out.split()[-1] == "CellPdb"
+
+
+def test_errors_of_a_first_cell(first: Kernel) -> None:
+    error = first.run("def f():\n    1/0\nf()").error
+    assert error["ename"] == "ZeroDivisionError"
+    assert "----> 2     1/0" in "\n".join(error["traceback"])
+    assert first.run("int?").status == "ok"
+
+
+def test_many_descriptors_in_a_first_cell(first: Kernel) -> None:
+    """No file can be opened for the traceback: the plain one is shown."""
+    error = first.run("import os\nfds = []\nwhile True:\n    fds.append(os.dup(0))").error
+    assert error["ename"] == "OSError"
+    assert "fds.append(os.dup(0))" in "\n".join(error["traceback"])
