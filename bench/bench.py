@@ -371,7 +371,8 @@ def build_driver(prefix: Path, program: Path) -> None:
 
 def build() -> None:
     """A release build of this tree in build/bench, and the benchmark's C programs, linked to what it installs."""
-    if not (BUILD / "build.ninja").exists():
+    package = BUILD / "python/cellgate"
+    if not (BUILD / "build.ninja").exists() or not package.exists():  # an older one has no package
         shutil.rmtree(BUILD, ignore_errors=True)
         shell(
             "meson",
@@ -382,6 +383,7 @@ def build() -> None:
             "--buildtype=release",
             "-Dtests=false",
             f"-Dkernel_env={REPO}/.deps/kernel-env",
+            f"-Dpython_package={BENCH_PYTHON}",
         )
     shell("ninja", "-C", BUILD)
     shell("meson", "install", "-C", BUILD, "--no-rebuild")

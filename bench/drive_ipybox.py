@@ -1,7 +1,8 @@
-"""The measurements of bench_api.c for ipybox. Started by bench/run; same commands, same answers.
+"""The measurements of bench_api.c for ipybox. Started by bench/run; same commands, same answers. Started by
+bench/python also for cellgate.ipybox, which takes its place with `--cellgate`.
 
 ipybox has no sandbox on Linux that lets it work, so this is ipybox without one. A further kernel is a further
-KernelClient on the gateway that runs already, which is less work than a further CodeExecutor.
+KernelClient on the gateway that runs already, which is less work than a further CodeExecutor: `again` starts one.
 """
 
 import asyncio
@@ -12,8 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutor, generate_mcp_sources
-from ipybox.kernel_mgr.client import KernelClient
+if "--cellgate" in sys.argv:
+    from cellgate.ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutor, generate_mcp_sources
+    from cellgate.ipybox.kernel_mgr.client import KernelClient
+else:
+    from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutor, generate_mcp_sources
+    from ipybox.kernel_mgr.client import KernelClient
 
 
 class Bench:
@@ -47,11 +52,19 @@ class Bench:
     async def cold(self, _n: int, _rest: str) -> list[float]:
         start = time.perf_counter()
         self.executor = CodeExecutor(
-            images_dir=self.folder, kernel_env={"PYTHONPATH": str(self.folder), "PATH": os.environ["PATH"]}
+            images_dir=self.folder,
+            kernel_env={"PYTHONPATH": str(self.folder), "PATH": os.environ["PATH"]},
+            connect_timeout=60,
+            kernel_init_timeout=60,  # on a machine with other work
         )
         await self.executor.start()
         await self.run("1")
         return [time.perf_counter() - start]
+
+    async def again(self, _n: int, _rest: str) -> list[float]:
+        assert self.executor is not None
+        await self.executor.stop()
+        return await self.cold(0, "")
 
     async def kernel(self, _n: int, _rest: str) -> list[float]:
         start = time.perf_counter()
