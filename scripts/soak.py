@@ -479,6 +479,7 @@ def main() -> int:
         "--no-clients", action="store_true", help="leave notebooks and frameworks out, and what they need"
     )
     clients_opt.add_argument("--only-clients", action="store_true", help="only notebooks, frameworks and these tests")
+    clients_opt.add_argument("--only-frameworks", action="store_true", help="only the tests with agent frameworks")
     ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="plain sessions (default 1000; 0: none)")
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
@@ -510,6 +511,8 @@ def main() -> int:
     )
     if opt.only_clients:
         plans = plans[-2:]
+    if opt.only_frameworks:
+        plans = plans[-1:]
     bad = False
     for name, amount, work in plans:
         if not amount:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from autogen_agentchat.agents import CodeExecutorAgent
+from autogen_agentchat.agents._code_executor_agent import ApprovalRequest, ApprovalResponse
+from autogen_agentchat.messages import TextMessage
 from autogen_core import CancellationToken
 from autogen_core.code_executor import CodeBlock
-from integrations.conftest import DANGER, SHOW
+from integrations.conftest import DANGER, HOSTILE, SHOW, accepted, check_harmless, reach
 
 
 def test_blocks(client: Any, tmp_path: Path) -> None:
@@ -67,5 +70,43 @@ def test_approval_and_time_limit(client: Any, tmp_path: Path, servers: Any, mark
             for code, language in (("while True: pass", "python"), ("sleep 60", "sh")):
                 with pytest.raises(TimeoutError):
                     await executor.execute_code_blocks([CodeBlock(code=code, language=language)], CancellationToken())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("decision", [True, False])
+def test_agent_with_approval_of_code(client: Any, tmp_path: Path, decision: bool) -> None:
+    """The framework asks about blocks by `approval_func`."""
+    from cellgate.integrations.autogen import CellgateCodeExecutor
+
+    def ask(request: ApprovalRequest) -> ApprovalResponse:
+        assert "6 * 7" in request.code
+        return ApprovalResponse(approved=decision, reason="because")
+
+    async def main() -> None:
+        async with CellgateCodeExecutor(tmp_path, client=client) as executor:
+            agent = CodeExecutorAgent("runner", code_executor=executor, approval_func=ask)
+            code = TextMessage(content="```python\nopen('ran', 'w').close()\n6 * 7\n```", source="model")
+            text = (await agent.on_messages([code], CancellationToken())).chat_message.to_text()
+            assert ("42" in text) is decision and (tmp_path / "ran").exists() is decision
+
+    asyncio.run(main())
+
+
+def test_harmless_output_and_no_connections(client: Any, tmp_path: Path, listener: Any) -> None:
+    from cellgate.integrations.autogen import CellgateCodeExecutor
+
+    async def main() -> None:
+        async with CellgateCodeExecutor(tmp_path, client=client) as executor:
+
+            async def run(code: str, language: str = "python") -> Any:
+                return await executor.execute_code_blocks(
+                    [CodeBlock(code=code, language=language)], CancellationToken()
+                )
+
+            check_harmless((await run(HOSTILE)).output)
+            shell = (await run("printf 'a\\033]0;title'; yes | head -c 3000000", "sh")).output
+            assert "\x1b" not in shell and "thrown away" in shell
+            assert (await run(reach(listener))).exit_code == 1 and not accepted(listener)
 
     asyncio.run(main())

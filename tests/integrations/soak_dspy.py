@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import dspy
 import pytest
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreter, CodeInterpreterError, FinalOutput
 from dspy.utils import DummyLM
+from integrations.conftest import DANGER, ENDLESS, HOSTILE, SHOW, accepted, check_harmless, reach, started_in_thread
 
 
 def double(n: int) -> int:
@@ -73,3 +75,48 @@ def test_rlm(client: Any, tmp_path: Path) -> None:
     )
     with dspy.context(lm=model):
         assert rlm(question="what").answer == "42"
+
+
+@pytest.mark.parametrize("decision", [True, False, None])
+def test_approval_of_mcp_tools(client: Any, tmp_path: Path, servers: Any, mark: Path, decision: bool | None) -> None:
+    """In RLM: the error of a refused call goes to the model."""
+    from cellgate.integrations.dspy import CellgateInterpreter
+
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    code = f"try:\n    {DANGER.splitlines()[0]}; {DANGER.splitlines()[1]}; end = 'called'\nexcept Exception as e:\n"
+    model = DummyLM([{"reasoning": "go", "code": f"{code}    end = type(e).__name__\nSUBMIT(answer=end)"}])
+    approve = None if decision is None else lambda _: decision
+    options = {"workspace": workspace, "client": client, "mcp_servers": servers, "approve": approve}
+    rlm = dspy.RLM("question -> answer", interpreter_factory=lambda: CellgateInterpreter(**options))
+    with dspy.context(lm=model):
+        assert rlm(question="what").answer == ("called" if decision else "RejectedError")
+    assert mark.exists() is bool(decision)
+
+
+def test_images_are_left_out_and_output_is_harmless(interpreter: Any, listener: Any) -> None:
+    """DSPy's protocol has text and values only: of an image there is nothing."""
+    assert interpreter.execute(SHOW) is None
+    check_harmless(interpreter.execute(HOSTILE))
+    with pytest.raises(CodeExecutionError):
+        interpreter.execute(reach(listener))
+    assert not accepted(listener)
+
+
+def test_interrupted_and_files(interpreter: Any) -> None:
+    """DSPy has neither: both are the session's."""
+    session = interpreter.session
+    session.files.write("up.txt", b"6")
+    assert interpreter.execute("x = int(open('up.txt').read()); x") == "6"
+
+    def interrupt() -> None:
+        started_in_thread(session)
+        session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(CodeExecutionError):
+        interpreter.execute(ENDLESS)
+    thread.join()
+    assert interpreter.execute("open('down.txt', 'w').write('down'); x") == "6"
+    assert session.files.read("down.txt") == b"down"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from inspect_ai.model import ModelOutput, get_model
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
+from integrations.conftest import PNG, accepted, reach
 
 pytestmark = pytest.mark.anyio
 
@@ -59,3 +63,47 @@ def test_task_with_approval(package: Any, tmp_path: Any, monkeypatch: pytest.Mon
     assert log.status == "success" and log.samples, log.error
     texts = [m.text for m in log.samples[0].messages if m.role == "tool"]
     assert ("hello\n6" in texts[0]) is (decision == "approve")
+
+
+@pytest.fixture
+async def environment(anyio_backend: str, package: Any) -> AsyncIterator[Any]:
+    from cellgate.integrations.inspect_ai import CellgateSandboxEnvironment as Environment
+
+    environments = await Environment.sample_init("task", None, {})
+    yield environments["default"]
+    await Environment.sample_cleanup("task", None, environments, False)
+    assert not Path(environments["default"].folder).exists()  # type: ignore[attr-defined]
+
+
+async def test_state_image_and_no_connections(environment: Any, listener: Any) -> None:
+    """Inspect has no cells: the state is files, and images are files that are read."""
+    await environment.write_file("image.png", base64.b64decode(PNG))
+    assert (await environment.exec(["sh", "-c", "echo 6 > state"])).success
+    code = "print(int(open('state').read()) * 7)"
+    assert (await environment.exec(["python3", "-c", code])).stdout == "42\n"
+    assert await environment.read_file("image.png", text=False) == base64.b64decode(PNG)
+    assert not (await environment.exec(["python3", "-c", reach(listener)])).success and not accepted(listener)
+
+
+async def test_cancelled(environment: Any) -> None:
+    work = asyncio.ensure_future(environment.exec(["sh", "-c", "touch started; sleep 60"]))
+    while not (Path(environment.folder) / "started").exists():
+        await asyncio.sleep(0.02)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert not (await environment.exec(["pgrep", "-x", "sleep"])).success
+
+
+async def test_links_and_folders_that_are_hard_to_remove(environment: Any, tmp_path: Path) -> None:
+    """The folder of a sample is removed whatever the sample has made of it."""
+    (tmp_path / "secret").write_text("secret")
+    await environment.exec(["sh", "-c", f"ln -s {tmp_path} link; mkdir -p closed/inner; chmod 0 closed"])
+    deep = "import os\nfor i in range(1200): os.mkdir('d'); os.chdir('d')"
+    assert (await environment.exec(["python3", "-c", deep])).success
+    for path in ("link/secret", f"{tmp_path}/secret"):
+        with pytest.raises(OSError, match="."):
+            await environment.read_file(path)
+    with pytest.raises(Exception, match="."):
+        await environment.write_file("link/new", "x")
+    assert [f.name for f in tmp_path.iterdir()] == ["secret"]

@@ -10,19 +10,32 @@ from typing import Any
 import pytest
 from agents import Agent, Model, ModelResponse, Runner, ShellTool, Usage
 from agents.tool import ShellActionRequest, ShellCallData, ShellCommandRequest
-from integrations.conftest import DANGER, SHOW
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from integrations.conftest import DANGER, ENDLESS, HOSTILE, SHOW, accepted, check_harmless, reach, started
+from openai.types.responses import (
+    ResponseFunctionShellToolCall,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+from openai.types.responses.response_function_shell_tool_call import Action
 
 
 class Script(Model):
-    """Calls run_python with each piece, then says the end."""
+    """Calls run_python with each piece, or the shell tool, then says the end."""
 
-    def __init__(self, *pieces: str) -> None:
+    def __init__(self, *pieces: str, shell: bool = False) -> None:
         self.pieces = list(pieces)
+        self.shell = shell
 
     async def get_response(self, *args: Any, **more: Any) -> ModelResponse:
         item: Any
-        if self.pieces:
+        if self.pieces and self.shell:
+            name = f"call{len(self.pieces)}"
+            action = Action(commands=[self.pieces.pop(0)], timeout_ms=20000)
+            item = ResponseFunctionShellToolCall(
+                id=name, call_id=name, action=action, status="completed", type="shell_call"
+            )
+        elif self.pieces:
             arguments = json.dumps({"code": self.pieces.pop(0)})
             name = f"call{len(self.pieces)}"
             item = ResponseFunctionToolCall(arguments=arguments, call_id=name, name="run_python", type="function_call")
@@ -111,5 +124,71 @@ def test_shell(client: Any, tmp_path: Path) -> None:
             assert done[1].exit_code == 1
             late = (await run("sleep 60", "never", timeout_ms=500)).output
             assert [o.status for o in late] == ["timeout"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("decision", [True, False])
+def test_approval_of_commands(client: Any, tmp_path: Path, decision: bool) -> None:
+    import cellgate.aio
+    from cellgate.integrations.openai_agents import shell_executor
+
+    async def main() -> None:
+        async with cellgate.aio.Session(tmp_path, client=client) as session:
+            tool = ShellTool(executor=shell_executor(session), needs_approval=True)
+            agent = Agent(name="agent", model=Script("touch ran", shell=True), tools=[tool])
+            result = await Runner.run(agent, "go")
+            (question,) = result.interruptions
+            state = result.to_state()
+            state.approve(question) if decision else state.reject(question)
+            await Runner.run(agent, state)
+            assert (tmp_path / "ran").exists() is decision
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_cancelled_and_files(client: Any, tmp_path: Path, shell: bool) -> None:
+    import cellgate.aio
+    from cellgate.integrations.openai_agents import python_tool, shell_executor
+
+    async def main() -> None:
+        async with cellgate.aio.Session(tmp_path, client=client) as session:
+            tools = [ShellTool(executor=shell_executor(session)) if shell else python_tool(session)]
+
+            async def ask(code: str) -> str:
+                agent = Agent(name="agent", model=Script(code, shell=shell), tools=tools)
+                result = await Runner.run(agent, "go")
+                return next(str(i.output) for i in result.new_items if i.type == "tool_call_output_item")
+
+            await session.files.write("up.txt", b"up")
+            copy = (
+                "cat up.txt; echo down > down.txt"
+                if shell
+                else "print(open('up.txt').read(), file=open('down.txt', 'w'))"
+            )
+            await ask(copy)
+            assert await session.files.read("down.txt") == (b"down\n" if shell else b"up\n")
+            work = asyncio.ensure_future(ask("touch started; sleep 60; touch never" if shell else ENDLESS))
+            await started(session)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            assert "42" in await ask("echo $((6 * 7)); pgrep sleep" if shell else "6 * 7")
+
+    asyncio.run(main())
+
+
+def test_harmless_output_and_no_connections(client: Any, tmp_path: Path, listener: Any) -> None:
+    import cellgate.aio
+    from cellgate.integrations.openai_agents import python_tool
+
+    async def main() -> None:
+        async with cellgate.aio.Session(tmp_path, client=client) as session:
+            agent = Agent(name="agent", model=Script(HOSTILE, reach(listener)), tools=[python_tool(session)])
+            result = await Runner.run(agent, "go")
+            outputs = [str(item.output) for item in result.new_items if item.type == "tool_call_output_item"]
+            check_harmless(outputs[0])
+            assert "Error" in outputs[1] and not accepted(listener)
 
     asyncio.run(main())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from integrations.conftest import ENDLESS, HOSTILE, accepted, check_harmless, reach, started_in_thread
 from smolagents import CodeAgent, Model, tool
 from smolagents.models import ChatMessage, MessageRole
 
@@ -84,3 +86,49 @@ def test_approval_of_mcp_tools(session: Any, repo: Any, tmp_path: Any, decision:
     executor = CellgateExecutor(session, approve=None if decision is None else lambda _: decision)
     code = "from mcptools.echo import danger\ntry: danger.run(text='x')\nexcept Exception as e: print(type(e).__name__)"
     assert executor(code).logs == ("" if decision else "RejectedError\n") and mark.exists() is bool(decision)
+
+
+def test_interrupted_and_files(session: Any) -> None:
+    """smolagents has neither: both are the session's. The agent goes on after the cell."""
+    session.files.write("up.txt", b"6")
+
+    def interrupt() -> None:
+        started_in_thread(session)
+        session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    a = agent(
+        session,
+        "x = int(open('up.txt').read())",
+        ENDLESS,
+        "open('down.txt', 'w').write('down')\nfinal_answer(x)",
+    )
+    assert a.run("go") == 6 and "KeyboardInterrupt" in "\n".join(a.model.seen)
+    thread.join()
+    assert session.files.read("down.txt") == b"down"
+
+
+def test_harmless_output_and_no_connections(session: Any, listener: Any, capfd: Any) -> None:
+    from cellgate.integrations.smolagents import CellgateExecutor
+    from smolagents.local_python_executor import InterpreterError
+
+    executor = CellgateExecutor(session)
+    executor.send_tools({})
+    check_harmless(executor(HOSTILE).logs)
+    with pytest.raises(InterpreterError):
+        executor(reach(listener))
+    assert not accepted(listener)
+    # What the agent writes to the terminal of its user.
+    pieces = "print('\\x1b]0;title\\x07')", "raise ValueError('\\x1b]0;title')", "final_answer('\\x1b]0;title')"
+    a = agent(session, *pieces)
+    a.logger.level = 2
+    a.logger.console.no_color = True
+    a.run("go")
+    shown = "".join(capfd.readouterr())
+    assert "\x1b]" not in shown and "]0;title" in shown
+
+
+def test_kernel_that_died_gets_its_functions_again(session: Any) -> None:
+    a = agent(session, "import os; os._exit(1)", "final_answer(multiply(2, 3))")
+    assert a.run("go") == 6

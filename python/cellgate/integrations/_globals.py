@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from cellgate import Approve, Execution, Session
+from cellgate import Approve, Execution, Session, Status, aio
 
 # A function takes its arguments by position or by name. The one called FINAL ends the cell, as an
 # exception that `except Exception` does not catch.
@@ -33,6 +34,19 @@ del _install
 '''
 
 
+def _installation(report: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]], final: str = "") -> str:
+    """Code that makes global names of functions that were registered with @report."""
+    tools = {
+        tool["tool"]: [
+            tool["module"],
+            [n for n, p in inspect.signature(functions[tool["tool"]]).parameters.items() if p.kind != p.VAR_KEYWORD],
+        ]
+        for tool in report["tools"]
+    }
+    text = json.dumps({"package": report["package"], "tools": tools, "final": final})
+    return _INSTALL.format(text=text)
+
+
 class Globals:
     """A session whose cells have global functions."""
 
@@ -42,6 +56,8 @@ class Globals:
         self._name = name
         self._final_name = final
         self._final: list[Any] = []
+        self._setup = ""
+        self._died = False
 
     def install(self, functions: Mapping[str, Callable[..., Any]], final: Callable[..., Any]) -> None:
         """@final returns the final value; its result goes to the program, not to the cell."""
@@ -53,12 +69,8 @@ class Globals:
         finish.__annotations__ = {}
         every = {**functions, self._final_name: finish}
         report = self.session.functions(every, name=self._name)[self._name]
-        tools = {
-            tool["tool"]: [tool["module"], list(inspect.signature(every[tool["tool"]]).parameters)]
-            for tool in report["tools"]
-        }
-        text = json.dumps({"package": report["package"], "tools": tools, "final": self._final_name})
-        self.session.run(_INSTALL.format(text=text), silent=True, history=False).check()
+        self._setup = _installation(report, every, self._final_name)
+        self.session.run(self._setup, silent=True, history=False).check()
 
     def set_variables(self, variables: Mapping[str, Any]) -> None:
         """Only JSON values; TypeError or ValueError for others."""
@@ -74,5 +86,54 @@ class Globals:
     ) -> tuple[Execution, list[Any]]:
         """Runs a cell; the list has the final value if the cell has given one."""
         self._final.clear()
+        if self._died:
+            self.session.run(self._setup, silent=True, history=False).check()
+            self._died = False
         execution = self.session.run(code, approve=approve, timeout=timeout)
+        self._died = execution.status is Status.KERNEL_DIED
         return execution, list(self._final)
+
+
+class AsyncGlobals:
+    """A session of asyncio whose cells have global functions, which may be others in each cell."""
+
+    def __init__(self, session: aio.Session, name: str) -> None:
+        self._session = session
+        self._name = name
+        self._lock = asyncio.Lock()
+        self._installed: list[str] = []
+        self._call: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None
+
+    async def run(
+        self,
+        code: str,
+        names: Sequence[str],
+        call: Callable[[str, dict[str, Any]], Awaitable[Any]],
+        *,
+        approve: aio.Approve | None = None,
+        timeout: float | None = None,
+    ) -> Execution:
+        """Runs a cell, which calls the functions @names with arguments by name; @call makes their values."""
+        async with self._lock:
+            if sorted(names) != self._installed:
+                functions = {name: self._function(name) for name in names}
+                report = await self._session.functions(functions, name=self._name)
+                setup = _installation(report[self._name], functions)
+                (await self._session.run(setup, silent=True, history=False)).check()
+                self._installed = sorted(names)
+            self._call = call
+            try:
+                execution = await self._session.run(code, approve=approve, timeout=timeout)
+            finally:
+                self._call = None
+            if execution.status is Status.KERNEL_DIED:
+                self._installed = []
+            return execution
+
+    def _function(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def function(**fields: Any) -> Any:
+            if self._call is None:
+                raise RuntimeError("the cell that this function was made for has ended")
+            return await self._call(name, fields)
+
+        return function

@@ -19,6 +19,7 @@ from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
 from cellgate import Status
 from cellgate._core import PathLike
 from cellgate.aio import Approve, Session
+from cellgate.integrations._text import CELL_OUTPUT_MAX, TEXT_MAX, plain, shown
 
 PYTHON = ("python", "py", "python3", "ipython")
 SHELL = ("sh", "bash", "shell")
@@ -40,7 +41,7 @@ class CellgateCodeExecutor(CodeExecutor):
     ) -> None:
         """`timeout`: of each block, in seconds, without waits for decisions. Others: as of `cellgate.Session`."""
         self._workspace = workspace
-        self._options = options
+        self._options = {"output_bytes": CELL_OUTPUT_MAX, **options}
         self._approve = approve
         self._timeout = timeout
         self._session: Session | None = None
@@ -81,13 +82,16 @@ class CellgateCodeExecutor(CodeExecutor):
             if block.language.lower() in PYTHON:
                 execution = await self.session.run(block.code, approve=self._approve, timeout=self._timeout)
                 status = execution.status
-                result.output += execution.report
-                result.images += execution.images
+                text, images = shown(execution)
+                result.output += text
+                result.images += images
                 result.exit_code = int(not execution.ok)
             else:
-                done = await self.session.exec(block.code, timeout=self._timeout)
+                done = await self.session.exec(block.code, timeout=self._timeout, output_limit=TEXT_MAX)
                 status = done.status
-                result.output += done.output.decode(errors="replace")
+                result.output += plain(done.output.decode(errors="replace"))
+                if done.truncated:
+                    result.output += f"\n[more than {TEXT_MAX >> 20} MiB: the rest was thrown away]\n"
                 result.exit_code = done.returncode
             if status is Status.TIMEOUT:
                 raise TimeoutError(f"the code took longer than {self._timeout} s; so far:\n{result.output}")

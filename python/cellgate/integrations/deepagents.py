@@ -9,10 +9,13 @@ deepagents asks about commands by `interrupt_on`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
 
-from cellgate import CellgateError, Session
+from cellgate import CellgateError, ClosedError, Command, Completed, Session
 from cellgate.integrations._errors import os_error
 
 OUTPUT_MAX = 1 << 20
@@ -32,8 +35,24 @@ class CellgateSandbox(BaseSandbox):
         return self._session.id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        return self._execute(command, timeout, _Running())
+
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """The same for asyncio: a task that is cancelled ends its command."""
+        running = _Running()
+        try:
+            return await asyncio.to_thread(self._execute, command, timeout, running)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+
+    def _execute(self, line: str, timeout: int | None, running: _Running) -> ExecuteResponse:
         limit = self._timeout if timeout is None else timeout
-        done = self._session.exec(command, timeout=limit or None, output_limit=OUTPUT_MAX)
+        done = Completed(OUTPUT_MAX)
+        with self._session.start(["bash", "-c", line], timeout=limit or None) as command:
+            running.begin(command)
+            if not any(done.add(event) for event in command):
+                raise ClosedError("the session has ended")
         output = done.output.decode(errors="replace")
         if done.text:
             output += f"\n[{done.text}]"
@@ -66,6 +85,25 @@ class CellgateSandbox(BaseSandbox):
                 error = _code(e, path)
             found.append(FileDownloadResponse(path=path, content=content, error=error))
         return found
+
+
+class _Running:
+    """A command that another thread may cancel, also before it has begun."""
+
+    def __init__(self) -> None:
+        self._command: Command | None = None
+        self._cancelled = False
+
+    def begin(self, command: Command) -> None:
+        self._command = command
+        if self._cancelled:
+            command.cancel()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._command:
+            with contextlib.suppress(CellgateError):  # it has ended
+                self._command.cancel()
 
 
 def _code(e: Exception, path: str) -> str:

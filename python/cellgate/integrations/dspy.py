@@ -17,6 +17,7 @@ from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreter
 
 from cellgate import Approve, CellgateError, Session, Status
 from cellgate.integrations._globals import Globals
+from cellgate.integrations._text import CELL_OUTPUT_MAX, plain
 
 
 class CellgateInterpreter:
@@ -39,10 +40,17 @@ class CellgateInterpreter:
         self.output_fields = output_fields
         self._approve = approve
         self._timeout = timeout
-        self._options = session_options
+        self._options = {"output_bytes": CELL_OUTPUT_MAX, **session_options}
         self._globals: Globals | None = None
         self._installed: Any = None
         self._ended = False
+
+    @property
+    def session(self) -> Session:
+        """Of the interpreter, once it has been started."""
+        if self._globals is None:
+            raise CodeInterpreterError("the interpreter has not been started")
+        return self._globals.session
 
     def start(self) -> None:
         if self._ended:
@@ -72,14 +80,14 @@ class CellgateInterpreter:
             return FinalOutput(final[0])
         if execution.status is Status.KERNEL_DIED:
             self.shutdown()
-            raise CodeInterpreterError(execution.text)
+            raise CodeInterpreterError(plain(execution.text))
         if execution.status is Status.ERROR and (error := execution.error):
             if error.ename in ("SyntaxError", "IndentationError", "TabError"):
-                raise SyntaxError(error.evalue)
-            raise CodeExecutionError(str(error))
+                raise SyntaxError(plain(error.evalue))
+            raise CodeExecutionError(plain(str(error)))
         if not execution.ok:
-            raise CodeExecutionError(execution.report)
-        return execution.output.rstrip("\n") or None
+            raise CodeExecutionError(plain(execution.report))
+        return plain(execution.output).rstrip("\n") or None
 
     def shutdown(self) -> None:
         self._ended = True

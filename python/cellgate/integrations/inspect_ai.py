@@ -10,10 +10,9 @@ settings file (docs/settings.md); without one there is no network.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import posixpath
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Literal, overload
 
@@ -30,6 +29,7 @@ from inspect_ai.util import (
 from cellgate import CellgateError, Completed, Status
 from cellgate.aio import Session
 from cellgate.integrations._errors import os_error
+from cellgate.integrations._folders import make_folder, remove_folder
 
 
 @sandboxenv(name="cellgate")
@@ -50,11 +50,11 @@ class CellgateSandboxEnvironment(SandboxEnvironment):
         if config is not None and not isinstance(config, str):
             raise TypeError("the configuration of the sandbox cellgate is the path of a settings file")
         settings = Path(config).read_text(encoding="utf-8") if config else None
-        folder = tempfile.mkdtemp(prefix="cellgate-")
+        folder = make_folder()
         try:
             session = await Session(folder, settings=settings)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
             raise
         return {"default": cls(session, folder)}
 
@@ -69,7 +69,7 @@ class CellgateSandboxEnvironment(SandboxEnvironment):
         for environment in environments.values():
             own = environment.as_type(CellgateSandboxEnvironment)
             await own.session.close()
-            shutil.rmtree(own.folder, ignore_errors=True)
+            await asyncio.to_thread(remove_folder, own.folder)
 
     async def exec(
         self,

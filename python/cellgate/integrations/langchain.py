@@ -4,19 +4,21 @@
     with cellgate.Session("/path/to/workspace") as session:
         agent = create_agent(model, tools=[python_tool(session, approve=ask)])
 
+With a `cellgate.aio.Session` the tool is for `ainvoke()`, and a run that is cancelled ends its cell.
 `approve` decides about MCP tools and connections, which are refused without it.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from langchain_core.tools import StructuredTool
 
-from cellgate import Approve, Execution, Session
+from cellgate import Execution, Session, aio
+from cellgate.integrations._text import shown
 
-PNG = b"\x89PNG\r\n\x1a\n"
 DESCRIPTION = (
     "Runs Python in a sandboxed IPython kernel whose state persists, and returns what it prints, "
     "its last expression's value and its images."
@@ -24,22 +26,33 @@ DESCRIPTION = (
 
 
 def python_tool(
-    session: Session,
+    session: Session | aio.Session,
     *,
-    approve: Approve | None = None,
+    approve: Callable[[Any], Any] | None = None,
     timeout: float | None = 30 * 60,
     name: str = "run_python",
     description: str = DESCRIPTION,
 ) -> StructuredTool:
     """`timeout`: of each cell, in seconds, without waits for decisions. The artifact is the cell's Execution."""
 
-    def run(code: str) -> tuple[Any, Execution]:
-        execution = session.run(code, approve=approve, timeout=timeout)
-        text = execution.report
-        images = [base64.b64encode(image).decode() for image in execution.images if image.startswith(PNG)]
-        if not images:
-            return text, execution
-        blocks = [{"type": "image", "base64": image, "mime_type": "image/png"} for image in images]
-        return [{"type": "text", "text": text}, *blocks], execution
+    start: Callable[..., Any] = session.run
 
-    return StructuredTool.from_function(run, name=name, description=description, response_format="content_and_artifact")
+    def run(code: str) -> tuple[Any, Execution]:
+        return _content(start(code, approve=approve, timeout=timeout))
+
+    async def arun(code: str) -> tuple[Any, Execution]:
+        return _content(await start(code, approve=approve, timeout=timeout))
+
+    function: dict[str, Any] = {"coroutine": arun} if isinstance(session, aio.Session) else {"func": run}
+    return StructuredTool.from_function(
+        **function, name=name, description=description, response_format="content_and_artifact"
+    )
+
+
+def _content(execution: Execution) -> tuple[Any, Execution]:
+    text, images = shown(execution)
+    if not images:
+        return text, execution
+    data = [base64.b64encode(image).decode() for image in images]
+    blocks = [{"type": "image", "base64": image, "mime_type": "image/png"} for image in data]
+    return [{"type": "text", "text": text}, *blocks], execution

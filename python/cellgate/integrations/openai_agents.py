@@ -28,9 +28,9 @@ from agents import (
 
 from cellgate import Status
 from cellgate.aio import Approve, Session
+from cellgate.integrations._text import shown
 
 OUTPUT_MAX = 1 << 20
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def shell_executor(
@@ -71,11 +71,11 @@ def python_tool(
         """Runs Python in a sandboxed IPython kernel whose state persists, and returns what it prints,
         its last expression's value and its images."""
         execution = await session.run(code, approve=approve, timeout=timeout)
-        images = [image for image in execution.images if image.startswith(PNG)]
+        text, images = shown(execution)
         urls = [f"data:image/png;base64,{base64.b64encode(image).decode()}" for image in images]
         if not urls:
-            return execution.report
-        return [ToolOutputText(text=execution.report), *(ToolOutputImage(image_url=url) for url in urls)]
+            return text
+        return [ToolOutputText(text=text), *(ToolOutputImage(image_url=url) for url in urls)]
 
     tool: FunctionTool = run_python
     return tool

@@ -2,11 +2,12 @@
 """pydantic-ai: a workspace in which agents run commands and edit files.
 
     backend = CellgateWorkspace("/path/to/workspace")
-    agent = Agent(model, capabilities=[...], workspace=backend)
+    await agent.run("...", workspace=backend.untrusted())
     ...
     await CellgateWorkspace.delete(backend.ref)
 
-Approval of tools is pydantic-ai's (`requires_approval`).
+Approval of tools is pydantic-ai's (`requires_approval`). Of a backend without untrusted(), pydantic-ai
+gives files the authority of the application, although commands write them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai.workspaces import (
+    AuthorityWorkspace,
     CommandResult,
     SupportsCommands,
+    SupportsRealpath,
+    Workspace,
     WorkspaceBackend,
     WorkspaceCommand,
     WorkspaceOutputLimitError,
@@ -37,7 +41,7 @@ PROVIDER = "cellgate"
 _sessions: dict[str, Session] = {}
 
 
-class CellgateWorkspace(WorkspaceBackend, SupportsCommands):
+class CellgateWorkspace(WorkspaceBackend, SupportsCommands, SupportsRealpath):
     """A session that starts with the first command, and runs until delete(). Files are accessed by commands."""
 
     def __init__(self, workspace: PathLike | None = None, *, ref: WorkspaceRef | None = None, **options: Any) -> None:
@@ -47,6 +51,10 @@ class CellgateWorkspace(WorkspaceBackend, SupportsCommands):
         self._ref = ref
         self._opening = asyncio.Lock()
         self._folder: str | None = None
+
+    def untrusted(self) -> Workspace:
+        """The workspace with files that have no authority, whatever instructions are in them."""
+        return AuthorityWorkspace(Workspace(self), authority="none")
 
     @property
     def ref(self) -> WorkspaceRef | None:
@@ -81,6 +89,12 @@ class CellgateWorkspace(WorkspaceBackend, SupportsCommands):
         else:
             await self._session()
         return self._folder
+
+    async def realpath(self, path: str) -> str:
+        found = await self.run(["realpath", "-zm", "--", path])
+        if found.exit_code:
+            raise OSError(found.stderr.strip())
+        return str(found.stdout).rstrip("\0")
 
     async def run(
         self,

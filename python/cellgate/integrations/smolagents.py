@@ -17,6 +17,7 @@ from smolagents.local_python_executor import CodeOutput, InterpreterError, Pytho
 
 from cellgate import Approve, Session, Status
 from cellgate.integrations._globals import Globals
+from cellgate.integrations._text import plain, shown
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -49,17 +50,19 @@ class CellgateExecutor(PythonExecutor):
 
     def __call__(self, code_action: str) -> CodeOutput:
         execution, final = self._globals.run(code_action, approve=self._approve, timeout=self._timeout)
-        self.images = execution.images
-        logs = execution.stdout + execution.stderr
+        _, self.images = shown(execution)
+        logs = plain(execution.stdout + execution.stderr)
         if final:
-            return CodeOutput(output=final[0], logs=logs, is_final_answer=True)
+            value = plain(final[0]) if isinstance(final[0], str) else final[0]
+            return CodeOutput(output=value, logs=logs, is_final_answer=True)
         if not execution.ok:
             if execution.status is Status.ERROR and execution.error:
-                why = str(execution.error)
+                why = plain(str(execution.error))
             else:
-                why = f"the code did not end well ({execution.status}): {execution.text}"
+                why = f"the code did not end well ({execution.status}): {plain(execution.text)}"
             raise InterpreterError(f"{logs}\n{why}" if logs else why)
-        return CodeOutput(output=execution.value, logs=logs, is_final_answer=False)
+        value = None if execution.value is None else plain(execution.value)
+        return CodeOutput(output=value, logs=logs, is_final_answer=False)
 
 
 def _function(tool: Any) -> Any:
