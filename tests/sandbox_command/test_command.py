@@ -15,6 +15,8 @@ MINIMAL = Box.settings()
 def test_exit_status(box: Box) -> None:
     assert box.run("true").returncode == 0
     assert box.run("-c", "exit 7").returncode == 7
+    # Not an option of the shell.
+    assert box.run("-c", "-x; exit 9").returncode == 9
     assert box.run("-c", "kill -TERM $$").returncode == 128 + 15
     p = box.run("no-such-program-here")
     assert p.returncode == 127

@@ -50,7 +50,7 @@ static const int handed_on[] = { SIGINT,  SIGQUIT,  SIGHUP,  SIGTERM, SIGUSR1,
 static int exec_command(void *data)
 {
         struct cg_command *c = data;
-        char *shell[] = { (char *)"bash", (char *)"-c", (char *)c->shell_text, NULL };
+        char *shell[] = { (char *)"bash", (char *)"-c", (char *)"--", (char *)c->shell_text, NULL };
         size_t n = 0;
         char **by_shell;
 
