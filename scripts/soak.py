@@ -451,6 +451,18 @@ def frameworks() -> list[str]:
     return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
 
 
+def srt_port() -> list[str]:
+    """The tests of srt's Python port on cellgate.srt, in the environment and the build of frameworks()."""
+    python = run_tests.DEPS / "integrations-env/bin/python"
+    repository = os.environ.get("CG_SRT_REPOSITORY", "https://github.com/thoo/sandbox-runtime-py")
+    package = run_tests.BUILDS / "clients/root/lib/cellgate/package"
+    if subprocess.run(["timeout", "60", "git", "ls-remote", "--quiet", repository], capture_output=True).returncode:
+        print(f"srt's Python port: not run: no access to {repository}; CG_SRT_REPOSITORY may name a clone")
+        return []
+    status, log = run_tests.run("soak-srt", [python, REPO / "scripts/srt-tests", repository, package, "-q"], 600)
+    return [run_tests.tail(log)] if status else []
+
+
 def wheels(pythons: list[str]) -> list[str]:
     """A wheel for each interpreter, installed in a clean environment, where README's example runs."""
     argv = [sys.executable, REPO / "scripts/build_wheels.py", "--out", run_tests.BUILDS / "wheels", *pythons]
@@ -508,11 +520,12 @@ def main() -> int:
         ("wheels", opt.wheels, lambda: wheels(opt.wheels.split(","))),
         ("notebooks", not opt.no_clients, clients),
         ("agent frameworks", not opt.no_clients, frameworks),
+        ("srt's Python port", not opt.no_clients, srt_port),
     )
     if opt.only_clients:
-        plans = plans[-2:]
+        plans = plans[-3:]
     if opt.only_frameworks:
-        plans = plans[-1:]
+        plans = plans[-2:]
     bad = False
     for name, amount, work in plans:
         if not amount:
