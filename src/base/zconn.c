@@ -166,7 +166,7 @@ static void add_bytes(struct cg_zconn_out *o, const void *data, size_t len)
         o->len += len;
 }
 
-static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool more)
+static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool kept, bool more)
 {
         unsigned char head[HEAD_MAX];
         size_t n = 1;
@@ -175,12 +175,18 @@ static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool
         for (int shift = len > 255 ? 56 : 0; shift >= 0; shift -= 8)
                 head[n++] = (unsigned char)((uint64_t)len >> shift);
         add_bytes(o, head, n);
-        if (!o->release || len < BIG) {
+        if (!kept) {
                 add_bytes(o, data, len);
         } else {
                 o->pieces[o->n++] = (struct iovec){ (void *)(uintptr_t)data, len };
                 o->len += len;
         }
+}
+
+/* The owner keeps raw frames, which follow header and body; large ones are not copied. */
+static bool is_kept(void (*release)(void *), size_t i, size_t len)
+{
+        return release && i >= 2 && len >= BIG;
 }
 
 int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *), void *owner,
@@ -202,7 +208,7 @@ int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(v
                 frames[n++] = out->more[i];
         for (size_t i = 0; i < n; i++) {
                 len += HEAD_MAX + frames[i].len;
-                room += HEAD_MAX + (release && frames[i].len >= BIG ? 0 : frames[i].len);
+                room += HEAD_MAX + (is_kept(release, i, frames[i].len) ? 0 : frames[i].len);
         }
         if (c->deaf || c->fd < 0)
                 return cg_fail(err, CG_E_CLOSED, "the peer reads no more");
@@ -215,7 +221,7 @@ int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(v
         *o = (struct cg_zconn_out){ .release = release, .owner = owner };
         o->end = (unsigned char *)(o->pieces + 2 * n);
         for (size_t i = 0; i < n; i++)
-                add_frame(o, frames[i].data, frames[i].len, i + 1 < n);
+                add_frame(o, frames[i].data, frames[i].len, is_kept(release, i, frames[i].len), i + 1 < n);
         append(c, o);
         return 0;
 }

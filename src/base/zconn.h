@@ -82,8 +82,8 @@ void cg_zconn_fini(struct cg_zconn *c);
 void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads);
 
 /*
- * Queues a message. Large frames are not copied where @release is given: release(@owner) is called
- * once they are written, or at once.
+ * Queues a message. Large raw frames are not copied where @release is given: release(@owner) is
+ * called once they are written, or at once.
  * Return: 0; CG_TIMEOUT when too much waits already; CG_E_CLOSED when the peer reads no more;
  * CG_E_LIMIT when the message is over its own table's limits; other than with 0 @owner stays the
  * caller's.

@@ -140,6 +140,31 @@ static void test_shared_frames(void **state)
         assert_null(cg_frame_unref(NULL));
 }
 
+/* Raw frames are the message's, the body is the sender's. */
+static void test_a_large_body_is_copied(void **state)
+{
+        struct pair *p = *state;
+        char body[100000], sent[sizeof(body)];
+        struct cg_out out = { .type = CG_HOST_RESULT, .body = body, .body_len = sizeof(body) };
+        struct cg_msg m = CG_MSG_EMPTY;
+        size_t len;
+
+        memset(sent, 'x', sizeof(sent));
+        memcpy(body, sent, sizeof(body));
+        open_pair(p, &cg_wire_host, CG_ROLE_SUPERVISOR);
+        m.n_frames = 2;
+        m.frames[1] = cg_frame_new(100000);
+        memset(m.frames[1]->data, 'y', m.frames[1]->len);
+        assert_int_equal(cg_zconn_put_frames(&p->a, &out, &m, NULL), 0);
+        memset(body, 'z', sizeof(body));
+        cg_msg_fini(&m);
+        for (int i = 0; i < 64 && !p->messages; i++)
+                work(p);
+        assert_int_equal(p->messages, 1);
+        assert_memory_equal(cg_msg_body(&p->m, &len), sent, sizeof(sent));
+        assert_int_equal(len, sizeof(sent));
+}
+
 /* Expects a protocol error that contains @why for @frames frames of @frame_len bytes. */
 static void refuse(unsigned sender, const char *header, size_t header_len, int frames, size_t frame_len,
                    const char *why)
@@ -237,6 +262,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_shared_frames, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_a_large_body_is_copied, setup, teardown),
                 cmocka_unit_test(test_rules),
                 cmocka_unit_test_setup_teardown(test_raw_limit, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_body, setup, teardown),
