@@ -485,6 +485,7 @@ struct cg_execute_options {
          * shell, in a thread of its own; NULL: the main shell
          */
         const char *subshell;
+        int artifacts; /* 1: the RESULT names files that were made or changed: cg_event_artifacts() */
 };
 
 /**
@@ -712,39 +713,6 @@ CG_API int cg_session_files_stat(struct cg_session *s, const char *path, int64_t
 CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
                                  struct cg_err *err);
 
-/**
- * cg_session_files_snapshot() - what is in a folder and all folders in it, for
- * cg_session_files_changes()
- *
- * Take one before a cell (or a command, or several) to name afterwards the files that it made or
- * changed. Contents are not read. More than 20,000 entries: CG_E_SYS with E2BIG.
- * @ret: text (returns; cg_free()), valid as long as the session, also for several comparisons
- */
-CG_API int cg_session_files_snapshot(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
-                                     struct cg_err *err);
-
-/**
- * cg_session_files_changes() - files of a folder that were made or changed since a snapshot of it
- * @snapshot: "" or NULL: of an empty folder
- * @ret: {"files": [{"path", "size", "new", "sha256"}, ...], "removed", "others", "skipped":
- *       {"files", "hashes", "unreadable", "entries"}, "complete"} (returns; cg_free())
- *
- * "files" has regular files, in no order, with paths below the folder ("path_hex" if not UTF-8).
- * Contents, modes, owners and names count as changes; renamed files are new. "sha256" (hexadecimal)
- * is of the "size" bytes that were read; it is missing of files that cannot be read or have more
- * than 64 MiB, and after 256 MiB of all. "removed" is the number of entries that are no longer
- * there (null: unknown), "others" that of links, FIFOs, sockets and devices that were made or
- * changed. "skipped": changed files after the first 1,000, files without "sha256", folders and
- * entries that could not be read, and whether there are more than 20,000 entries. "complete" is
- * true if all changed files are in "files".
- *
- * Files that were changed and have since changed again have the later state only, and the host may
- * read other content later: compare its digest. Processes that still run may write without a
- * change that is seen here, through a mapping of a file that they had before the snapshot.
- */
-CG_API int cg_session_files_changes(struct cg_session *s, const char *path, const char *snapshot,
-                                    int64_t timeout_ms, char **ret, struct cg_err *err);
-
 /** cg_session_files_mkdir() - make a folder with missing parents; one that exists is no error. */
 CG_API int cg_session_files_mkdir(struct cg_session *s, const char *path, unsigned int mode,
                                   int64_t timeout_ms, struct cg_err *err);
@@ -949,6 +917,29 @@ CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
  * the event.
  */
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
+
+/**
+ * cg_event_artifacts() - files that were made or changed while the cell of a RESULT event ran
+ * @len: bytes (may be NULL)
+ * Return: {"files": [{"path", "size", "sha256"}, ...], "truncated": WHY}, living as long as the
+ *         event; NULL when the cell did not ask for it, or has not run.
+ *
+ * Regular files in all folders that the session can write but /dev, its private /tmp included, in
+ * no order, with absolute paths as they are inside ("path_hex" if not UTF-8). A process inside
+ * finds them after the cell's end and before the session's next cell, by the time of each file's
+ * last change: contents, modes, owners, names and links count, and so do changes by all other
+ * programs in this time, also outside, and up to 10 ms before it. Not named are files in a folder
+ * that got another name, and what a process wrote through a mapping of a file that it had changed
+ * before. On network file systems the times are their server's.
+ *
+ * "sha256" (hexadecimal) is of the "size" bytes that were read; it is missing of files that cannot
+ * be read or have more than 64 MiB, and after 256 MiB of all. The file may have changed since:
+ * compare the digest. "truncated" says why files may be missing, and is missing if none is: there
+ * are more than 1,000 of them, the folders have more than 100,000 entries, the search took 2 s, a
+ * folder cannot be read, or the search failed, as when the cell's processes stop it (then the
+ * RESULT comes up to 5 s later). cg_session_cancel() ends it.
+ */
+CG_API const char *cg_event_artifacts(const struct cg_event *e, size_t *len);
 
 /**
  * cg_event_mime() - one representation out of a DISPLAY_DATA, UPDATE_DISPLAY_DATA or EXECUTE_RESULT

@@ -73,6 +73,7 @@ class ExecuteOptions(C.Structure):
         ("announce", C.c_int),
         ("extra", C.c_char_p),
         ("subshell", C.c_char_p),
+        ("artifacts", C.c_int),
     ]
 
 
@@ -170,8 +171,6 @@ def load() -> C.CDLL:
         ("cg_session_files_put", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int, C.c_int64, p]),
         ("cg_session_files_stat", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
         ("cg_session_files_list", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
-        ("cg_session_files_snapshot", C.c_int, [p, C.c_char_p, C.c_int64, p, p]),
-        ("cg_session_files_changes", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int64, p, p]),
         ("cg_session_files_mkdir", C.c_int, [p, C.c_char_p, C.c_uint, C.c_int64, p]),
         ("cg_session_files_remove", C.c_int, [p, C.c_char_p, C.c_int64, p]),
         ("cg_session_files_rename", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int64, p]),
@@ -197,6 +196,7 @@ def load() -> C.CDLL:
         ("cg_event_refused", C.c_int, [p]),
         ("cg_event_foreign", C.c_int, [p]),
         ("cg_event_costs", C.c_int, [p, p]),
+        ("cg_event_artifacts", p, [p, C.POINTER(C.c_size_t)]),
         ("cg_event_n_buffers", C.c_size_t, [p]),
         ("cg_event_buffer", p, [p, C.c_size_t, C.POINTER(C.c_size_t)]),
         ("cg_event_approval", C.c_uint64, [p]),
@@ -218,7 +218,7 @@ class Event:
         def data(name: str) -> bytes:
             n = C.c_size_t()
             at = getattr(lib, name)(ptr, C.byref(n))
-            return C.string_at(at, n.value)
+            return C.string_at(at, n.value) if at else b""
 
         def text(name: str) -> str:
             return data(name).decode(errors="strict" if self.type != "command_output" else "replace")
@@ -229,6 +229,7 @@ class Event:
         self.data = data("cg_event_text")
         self.json = json.loads(text("cg_event_json"))
         self.args = text("cg_event_arguments")
+        self.artifacts = json.loads(text("cg_event_artifacts") or "null")
         self.stderr = bool(lib.cg_event_is_stderr(ptr))
         self.status: str = lib.cg_status_name(lib.cg_event_status(ptr)).decode()
         self.count: int = lib.cg_event_execution_count(ptr)
@@ -441,20 +442,6 @@ class Session:
 
     def file_list(self, path: Name) -> list[dict]:
         return self._file_text("cg_session_files_list", path)
-
-    def file_snapshot(self, path: Name, timeout_ms: int = 0) -> bytes:
-        ret = C.c_void_p()
-        self._call("cg_session_files_snapshot", os.fsencode(path), timeout_ms, C.byref(ret))
-        text = C.string_at(ret.value)
-        self.lib.cg_free(ret)
-        return text
-
-    def file_changes(self, path: Name, snapshot: bytes | None, timeout_ms: int = 0) -> dict:
-        ret = C.c_void_p()
-        self._call("cg_session_files_changes", os.fsencode(path), snapshot, timeout_ms, C.byref(ret))
-        text = C.string_at(ret.value)
-        self.lib.cg_free(ret)
-        return json.loads(text)
 
     def file_mkdir(self, path: Name, mode: int = 0o755) -> None:
         self._call("cg_session_files_mkdir", os.fsencode(path), mode, 0)

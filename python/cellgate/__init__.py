@@ -27,6 +27,7 @@ from cellgate._errors import (
 from cellgate._events import (
     ApprovalClosed,
     ApprovalRequest,
+    Artifact,
     ClearOutput,
     Comm,
     CommandOutput,
@@ -66,6 +67,7 @@ __all__ = [
     "ApprovalClosed",
     "ApprovalRequest",
     "Approve",
+    "Artifact",
     "Cell",
     "CellError",
     "CellgateError",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import enum
 import io
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -282,6 +284,17 @@ class InputClosed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that was made or changed while a cell ran, as of its end."""
+
+    path: str
+    """Absolute, as in the sandbox; a name that is not UTF-8 as by os.fsdecode()."""
+    size: int
+    sha256: str | None
+    """None: too large, or not readable."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result(Event):
     """The last event of a cell."""
 
@@ -292,6 +305,10 @@ class Result(Event):
     refused: bool
     """The exception is a refused approval that the cell did not catch."""
     content: dict[str, Any]
+    artifacts: list[Artifact] | None = None
+    """With run(..., artifacts=True): files that were made or changed."""
+    artifacts_truncated: str | None = None
+    """Why some may be missing; None: none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +445,11 @@ class Execution:
         """With run(..., variables=True): what was "made", "changed" and "deleted", see cg_event_json()."""
         found = self.result.content.get("variables")
         return found if isinstance(found, dict) else None
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """With run(..., artifacts=True): files that were made or changed. Result.artifacts_truncated: not all."""
+        return self.result.artifacts or []
 
     @property
     def images(self) -> list[bytes]:
@@ -622,7 +644,16 @@ def _input(e: Any, core: Core, cell: int, foreign: bool) -> Event:
 
 def _result(e: Any, _: Core, cell: int, foreign: bool) -> Event:
     text, count = _str(e.text, e.text_len), e.execution_count
-    return Result(cell, foreign, _STATUSES[e.status], text, count, bool(e.refused), _json(e))
+    found = lib.cg_event_artifacts(e.event, ffi.NULL)
+    result = Result(cell, foreign, _STATUSES[e.status], text, count, bool(e.refused), _json(e))
+    return dataclasses.replace(result, **_artifacts(found)) if found else result
+
+
+def _artifacts(text: Any) -> dict[str, Any]:
+    found = json.loads(_name(text))
+    paths = [f["path"] if "path" in f else os.fsdecode(bytes.fromhex(f["path_hex"])) for f in found["files"]]
+    files = [Artifact(p, f["size"], f.get("sha256")) for p, f in zip(paths, found["files"], strict=True)]
+    return {"artifacts": files, "artifacts_truncated": found.get("truncated")}
 
 
 def _reply(e: Any, _: Core, cell: int, foreign: bool) -> Event:

@@ -183,6 +183,7 @@ class Session:
         stdin: bool = False,
         history: bool = True,
         variables: bool = False,
+        artifacts: bool = False,
         extra: Mapping[str, Any] | None = None,
         subshell: str | None = None,
     ) -> Cell:
@@ -191,7 +192,7 @@ class Session:
         Questions among them (ApprovalRequest, EgressRequest) wait for accept() or reject(). `timeout`:
         running time in seconds, without waits for approvals.
         """
-        arguments = execute_arguments(code, timeout, silent, stdin, history, variables, extra, subshell)
+        arguments = execute_arguments(code, timeout, silent, stdin, history, variables, artifacts, extra, subshell)
         return Cell(self, self._begin("cg_session_execute", *arguments))
 
     def run(
@@ -592,12 +593,14 @@ def execute_arguments(
     stdin: bool,
     history: bool,
     variables: bool,
+    artifacts: bool,
     extra: Mapping[str, Any] | None,
     subshell: str | None,
 ) -> tuple[Any, ...]:
     """Those of cg_session_execute() up to the options."""
     args, data = Arguments(), code.encode()
-    if timeout is None and history and subshell is None and not (silent or stdin or variables or extra):
+    plain = not (silent or stdin or variables or artifacts or extra)
+    if timeout is None and history and subshell is None and plain:
         return data, len(data), ffi.NULL
     o = args.options(
         "cg_execute_options",
@@ -607,6 +610,7 @@ def execute_arguments(
         no_history=int(not history),
         extra=args.json({**(extra or {}), "variables": True} if variables else extra),
         subshell=args.text(subshell),
+        artifacts=int(artifacts),
     )
     return data, len(data), o
 

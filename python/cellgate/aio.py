@@ -168,11 +168,14 @@ class Session:
         stdin: bool = False,
         history: bool = True,
         variables: bool = False,
+        artifacts: bool = False,
         extra: Mapping[str, Any] | None = None,
         subshell: str | None = None,
     ) -> Cell:
         """Runs a cell; `async for` over the result for its events: see `cellgate.Session.stream()`."""
-        arguments = blocking.execute_arguments(code, timeout, silent, stdin, history, variables, extra, subshell)
+        arguments = blocking.execute_arguments(
+            code, timeout, silent, stdin, history, variables, artifacts, extra, subshell
+        )
         return Cell(self._begin("cg_session_execute", *arguments))
 
     async def run(

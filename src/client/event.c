@@ -320,6 +320,11 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->refused = json_is_true(json_object_get(o, "refused"));
                 if (json_object_get(o, "costs"))
                         e->costs = costs_of(json_object_get(o, "costs"));
+                if (json_object_get(o, "artifacts")) {
+                        e->artifacts = cg_json_text(json_object_get(o, "artifacts"), &e->artifacts_len);
+                        if (!e->artifacts)
+                                return false;
+                }
                 /* Content that is not encodable JSON is replaced by an error. */
                 if (len && cg_json_check_encodable(raw, len, CG_JSON_DEPTH, &err) < 0) {
                         raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
@@ -400,6 +405,7 @@ CG_API struct cg_event *cg_event_free(struct cg_event *e)
         free_text(e, e->text);
         free_text(e, e->json);
         free_text(e, e->args);
+        free(e->artifacts);
         cg_frame_unref(e->held);
         free(e->server);
         free(e->tool);
@@ -438,6 +444,13 @@ CG_API const char *cg_event_json(const struct cg_event *e, size_t *len)
         if (len)
                 *len = e->json ? e->json_len : 2;
         return e->json ? e->json : "{}";
+}
+
+CG_API const char *cg_event_artifacts(const struct cg_event *e, size_t *len)
+{
+        if (len)
+                *len = e->artifacts_len;
+        return e->artifacts;
 }
 
 CG_API const char *cg_event_mime(struct cg_event *e, const char *mime, size_t *len)

@@ -358,30 +358,6 @@ CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t
         return run_for_json(s, argv, NULL, '[', timeout_ms, ret, err);
 }
 
-CG_API int cg_session_files_snapshot(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
-                                     struct cg_err *err)
-{
-        const char *argv[] = { "snapshot", path, NULL };
-        cg_auto_free char *text = NULL;
-        size_t len;
-        int r = run_for_text(s, argv, NULL, timeout_ms, &text, &len, err);
-
-        if (r < 0)
-                return r;
-        if (strlen(text) != len)
-                return cg_fail(err, CG_E_PROTO, "the sandbox's snapshot of %s is not one", path);
-        *ret = CG_STEAL(text);
-        return 0;
-}
-
-CG_API int cg_session_files_changes(struct cg_session *s, const char *path, const char *snapshot,
-                                    int64_t timeout_ms, char **ret, struct cg_err *err)
-{
-        const char *argv[] = { "changes", path, NULL };
-
-        return run_for_json(s, argv, snapshot ? snapshot : "", '{', timeout_ms, ret, err);
-}
-
 /* A change without output. */
 static int change(struct cg_session *s, const char *const *argv, int64_t timeout_ms, struct cg_err *err)
 {

@@ -32,6 +32,8 @@ struct cg_event {
         size_t text_len;
         char *json; /* checked JSON object text; NULL: none */
         size_t json_len;
+        char *artifacts; /* of a RESULT; NULL: none */
+        size_t artifacts_len;
         char *args;
         size_t args_len;
         char *server, *tool;

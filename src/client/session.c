@@ -481,10 +481,11 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                         return cg_err_prefix(err, "extra"), r;
         }
         /* Without members that have their default: a third less work for the supervisor. */
-        body = json_pack("{s:o*, s:o*, s:o*, s:o*, s:s*}", "silent", o.silent ? json_true() : NULL,
+        body = json_pack("{s:o*, s:o*, s:o*, s:o*, s:o*, s:s*}", "silent", o.silent ? json_true() : NULL,
                          "allow_stdin", o.allow_stdin ? json_true() : NULL, "store_history",
                          o.no_history ? json_false() : NULL, "announce", o.announce ? json_true() : NULL,
-                         "subshell", o.subshell && *o.subshell ? o.subshell : NULL);
+                         "artifacts", o.artifacts ? json_true() : NULL, "subshell",
+                         o.subshell && *o.subshell ? o.subshell : NULL);
         if (body && o.timeout_ms > 0 &&
             json_object_set_new(body, "timeout_ms", json_integer(o.timeout_ms)) < 0) {
                 json_decref(body);

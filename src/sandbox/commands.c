@@ -136,7 +136,7 @@ static int open_terminal(const struct cg_sandbox *sb, const struct cg_command_sp
 }
 
 /* The process of a file operation. */
-static pid_t fork_builtin(const struct command_request *q, const int fds[3])
+static pid_t fork_builtin(const struct cg_sandbox *sb, const struct command_request *q, const int fds[3])
 {
         pid_t pid = fork();
 
@@ -154,7 +154,7 @@ static pid_t fork_builtin(const struct command_request *q, const int fds[3])
         signal(SIGPIPE, SIG_IGN);
         if (q->cwd[0] && chdir(q->cwd) < 0)
                 _exit(errno & 0xff);
-        _exit(cg_files_run(q->argv));
+        _exit(cg_files_run(sb, q->argv));
 }
 
 /* Starts the program. *fds: its 0, 1 and 2, closed here. */
@@ -175,7 +175,7 @@ static int start_program(struct runner *r, const struct command_request *q, int 
         int status;
 
         if (q->spec.builtin) {
-                proc.pid = fork_builtin(q, fds);
+                proc.pid = fork_builtin(r->sp->sb, q, fds);
                 status = proc.pid < 0 ? cg_fail_errno(err, "command") : 0;
         } else {
                 status = cg_proc_spawn(&spec, &proc, err);

@@ -16,8 +16,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "sandbox/artifacts.h"
 #include "sandbox/files_out.h"
-#include "sandbox/snapshot.h"
 
 #define COPY_BYTES (1u << 20)
 /* Attempts to find a name for a temporary file that does not exist. */
@@ -344,24 +344,20 @@ static int do_rename(char *const *argv)
         return rename(argv[1], argv[2]) == 0 ? 0 : cg_files_failed("rename", argv[1]);
 }
 
-int cg_files_run(char *const *argv)
+int cg_files_run(const struct cg_sandbox *sb, char *const *argv)
 {
         static const struct {
                 const char *name;
                 int paths;
                 int (*run)(char *const *argv);
         } operations[] = {
-                { "read", 1, do_read },
-                { "write", 1, do_write },
-                { "stat", 1, do_stat },
-                { "list", 1, do_list },
-                { "mkdir", 1, do_mkdir },
-                { "remove", 1, do_remove },
+                { "read", 1, do_read },     { "write", 1, do_write }, { "stat", 1, do_stat },
+                { "list", 1, do_list },     { "mkdir", 1, do_mkdir }, { "remove", 1, do_remove },
                 { "rename", 2, do_rename },
-                { "snapshot", 1, cg_files_snapshot },
-                { "changes", 1, cg_files_changes },
         };
 
+        if (strcmp(argv[0], "changed") == 0 && argv[1])
+                return cg_files_changed(sb, argv);
         for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
                 if (strcmp(argv[0], operations[i].name) == 0 && argv[1] &&
                     (operations[i].paths == 1 || argv[2]))

@@ -11,9 +11,8 @@
  *      remove PATH                a file, a link, or a folder with all that it contains, at most
  *                                 CG_FILES_DEPTH folders deep
  *      rename FROM TO
- *      snapshot PATH              lines about all that is in a folder; at most 20,000 entries
- *      changes PATH               a JSON object: files that have changed since the snapshot in the
- *                                 input (cg_session_files_changes() in cellgate.h)
+ *      changed TIME               a JSON object: files that were made or changed since TIME (ns
+ *                                 since 1970), at most CG_FILES_CHANGED_MAX bytes
  *
  * No operation waits for a FIFO or a device. Paths are absolute, or below the working folder. Names
  * and targets that are not UTF-8 are hexadecimal, as "name_hex" and "target_hex". The exit status is
@@ -24,8 +23,12 @@
 
 #define CG_FILES_LIST_MAX 200000
 #define CG_FILES_DEPTH    512
+/* Of `changed`, so that it fits into a RESULT. */
+#define CG_FILES_CHANGED_MAX (256u << 10)
+
+struct cg_sandbox;
 
 /* @argv: NULL-terminated. Return: the exit status. */
-int cg_files_run(char *const *argv);
+int cg_files_run(const struct cg_sandbox *sb, char *const *argv);
 
 #endif

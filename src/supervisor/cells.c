@@ -10,7 +10,9 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "supervisor/artifacts.h"
 #include "supervisor/clock.h"
+#include "supervisor/commands.h"
 #include "supervisor/costs.h"
 #include "supervisor/denials.h"
 #include "supervisor/egress.h"
@@ -74,6 +76,11 @@ static struct cell *cell_free(struct cell *c)
 {
         for (size_t i = 0; c && i < c->n_frames; i++)
                 cg_frame_unref(c->frames[i]);
+        if (c && c->ended) {
+                cg_buf_fini(&c->ended->body);
+                cg_msg_fini(&c->ended->reply);
+                free(c->ended);
+        }
         free(c);
         return NULL;
 }
@@ -113,36 +120,55 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
 
 /* ------------------------------------------------------------------ ends */
 
-static void send_result(struct session *ss, struct cell *c, const char *status, int64_t count,
-                        const char *text, bool refused, struct cg_msg *reply)
+/* Text, because a json_t takes a fifth of the instructions that a short cell costs here. */
+static int begin_result(struct session *ss, struct cell *c, const char *status, int64_t count,
+                        const char *text, bool refused, struct cg_buf *body)
 {
-        struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
-        cg_auto_buf struct cg_buf body;
         char costs[COSTS_SIZE];
-        struct cg_err err;
         int r;
 
         cg_sup_egress_drain(ss->sup); /* the cell's denials come before its end */
         cg_sup_denials_drain(ss->kernel);
         cg_sup_denials_cell_ended(ss, c->id);
         cg_sup_costs_end(ss, c, costs);
-        /* Text, because a json_t takes a fifth of the instructions that a short cell costs here. */
-        cg_buf_init(&body, RESULT_BYTES);
-        r = cg_buf_addf(&body, &err,
+        cg_buf_init(body, RESULT_BYTES);
+        r = cg_buf_addf(body, NULL,
                         "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
                         (long long)count, refused ? "true" : "false");
         if (r == 0)
-                r = cg_json_quote(&body, text ?: "", text ? strlen(text) : 0, &err);
-        if (r == 0)
-                r = cg_buf_addf(&body, &err, "%s}", costs);
-        if (r < 0) {
-                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: %s", err.msg);
+                r = cg_json_quote(body, text ?: "", text ? strlen(text) : 0, NULL);
+        return r == 0 ? cg_buf_adds(body, costs, NULL) : r;
+}
+
+static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
+{
+        struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
+
+        if (cg_buf_adds(body, "}", NULL) < 0) {
+                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
                 return;
         }
-        out.body = body.data;
-        out.body_len = body.len;
+        out.body = body->data;
+        out.body_len = body->len;
         cg_sup_event(ss, &out, NULL, reply);
         cg_sup_costs_reset(ss, c);
+}
+
+static void send_result(struct session *ss, struct cell *c, const char *status, int64_t count,
+                        const char *text, bool refused, struct cg_msg *reply)
+{
+        cg_auto_buf struct cg_buf body;
+        int r = begin_result(ss, c, status, count, text, refused, &body);
+
+        if (r == 0 && c->artifacts && c->costs.started_us) { /* its sandbox has ended */
+                r = cg_buf_adds(&body, ",\"artifacts\":", NULL);
+                if (r == 0)
+                        r = cg_sup_artifacts_add(&body, "", 0, text);
+        }
+        if (r < 0)
+                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
+        else
+                end_result(ss, c, &body, reply);
 }
 
 /* Sends a REPLY in place of the kernel's. */
@@ -267,6 +293,10 @@ static void send_interrupt(struct shell *l)
 /* Interrupts the running cell; a second call before it ends changes nothing. */
 static void stop_running(struct shell *l, enum stop_reason why)
 {
+        if (l->running->ended) { /* not interrupted, but its files are not searched for any more */
+                cg_sup_commands_end_own(l->ss, l, "cancelled");
+                return;
+        }
         if (l->stop != STOP_NONE && !l->timed_out)
                 return;
         l->stop = why;
@@ -334,6 +364,8 @@ static void run_next(struct shell *l)
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
         cg_sup_costs_begin(ss, c);
+        if (c->artifacts)
+                cg_sup_artifacts_begin(c);
         if (c->kind == CELL_REQUEST)
                 send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                                json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
@@ -393,6 +425,7 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
             cg_json_bool(body, "allow_stdin", false, &c->allow_stdin, &err) < 0 ||
             cg_json_bool(body, "store_history", !c->silent, &c->store_history, &err) < 0 ||
             cg_json_bool(body, "announce", false, &c->announce, &err) < 0 ||
+            cg_json_bool(body, "artifacts", false, &c->artifacts, &err) < 0 ||
             cg_json_str(body, "subshell", "", &subshell, &err) < 0)
                 goto fail;
         if (c->silent)
@@ -549,7 +582,7 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
                         drop_queued(l, c, "its client has disconnected");
                         c = TAILQ_FIRST(&l->queue); /* the result may have detached others */
                 }
-                if (l->running && CELL_SLOT(l->running->id) == slot) {
+                if (l->running && !l->running->ended && CELL_SLOT(l->running->id) == slot) {
                         stop_running(l, STOP_GONE);
                         l->stop = STOP_GONE; /* also if its host had interrupted it already */
                 }
@@ -561,9 +594,25 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 static struct shell *shell_running(struct session *ss, uint64_t id, enum cell_kind kind)
 {
         for (struct shell *l = &ss->main; l; l = l->next)
-                if (l->running && l->running->id == id && l->running->kind == kind)
+                if (l->running && !l->running->ended && l->running->id == id && l->running->kind == kind)
                         return l;
         return NULL;
+}
+
+static void on_artifacts(void *data, const char *found, size_t len, const char *why)
+{
+        struct shell *l = data;
+        struct session *ss = l->ss;
+        struct cell *c = take_running(l);
+        struct cg_buf *body = &c->ended->body;
+
+        if (cg_buf_adds(body, ",\"artifacts\":", NULL) < 0 || cg_sup_artifacts_add(body, found, len, why) < 0)
+                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
+        else
+                end_result(ss, c, body, &c->ended->reply);
+        cell_free(c);
+        if (ss->kernel && ss->kernel->commands) /* else its sandbox ends */
+                run_next(l);
 }
 
 void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
@@ -574,6 +623,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         char text[1200] = "";
         size_t raw_len;
         int64_t count, next, commands;
+        struct ended_cell *ended;
         bool refused, failed;
         struct cell *c;
         struct cg_err err;
@@ -610,6 +660,19 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         raw = cg_msg_raw(m, 0, &raw_len);
         cg_sup_limits_of_cell(ss, failed, ename, evalue, raw, raw_len);
         status = !failed ? "ok" : l->stop != STOP_NONE ? stop_status(l) : "error";
+        ended = l->running->artifacts ? calloc(1, sizeof(*ended)) : NULL;
+        if (ended &&
+            begin_result(ss, l->running, status, count, text, failed && refused, &ended->body) == 0) {
+                /* It stays the one that runs until its files are found. */
+                cg_sup_clock_stop(l);
+                uv_timer_stop(&l->grace);
+                ended->reply = *m;
+                m->n_frames = 0;
+                l->running->ended = ended;
+                cg_sup_artifacts_search(ss, l->running, on_artifacts, l);
+                return;
+        }
+        free(ended);
         c = take_running(l);
         send_result(ss, c, status, count, text, failed && refused, m);
         cell_free(c);
@@ -676,7 +739,9 @@ static void end_shell(struct shell *l, const char *status, const char *text, con
         struct session *ss = l->ss;
         struct cell *c;
 
-        if (l->running) {
+        if (l->running && l->running->ended) {
+                cg_sup_commands_end_own(ss, l, text);
+        } else if (l->running) {
                 bool reported = l->timed_out;
 
                 c = take_running(l);

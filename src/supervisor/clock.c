@@ -9,8 +9,8 @@
 
 void cg_sup_clock_start(struct shell *l)
 {
-        if (!l->running || !l->running->timeout_ms || l->clock_started_ms >= 0 || l->stop != STOP_NONE ||
-            l->timed_out)
+        if (!l->running || l->running->ended || !l->running->timeout_ms || l->clock_started_ms >= 0 ||
+            l->stop != STOP_NONE || l->timed_out)
                 return;
         l->clock_started_ms = cg_now_ms();
         cg_sup_timer_start(&l->clock, l->on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1));

@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
@@ -78,6 +79,11 @@ struct command {
         const char *status; /* why it was ended from here; NULL: it was not */
         struct cg_command_report end;
         char why[200];
+        /* Of an operation of the supervisor's own, which has no host and no number. */
+        void (*done)(void *data, const char *out, size_t len, const char *why);
+        void *done_data;
+        struct cg_buf out;
+        bool out_full;
 };
 
 struct cg_commands {
@@ -117,6 +123,23 @@ static void close_watch(struct command *c, struct watch *w)
         c->closing += cg_sup_watch_close(w, on_watch_closed);
 }
 
+/* Reports the end of an operation of the supervisor's own. */
+static void report_own(struct command *c)
+{
+        const char *why = NULL;
+
+        if (c->status)
+                why = c->why;
+        else if (c->out_full)
+                why = "its output is too long";
+        else if (c->end.type != CG_COMMAND_ENDED || c->end.signal)
+                why = "it was killed in the sandbox";
+        else if (c->end.exit_code)
+                why = strerror(c->end.exit_code);
+        c->done(c->done_data, c->out.data ?: "", c->out.len, why);
+        cg_buf_fini(&c->out);
+}
+
 /* Its sockets close, which ends all that is left of it. */
 static void command_free(struct command *c)
 {
@@ -130,11 +153,19 @@ static void command_free(struct command *c)
         close_watch(c, &c->output);
         close_watch(c, &c->errors);
         close_watch(c, &c->input);
+        if (c->done)
+                report_own(c);
         closed_one(c);
 }
 
 static void send_event(struct command *c, struct cg_out *out, json_t *body)
 {
+        if (c->done) { /* errors are reported by the exit status */
+                if (out->type == CG_HOST_COMMAND_OUTPUT && !(out->flags & CG_FLAG_STDERR))
+                        c->out_full |= cg_buf_add(&c->out, out->raw, out->raw_len, NULL) < 0;
+                json_decref(body);
+                return;
+        }
         if (!c->own_window) {
                 cg_sup_event_to_host(c->ss, out, body);
                 return;
@@ -170,6 +201,10 @@ static void finish(struct command *c, const char *status, const char *why)
 static void end_now(struct command *c, const char *status, const char *why)
 {
         c->closing++; /* it may be freed: a host that reads too little is detached */
+        if (c->done && !c->status) {
+                c->status = status;
+                snprintf(c->why, sizeof(c->why), "%s", why);
+        }
         if (c->state != LEFT)
                 finish(c, c->status ?: status, c->status ? c->why : why);
         if (c->ss)
@@ -227,7 +262,7 @@ static void pump(struct command *c)
         drained = read_output(c, &c->errors, &c->last_errors) && drained;
         if (c->ss && c->state == ENDED && drained) {
                 finish(c, c->status ?: "ok", c->status ? c->why : "");
-                if (c->ss && !c->orders.active) /* nothing of it is left */
+                if (c->ss && (!c->orders.active || c->done)) /* nothing of it is left, or matters */
                         command_free(c);
         }
         if (c->ss) { /* without room, cg_sup_commands_room() goes on */
@@ -598,8 +633,13 @@ void cg_sup_commands_close(struct kernel *k, struct session *ss, const char *sta
 
 void cg_sup_commands_end_all(struct session *ss, const char *status, const char *why)
 {
-        while (!LIST_EMPTY(&ss->commands))
-                end_now(LIST_FIRST(&ss->commands), status, why);
+        struct command *c, *next;
+
+        for (c = LIST_FIRST(&ss->commands); c; c = next) {
+                next = LIST_NEXT(c, entry);
+                if (c->ss && !c->done) /* those end with their cells */
+                        end_now(c, status, why);
+        }
 }
 
 void cg_sup_commands_member_gone(struct session *ss, uint16_t slot)
@@ -608,7 +648,7 @@ void cg_sup_commands_member_gone(struct session *ss, uint16_t slot)
 
         for (c = LIST_FIRST(&ss->commands); c; c = next) {
                 next = LIST_NEXT(c, entry);
-                if (CELL_SLOT(c->id) == slot)
+                if (c->ss && CELL_SLOT(c->id) == slot && !c->done)
                         command_free(c);
         }
 }
@@ -640,6 +680,8 @@ static void on_timeout(uv_timer_t *t)
 
         if (c->state == LEFT)
                 command_free(c);
+        else if (c->done)
+                end_now(c, "timeout", "it took too long");
         else
                 end_program(c, "timeout", "the command took longer than its time limit");
 }
@@ -649,17 +691,30 @@ static struct command *find(struct session *ss, uint64_t id)
         struct command *c;
 
         LIST_FOREACH(c, &ss->commands, entry)
-                if (c->id == id)
+                if (c->id == id && !c->done)
                         break;
         return c;
 }
 
 /* The file that the command server reads: its head, and the texts as the host sent them. */
+static int make_file(struct command *c, const struct cg_command_spec *spec, const char *texts,
+                     struct cg_err *err)
+{
+        cg_auto_fd int fd = memfd_create("cellgate-command", MFD_CLOEXEC);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "memfd_create");
+        if (cg_write_all(fd, (const char *)spec, sizeof(*spec), err) < 0 ||
+            cg_write_all(fd, texts, spec->text_len, err) < 0)
+                return -1;
+        c->spec = cg_steal_fd(&fd);
+        return 0;
+}
+
 static int make_spec(struct command *c, const json_t *body, const char *texts, size_t len, struct cg_err *err)
 {
         int64_t argc, envc, rows, columns;
         struct cg_command_spec spec;
-        cg_auto_fd int fd = -1;
 
         if (cg_json_bool(body, "builtin", false, &c->builtin, err) < 0 ||
             cg_json_int(body, "argc", 0, &argc, err) < 0 || cg_json_int(body, "envc", 0, &envc, err) < 0 ||
@@ -676,16 +731,24 @@ static int make_spec(struct command *c, const json_t *body, const char *texts, s
                                          .rows = (uint16_t)rows,
                                          .columns = (uint16_t)columns,
                                          .text_len = (uint32_t)len };
-        fd = memfd_create("cellgate-command", MFD_CLOEXEC);
-        if (fd < 0)
-                return cg_fail_errno(err, "memfd_create");
-        if (cg_write_all(fd, (const char *)&spec, sizeof(spec), err) < 0 ||
-            cg_write_all(fd, texts, len, err) < 0)
-                return -1;
         c->terminal = rows > 0;
         c->has_input |= c->terminal;
-        c->spec = cg_steal_fd(&fd);
-        return 0;
+        return make_file(c, &spec, texts, err);
+}
+
+/* It starts when it can. */
+static void enqueue(struct session *ss, struct command *c)
+{
+        c->last_output = c->last_errors = SIZE_MAX;
+        c->ss = ss;
+        c->closing = 1;
+        uv_timer_init(&ss->sup->loop, &c->timer);
+        c->timer.data = c;
+        if (c->timeout_ms > 0)
+                cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
+        LIST_INSERT_HEAD(&ss->commands, c, entry);
+        if (ss->kernel && ss->kernel->commands)
+                start_waiting(ss->kernel->commands);
 }
 
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m)
@@ -699,7 +762,7 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
         int r = cg_msg_json(m, &body, &err);
 
         LIST_FOREACH(o, &ss->commands, entry)
-                n++;
+                n += !o->done;
         texts = cg_msg_raw(m, 0, &len);
         if (r == 0)
                 r = cg_json_bool(body, "own_window", false, &refused.own_window, &err);
@@ -727,19 +790,48 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
                            json_pack("{s:s, s:o}", "status", "error", "text", cg_sup_text_json(err.msg)));
                 return;
         }
-        c->last_output = c->last_errors = SIZE_MAX;
-        c->ss = ss;
         c->id = id;
-        c->closing = 1;
-        uv_timer_init(&ss->sup->loop, &c->timer);
-        c->timer.data = c;
-        if (c->timeout_ms > 0)
-                cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
-        LIST_INSERT_HEAD(&ss->commands, c, entry);
         cg_sup_costs_shared(ss);
         ss->used = ss->ever_used = true;
-        if (ss->kernel && ss->kernel->commands)
-                start_waiting(ss->kernel->commands);
+        enqueue(ss, c);
+}
+
+void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint32_t argc, size_t max,
+                         int64_t timeout_ms,
+                         void (*done)(void *data, const char *out, size_t len, const char *why), void *data)
+{
+        struct cg_command_spec spec = { .argc = argc, .builtin = true, .text_len = (uint32_t)len };
+        struct command *c = calloc(1, sizeof(*c));
+        struct cg_err err;
+
+        if (!c) {
+                done(data, "", 0, "out of memory");
+                return;
+        }
+        *c = (struct command){ .spec = -1,
+                               .builtin = true,
+                               .own_window = true,
+                               .timeout_ms = timeout_ms,
+                               .done = done,
+                               .done_data = data };
+        cg_buf_init(&c->out, max);
+        if (make_file(c, &spec, texts, &err) < 0) {
+                free(c);
+                done(data, "", 0, err.msg);
+                return;
+        }
+        enqueue(ss, c);
+}
+
+void cg_sup_commands_end_own(struct session *ss, const void *data, const char *why)
+{
+        struct command *c;
+
+        LIST_FOREACH(c, &ss->commands, entry)
+                if (c->done && c->done_data == data)
+                        break;
+        if (c)
+                end_now(c, "cancelled", why);
 }
 
 void cg_sup_commands_input(struct session *ss, uint64_t id, const struct cg_msg *m)

@@ -3,6 +3,7 @@
 #define CG_SUPERVISOR_COMMANDS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/wire.h"
@@ -14,6 +15,16 @@ struct session;
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m);
 void cg_sup_commands_input(struct session *ss, uint64_t id, const struct cg_msg *m);
 void cg_sup_commands_control(struct session *ss, uint64_t id, const struct cg_msg *m);
+/*
+ * Runs a built-in operation of the supervisor's own: @argc arguments in @texts, after the folder.
+ * Calls @done(data) once, after @timeout_ms at the latest, with its output, at most @max bytes;
+ * @why: NULL, or why it has failed.
+ */
+void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint32_t argc, size_t max,
+                         int64_t timeout_ms,
+                         void (*done)(void *data, const char *out, size_t len, const char *why), void *data);
+/* Ends the operation of @data, which calls its done(). */
+void cg_sup_commands_end_own(struct session *ss, const void *data, const char *why);
 /* Ends all its processes. False: there is no such command. */
 bool cg_sup_commands_cancel(struct session *ss, uint64_t id);
 /* The host with that slot has left. */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
+#include "base/buf.h"
 #include "base/wire.h"
 
 struct session;
@@ -41,6 +42,12 @@ struct cell_costs {
         bool shared;      /* other code of the session that is known here ran in the meantime */
 };
 
+/* The RESULT of a cell that has ended, while its artifacts are searched for. */
+struct ended_cell {
+        struct cg_buf body; /* without its last members */
+        struct cg_msg reply;
+};
+
 /* A cell or a request, from the host's message to its result. */
 struct cell {
         TAILQ_ENTRY(cell) entry;
@@ -49,9 +56,11 @@ struct cell {
         const char *request; /* type of a request, from the table in cells.c; NULL for a cell */
         int64_t timeout_ms;  /* 0: none */
         int64_t deadline_ms; /* of a request in `unordered` */
-        bool silent, allow_stdin, store_history, announce;
-        uint64_t output; /* bytes it has printed */
-        bool answered;   /* in `unordered`: the host has its answer, the kernel's is still to come */
+        bool silent, allow_stdin, store_history, announce, artifacts;
+        int64_t since_ns, clocks_ns; /* its start: see artifacts.c */
+        struct ended_cell *ended;    /* NULL: it has not ended, or its RESULT has been sent */
+        uint64_t output;             /* bytes it has printed */
+        bool answered; /* in `unordered`: the host has its answer, the kernel's is still to come */
         struct cell_costs costs;
         size_t n_frames;
         struct cg_frame *frames[]; /* code and extra, or content and buffers */

@@ -16,6 +16,7 @@
  *      masks, doors            masked credentials; forwarded unix sockets and ports
  *      costs                   what cells cost
  *      commands                commands beside cells
+ *      artifacts               files that cells made or changed
  *      programs                programs that cells want to start
  *      egress, broker          the egress proxy; the tool server, approvals
  *      cells                   cells and requests: queues, time limits, interrupts, results

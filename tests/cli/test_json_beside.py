@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import signal
@@ -182,26 +181,6 @@ def test_names_that_are_not_text(host) -> None:
     assert ok(h, "file_read", path_hex=b"/tmp/\xff\x1b".hex())["text"] == "x"
 
 
-def test_files_that_a_cell_made_or_changed(host) -> None:
-    h = host()
-    ok(h, "file_mkdir", path="/tmp/d")
-    everything = ok(h, "file_changes", path="/tmp/d", text="")["content"]
-    assert everything["files"] == [] and everything["complete"]
-    for _ in range(20):
-        ok(h, "file_write", path="/tmp/d/a", text="old")
-        before = ok(h, "file_snapshot", path="/tmp/d")["text"]
-        h.say({"execute": {"code": "open('/tmp/d/a', 'w').write('new')"}})
-        h.until("result")
-        changes = ok(h, "file_changes", path="/tmp/d", text=before)["content"]
-        digest = hashlib.sha256(b"new").hexdigest()
-        assert changes["files"] == [{"path": "a", "size": 3, "new": False, "sha256": digest}]
-    assert fails(h, "file_changes", path="/tmp/d", text="x")["errno"] == "EINVAL"
-    h.say({"execute": {"code": "for i in range(10000): open(f'/tmp/d/{i}', 'w')"}})
-    h.until("result")
-    before = ok(h, "file_snapshot", path="/tmp/d")["text"]
-    assert ok(h, "file_changes", path="/tmp/d", text=before)["content"]["files"] == []
-
-
 def test_files_of_the_host(host, tmp_path: Path) -> None:
     h = host()
     outside = tmp_path / "outside"
@@ -277,8 +256,6 @@ def test_links_lead_to_no_other_file_of_the_host(host, tmp_path: Path) -> None:
         {"file_write": {"path": "/tmp/a", "text": "", "base64": ""}},
         {"file_write": {"path": "/tmp/a", "text": "", "mode": 0o4755}},
         {"file_read": {"path": "/tmp/a", "max": 1 << 30}},
-        {"file_snapshot": {"path": "/tmp/a", "text": ""}},
-        {"file_changes": {"path": "/tmp/a"}},
         {"file_get": {"path": "/tmp/a"}},
         {"file_get": {"path": "/tmp/a", "host": ""}},
         {"file_list": {"path": "/"}, "exec": {"argv": ["true"]}},

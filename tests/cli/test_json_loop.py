@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from typing import Any
@@ -51,6 +52,19 @@ def test_variables_of_a_cell(host) -> None:
     assert "variables" not in result(h, cell=3)
     h.say(execute("1", variables=1))
     assert "variables" in h.until("input_error")["text"]
+    h.say({"end": {}})
+    assert h.end() == 0
+
+
+def test_artifacts_of_a_cell(host) -> None:
+    h = host()
+    h.say(execute("open('/tmp/a', 'w').write('x')\n1/0", artifacts=True))
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert result(h, cell=1)["artifacts"] == {"files": [{"path": "/tmp/a", "size": 1, "sha256": digest}]}
+    h.say(execute("open('/tmp/a', 'w')", artifacts=False))
+    assert "artifacts" not in result(h, cell=2)
+    h.say(execute("1", artifacts=1))
+    assert "artifacts" in h.until("input_error")["text"]
     h.say({"end": {}})
     assert h.end() == 0
 

@@ -29,6 +29,7 @@ def test_cells_state_and_events(client: Any, workspace: Path) -> None:
             assert (await s.run("x = 20\nprint('out')\nx + 1")).output == "out\n21\n"
             events = [e async for e in s.stream("x * 2")]
             assert [type(e) for e in events] == [cellgate.ExecuteResult, cellgate.Result] and events[0].text == "40"
+            assert [f.path for f in (await s.run("open('/tmp/a', 'w')", artifacts=True)).artifacts] == ["/tmp/a"]
             assert (await s.run("input('n ')", input=lambda e: e.prompt)).value == "'n '"
             assert (await s.request("complete_request", {"code": "import jso", "cursor_pos": 10})).content["matches"]
             await s.set_variables({"v": [1, 2.5]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import pickle
@@ -37,6 +38,20 @@ def test_variables_of_a_cell(session: Any) -> None:
         "left_out": 0,
     }
     assert session.run("made_here = 1").variables is None
+
+
+def test_artifacts_of_a_cell(session: Any) -> None:
+    import cellgate
+
+    made = session.run("open('/tmp/made', 'w').write('x'); open(b'/tmp/\\xff', 'w')", artifacts=True)
+    digest = hashlib.sha256(b"x").hexdigest()
+    files = {f.path: f for f in made.artifacts}
+    assert files.keys() == {"/tmp/made", "/tmp/\udcff"}
+    assert files["/tmp/made"] == cellgate.Artifact("/tmp/made", 1, digest)
+    assert made.result.artifacts_truncated is None
+    assert session.run("for i in range(1001): open(f'/tmp/{i}', 'w')", artifacts=True).result.artifacts_truncated
+    plain = session.run("open('/tmp/made', 'w')")
+    assert plain.artifacts == [] and plain.result.artifacts is None
 
 
 def test_error(session: Any) -> None:

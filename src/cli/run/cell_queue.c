@@ -47,16 +47,19 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
 {
         const json_t *code = json_object_get(o, "code"), *id = json_object_get(o, "id");
         const json_t *timeout = json_object_get(o, "timeout"), *stop = json_object_get(o, "stop_on_error");
-        const json_t *variables = json_object_get(o, "variables");
+        const json_t *variables = json_object_get(o, "variables"),
+                     *artifacts = json_object_get(o, "artifacts");
         double seconds = json_number_value(timeout);
-        size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL) + (variables != NULL);
+        size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL) + (variables != NULL) +
+                         (artifacts != NULL);
 
         if (!json_is_string(code) || json_object_size(o) != members || (stop && !json_is_boolean(stop)) ||
-            (variables && !json_is_boolean(variables)))
+            (variables && !json_is_boolean(variables)) || (artifacts && !json_is_boolean(artifacts)))
                 return cg_fail(
                         err, CG_E_INVAL,
                         "a cell is {\"execute\": {\"code\": TEXT}} and, if wanted, \"id\": TEXT or NUMBER, "
-                        "\"timeout\": SECONDS, \"stop_on_error\": true or false, \"variables\": true or false");
+                        "\"timeout\": SECONDS, \"stop_on_error\": true or false, \"variables\": true or false, "
+                        "\"artifacts\": true or false");
         if (json_string_length(code) > CG_MAX_CODE)
                 return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u",
                                json_string_length(code), CG_MAX_CODE);
@@ -70,6 +73,7 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
                 c->cell.timeout_ms = 1; /* 0 would mean no limit */
         c->stop_on_error = json_is_true(stop);
         c->cell.variables = json_is_true(variables);
+        c->cell.artifacts = json_is_true(artifacts);
         c->cell.len = json_string_length(code);
         c->cell.code = malloc(c->cell.len + 1);
         if (!c->cell.code)

@@ -12,6 +12,7 @@ struct cg_cell {
         size_t len;
         int64_t timeout_ms; /* 0: no limit; -1: that of the command line */
         bool variables;     /* the result is to say which were changed */
+        bool artifacts;     /* and which files */
         /* of its first line that is not blank, in the .py file; 0: it is not from a file */
         size_t line;
 };

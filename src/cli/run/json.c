@@ -288,6 +288,8 @@ static const char *id_of(const struct cg_run *run, uint64_t cell)
 static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
         struct cg_json_line l;
+        const char *artifacts;
+        size_t len;
 
         cg_json_line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
         cg_json_line_json(&l, "id", id_of(run, cg_event_cell(e)));
@@ -295,6 +297,9 @@ static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_e
         if (cg_event_type(e) == CG_EVENT_RESULT && json_of(run)->running &&
             json_of(run)->running->cell.variables)
                 add_variables(&l, e);
+        artifacts = cg_event_artifacts(e, &len);
+        if (artifacts)
+                cg_json_line_object(&l, "artifacts", artifacts, len);
         return cg_json_line_end(run, &l, err);
 }
 

@@ -41,22 +41,7 @@ struct beside_command {
 /* Members of operations, and whether they have a path in the sandbox. */
 enum { PATH = 1, TO = 2, RANGE = 4, DATA = 8, MODE = 16, HOST = 32, MAX = 64 };
 
-enum job_kind {
-        WRITE_INPUT,
-        LIST,
-        STAT,
-        SNAPSHOT,
-        CHANGES,
-        READ,
-        WRITE,
-        MKDIR,
-        REMOVE,
-        RENAME,
-        GET,
-        PUT,
-        PACK,
-        UNPACK
-};
+enum job_kind { WRITE_INPUT, LIST, STAT, READ, WRITE, MKDIR, REMOVE, RENAME, GET, PUT, PACK, UNPACK };
 
 static const struct file_operation {
         const char *name;
@@ -65,8 +50,6 @@ static const struct file_operation {
 } operations[] = {
         { "file_list", LIST, PATH },
         { "file_stat", STAT, PATH },
-        { "file_snapshot", SNAPSHOT, PATH },
-        { "file_changes", CHANGES, PATH | DATA },
         { "file_read", READ, PATH | RANGE },
         { "file_write", WRITE, PATH | DATA | MODE },
         { "file_mkdir", MKDIR, PATH | MODE },
@@ -552,10 +535,6 @@ static int work(struct beside_job *j)
                 return cg_session_files_list(s, j->path, j->timeout_ms, &j->result, err);
         case STAT:
                 return cg_session_files_stat(s, j->path, j->timeout_ms, &j->result, err);
-        case SNAPSHOT:
-                return cg_session_files_snapshot(s, j->path, j->timeout_ms, &j->result, err);
-        case CHANGES:
-                return cg_session_files_changes(s, j->path, j->data.data, j->timeout_ms, &j->result, err);
         case READ:
                 return cg_session_files_read(s, j->path, j->offset, j->max, j->timeout_ms, &j->result,
                                              &j->result_len, err);
@@ -719,9 +698,7 @@ static int write_result(struct cg_beside *b, struct beside_job *j, struct cg_err
                         cg_json_line_string(&l, "errno", name, strlen(name));
         } else if (j->kind == READ) {
                 add_data(&l, j->result, j->result_len);
-        } else if (j->kind == SNAPSHOT) {
-                add_data(&l, j->result, strlen(j->result));
-        } else if (j->kind == STAT || j->kind == CHANGES) {
+        } else if (j->kind == STAT) {
                 cg_json_line_object(&l, "content", j->result, strlen(j->result));
         } else if (j->kind == LIST) {
                 cg_auto_buf struct cg_buf wrapped = { .max = SIZE_MAX / 8 };

@@ -213,7 +213,8 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms
                                                                            : cell->timeout_ms,
-                                        .allow_stdin = run->allow_stdin };
+                                        .allow_stdin = run->allow_stdin,
+                                        .artifacts = cell->artifacts };
         cg_auto_buf struct cg_buf extra = { .max = 65536 };
         int r;
 
