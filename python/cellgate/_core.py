@@ -292,13 +292,17 @@ class Core:
             if self._closing:
                 self._unused.notify_all()
 
+    def own_process(self) -> bool:
+        """False after a fork."""
+        return os.getpid() == self._pid
+
     def check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if not self.own_process():
             raise ForkedError("this session belongs to the process that this one was forked from: open a new one")
 
     def close(self) -> None:
         """Ends the session, after the calls of other threads have returned."""
-        if os.getpid() != self._pid:
+        if not self.own_process():
             return
         with self._lock:
             self._closing = True
@@ -420,7 +424,7 @@ class Core:
         consumer.dropped = True
         while consumer.events:
             refuse(consumer.take(), "nobody handles the events of this cell")
-        if not consumer.ended and os.getpid() == self._pid:
+        if not consumer.ended and self.own_process():
             with contextlib.suppress(ClosedError):
                 self.cancel(consumer.number)
 

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import json
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -59,6 +60,8 @@ class Session:
         self._open = partial(open_core, client, on_event, attach, {"workspace": workspace, **session_options})
         self._servers = mcp_servers
         self._core_: Core | None = None
+        self._waiting: set[_Reader] = set()
+        """The loop keeps these, and so their session and their tasks."""
         self.files = Files(self)
 
     def __await__(self) -> Generator[Any, None, Session]:
@@ -122,7 +125,7 @@ class Session:
     def _resume(self) -> None:
         if not self._read and self._core.closed is None:
             self._read = True
-            self._loop.add_reader(self._fd, self._pump)
+            self._loop.add_reader(self._fd, _pump, weakref.ref(self), self._waiting)
 
     def _pause(self) -> None:
         if self._read:
@@ -147,12 +150,24 @@ class Session:
                 consumer.wake()  # one may wait in vain
 
     def _begin(self, name: str, *args: Any) -> _Reader:
+        self._core.check_process()
+        if asyncio.get_running_loop() is not self._loop:
+            raise CellgateError("the session belongs to the event loop in which it was opened", lib.CG_E_STATE)
         reader = _Reader(self)
         reader.consumer = self._core.numbered(name, *args, wake=reader.wake, reader=id(asyncio.current_task()))
         return reader
 
     def _closed(self) -> ClosedError:
         return ClosedError(self._core.closed or "the session has ended", lib.CG_E_CLOSED)
+
+    def __del__(self) -> None:
+        if self._core_ is None or not self._read or self._loop.is_closed() or not self._core_.own_process():
+            return
+        if threading.get_ident() == self._thread:
+            self._pause()
+        else:  # the descriptor stays open until the loop does not use it any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_forget, self._loop, self._fd, self._core_)
 
     async def _blocking(self, function: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return await self._loop.run_in_executor(None, partial(function, *args, **more))
@@ -340,6 +355,16 @@ class Session:
         raise self._closed()
 
 
+def _pump(session: weakref.ref[Session], _waiting: set[_Reader]) -> None:
+    """The loop does not keep a session for which no task waits."""
+    if found := session():
+        found._pump()
+
+
+def _forget(loop: asyncio.AbstractEventLoop, fd: int, _core: Core) -> None:
+    loop.remove_reader(fd)
+
+
 class _Reader:
     """Waits for the events of one consumer in the loop."""
 
@@ -369,6 +394,7 @@ class _Reader:
             if self._waiting:
                 raise RuntimeError("another task waits for the events of this cell")
             self._waiting = self.session._loop.create_future()
+            self.session._waiting.add(self)
             other = core.full()
             try:
                 if other and other.reader == task:
@@ -380,6 +406,7 @@ class _Reader:
                     await self._waiting
             finally:
                 self._waiting = None
+                self.session._waiting.discard(self)
         event = consumer.take()
         if not self.session._read and consumer.bytes < core.QUEUE_BYTES // 2:
             self.session._resume()
