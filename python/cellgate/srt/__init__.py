@@ -3,12 +3,13 @@
     from cellgate.srt import SandboxManager, SandboxRuntimeConfig
 
     config = SandboxRuntimeConfig(
-        network={"allowed_domains": ["pypi.org"]}, filesystem={"allow_write": ["."], "deny_read": ["~/.ssh"]}
+        network={"allowed_domains": ["packages.example.org"]},
+        filesystem={"allow_write": ["."], "deny_read": ["~/.ssh"]},
     )
     await SandboxManager.initialize(config)
-    wrapped = await SandboxManager.wrap_with_sandbox("curl https://example.com")
+    wrapped = await SandboxManager.wrap_with_sandbox("curl https://example.org")
     result = subprocess.run(wrapped, shell=True, capture_output=True, text=True)
-    print(SandboxManager.annotate_stderr_with_sandbox_failures("curl https://example.com", result.stderr))
+    print(SandboxManager.annotate_stderr_with_sandbox_failures("curl https://example.org", result.stderr))
     await SandboxManager.reset()
 
 Differences from srt are listed in docs/python-package.md.
