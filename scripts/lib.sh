@@ -260,12 +260,16 @@ need_test_servers() {
         make_venv "$DEPS/servers-sdk1-env" "$servers/requirements-sdk1.txt"
 }
 
-# need_clients: Jupyter's programs, agent frameworks, an environment for kernels with what notebooks use, and
-# JupyterLab's client library.
+# need_frameworks: agent frameworks, and an environment for kernels with what notebooks use.
+need_frameworks() {
+        make_venv "$DEPS/integrations-env" "$REPO/tests/integrations/requirements.txt" || return 1
+        need_packages_env
+}
+
+# need_clients: Jupyter's programs, JupyterLab's client library, and what need_frameworks makes.
 need_clients() {
         local clients=$REPO/tests/clients
         make_venv "$DEPS/clients-env" "$clients/requirements.txt" || return 1
-        make_venv "$DEPS/integrations-env" "$REPO/tests/integrations/requirements.txt" || return 1
-        need_packages_env || return 1
+        need_frameworks || return 1
         need_npm "$DEPS/clients-npm" "$clients/package.json"
 }

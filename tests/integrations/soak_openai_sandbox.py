@@ -28,7 +28,7 @@ from agents.sandbox import (
 from agents.sandbox.capabilities import Filesystem, Shell
 from agents.sandbox.entries import File
 from agents.sandbox.manifest import Environment
-from integrations.conftest import PNG, started
+from integrations.conftest import PNG, accepted, reach, started
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 
@@ -86,7 +86,9 @@ def outputs(result: Any) -> list[Any]:
     return [item.output for item in result.new_items if item.type == "tool_call_output_item"]
 
 
-def test_commands_state_image_and_time_limit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_state_image_and_time_limit(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: Any
+) -> None:
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
 
     (tmp_path / "host.txt").write_text("from the host")
@@ -97,12 +99,13 @@ def test_commands_state_image_and_time_limit(client: Any, tmp_path: Path, monkey
             "folder": Dir(children={"image.png": File(content=base64.b64decode(PNG))}),
             "host.txt": LocalFile(src=Path("host.txt")),
         },
-        environment=Environment(value={"WORD": "set"}),
+        environment=Environment(value={"WORD": "set", "CODE": reach(listener)}),
     )
     script = Script(
         shell("cat up.txt host.txt; echo $WORD; echo 6 > state"),
         shell("python3 -c 'print(int(open(\"state\").read()) + 1)'; cat /etc/shadow"),
         shell("sleep 60", yield_time_ms=500),
+        shell('python3 -c "$CODE"'),
         ("view_image", {"path": "folder/image.png"}),
         ("view_image", {"path": "/etc/passwd"}),
     )
@@ -113,7 +116,8 @@ def test_commands_state_image_and_time_limit(client: Any, tmp_path: Path, monkey
         texts = outputs(result)
         assert "upfrom the hostset" in texts[0].replace("\n", "") and "exited with code 0" in texts[0]
         assert "7\n" in texts[1] and "Permission denied" in texts[1] and "timed out" in texts[2]
-        assert texts[3].image_url == f"data:image/png;base64,{PNG}" and "Invalid path" in texts[4]
+        assert "Error" in texts[3] and not accepted(listener)
+        assert texts[4].image_url == f"data:image/png;base64,{PNG}" and "Invalid path" in texts[5]
         assert not list((tmp_path / "tmp").glob("cellgate-*"))
 
     asyncio.run(main())

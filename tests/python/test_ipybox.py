@@ -185,6 +185,9 @@ def test_links_of_cells_lead_nowhere(folder: Path, tmp_path: Path, servers: dict
                     await generate_mcp_sources("echo", servers["echo"], Path(root))
             await executor.execute(f"os.mkdir('real'); os.symlink({str(target / 'echo')!r}, 'real/echo')")
             await generate_mcp_sources("echo", servers["echo"], Path("real"))
+            await executor.execute("os.chdir('real/echo')\nfor i in range(1100): os.mkdir('d'); os.chdir('d')")
+            await generate_mcp_sources("echo", servers["echo"], Path("real"))
+            assert not Path("real/echo/d").exists()
         assert [p.name for p in target.rglob("*")] == ["echo"] and not Path("real/echo").is_symlink()
 
     run(main())

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,12 +75,9 @@ def _absolute(params: dict[str, Any]) -> dict[str, Any]:
 
 def _write_package(root_dir: Path, name: str, files: dict[str, str]) -> None:
     with open_folder(root_dir) as root:
-        try:
-            shutil.rmtree(name, dir_fd=root)
-        except FileNotFoundError:
-            pass
-        except OSError:  # a file or a link
-            os.unlink(name, dir_fd=root)
+        # shutil.rmtree() cannot follow the folders of a cell that are deeper than Python's stack.
+        remove = ["rm", "-rf", "--", f"/proc/self/fd/{root}/{name}"]
+        subprocess.run(remove, pass_fds=[root], stderr=subprocess.DEVNULL, check=False)
         os.mkdir(name, dir_fd=root)
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
         try:
