@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jupyter_client_raw import Kernel
 
 OURS, THEIRS = "cellgate", "ipykernel"
+PROVISIONER, CLASS = "cellgate-provisioner", "cellgate.jupyter_provisioner:CellgateProvisioner"
 KERNELS = 10  # of which the memory is taken
 FLOOD = 20_000
 PRINTS = "for i in range(100000): print('x' * 99)"
@@ -47,6 +48,7 @@ ROWS = {
     "start": ("ms", "start of a kernel to its first reply"),
     "start fresh": ("ms", "the same, forked when it is asked for (no spare)"),
     "start first": ("ms", "the same, nothing of cellgate running yet"),
+    "client": ("ms", "start_new_kernel() of jupyter_client to the first result"),
     "restart": ("ms", "restart to the first reply of the new kernel"),
     "rtt pass": ("ms", "round trip of `pass`, to reply and idle"),
     "rtt 1": ("ms", "round trip of `1`, to reply and idle"),
@@ -165,9 +167,10 @@ class Peer:
 
 
 class Measurement:
-    def __init__(self, peers: list[Peer], opt: argparse.Namespace) -> None:
+    def __init__(self, peers: list[Peer], opt: argparse.Namespace, package: Path) -> None:
         self.peers = peers
         self.opt = opt
+        self.package = package
         self.samples: dict[str, dict[str, list[float]]] = {row: {p.name: [] for p in peers} for row in ROWS}
         self.notes: list[str] = []
         self.flood_lost: dict[str, int] = {}
@@ -218,6 +221,40 @@ class Measurement:
                 kernel.close()
             for peer in self.peers:
                 peer.end_all()
+
+    def clients(self) -> None:
+        """As notebooks' programs start kernels; cellgate's by the provisioner of its Python package."""
+        from jupyter_client.manager import start_new_kernel
+
+        def first_result(peer: Peer) -> float:
+            start = time.perf_counter()
+            manager, client = start_new_kernel(kernel_name=peer.name, cwd=str(peer.cwd), env=peer.env)
+            client.execute("1")
+            while client.get_iopub_msg(timeout=60)["msg_type"] != "execute_result":
+                pass
+            seconds = time.perf_counter() - start
+            client.stop_channels()
+            manager.shutdown_kernel(now=False)
+            return seconds
+
+        with kernelspecs(self.peers, self.package) as path, self.environment(JUPYTER_PATH=str(path)):
+            for peer in self.peers:
+                first_result(peer)
+            for _ in range(self.opt.rounds):
+                for peer in self.peers:
+                    time.sleep(0.3)  # a spare is made after the kernel before this one has gone
+                    self.add("client", peer, first_result(peer))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def environment(**variables: str) -> Iterator[None]:
+        before = dict(os.environ)
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
     def restarts(self) -> None:
         for _ in range(self.opt.rounds):
@@ -383,7 +420,7 @@ class Measurement:
         return values[min(len(values) - 1, int(len(values) * 0.99))] if values else None
 
 
-SECTIONS = ("starts", "restarts", "cells", "flood", "interrupts", "control", "memory")
+SECTIONS = ("starts", "clients", "restarts", "cells", "flood", "interrupts", "control", "memory")
 
 
 def targets(m: Measurement) -> report.Targets:
@@ -399,6 +436,7 @@ def targets(m: Measurement) -> report.Targets:
     times("rtt 1", 6)
     found.most("start from the zygote, ms", m.median("start fresh", OURS), 15)
     found.most("start with a spare, ms", m.median("start", OURS), 5)
+    found.most("start by jupyter_client to the first result, ms", m.median("client", OURS), 60)
     times("restart", 50)
     times("prints", 5)
     times("png", 3)
@@ -462,15 +500,37 @@ def installed(program: Path) -> list[str]:
     return [str(word) for word in spec["argv"]]
 
 
+@contextlib.contextmanager
+def kernelspecs(peers: list[Peer], package: Path) -> Iterator[Path]:
+    """A folder of Jupyter's with the peers as kernels; the package and its entry point are on sys.path."""
+    with tempfile.TemporaryDirectory(prefix="bench-jupyter-") as folder:
+        info = Path(folder) / "site/cellgate-0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cellgate\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(f"[jupyter_client.kernel_provisioners]\n{PROVISIONER} = {CLASS}\n")
+        for peer in peers:
+            spec = {"argv": peer.argv, "display_name": peer.name, "language": "python"}
+            if peer.name == OURS:
+                spec |= {"metadata": {"kernel_provisioner": {"provisioner_name": PROVISIONER}}}
+            (Path(folder) / "kernels" / peer.name).mkdir(parents=True)
+            (Path(folder) / "kernels" / peer.name / "kernel.json").write_text(json.dumps(spec))
+        sys.path[:0] = [str(info.parent), str(package)]
+        try:
+            yield Path(folder)
+        finally:
+            del sys.path[:2]
+
+
 def main() -> int:
     opt = parse_args()
     if not opt.prefix:
         bench.build()
-    ours = installed((opt.prefix or bench.PREFIX).resolve() / "bin/cellgate")
+    prefix = (opt.prefix or bench.PREFIX).resolve()
+    ours = installed(prefix / "bin/cellgate")
     theirs = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     peers = [Peer(OURS, ours, True, opt.transport), Peer(THEIRS, theirs, False, opt.transport)]
     peers = [p for p in peers if opt.only in (None, p.name)]
-    m = Measurement(peers, opt)
+    m = Measurement(peers, opt, prefix / "lib/cellgate/package")
     try:
         m.run()
     finally:

@@ -321,6 +321,10 @@ static int start(struct front *f, struct cg_err *err)
             watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0) ||
             watch_fd(f, &f->signals, f->signal_fd, on_signal, err) < 0)
                 return -1;
+        if (f->o->ready_fd > 0) { /* a reader that has gone does not matter */
+                cg_write_all(f->o->ready_fd, "\n", 1, NULL);
+                close(f->o->ready_fd);
+        }
         if (f->o->parent <= 1)
                 return 0;
         f->parent_fd = cg_pidfd_open(f->o->parent, err);

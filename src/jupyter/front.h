@@ -47,6 +47,8 @@ struct cg_front_options {
         /* of streams and displays for each cell; 0: 64 MiB */
         size_t output_bytes;
         pid_t parent; /* ends when this process does; 0: none */
+        /* gets a byte once clients can connect, and is closed (takes); 0: none */
+        int ready_fd;
         /* prints the connection file's path once clients can connect */
         bool announce;
         /*

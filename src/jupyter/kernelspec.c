@@ -16,6 +16,8 @@
 
 #define MAX_LOGO ((size_t)1 << 20)
 #define MAX_SPEC ((size_t)1 << 20)
+/* Of the entry point in pyproject.toml. */
+#define CG_PROVISIONER "cellgate-provisioner"
 
 int cg_jupyter_data_dir(char **ret, struct cg_err *err)
 {
@@ -163,6 +165,9 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
                          spec->display_name, "language", "python", "interrupt_mode", "message",
                          "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env", "metadata", "debugger",
                          spec->debugger, "supported_features", features, "supported_encryption", "curve");
+        if (json && spec->provisioner)
+                r |= json_object_set_new(json_object_get(json, "metadata"), "kernel_provisioner",
+                                         json_pack("{s:s}", "provisioner_name", CG_PROVISIONER));
         text = json && r == 0 ? json_dumps(json, JSON_INDENT(2)) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_INVAL, "a kernelspec's texts must be UTF-8");

@@ -14,6 +14,7 @@ struct cg_kernelspec {
         const char *display_name;
         const char *const *argv; /* NULL-terminated; one of them is "{connection_file}" */
         bool debugger;           /* the kernel has one: clients offer it only then */
+        bool provisioner;        /* clients have the Python package's, and start the kernel by it */
 };
 
 /*

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -25,6 +27,25 @@ def test_missing_file_is_made_and_removed(start: Any) -> None:
     client.ask("shutdown_request", {"restart": False}, "control")
     assert kernel.wait() == 0
     assert not kernel.file.exists()
+
+
+def test_ready_fd(start: Any, tmp_path: Path) -> None:
+    """Gets its byte when the ports accept connections, and is open in no other process."""
+    fifo = tmp_path / "ready"
+    os.mkfifo(fifo)
+    kernel = start("--ready-fd=7", by=["/bin/bash", "-c", f'exec "$@" 7> {fifo}', "bash"])
+    with fifo.open("rb") as f:
+        assert f.read(1) == b"\n"
+        for channel in ("shell", "iopub", "stdin", "control", "hb"):
+            socket.create_connection(("127.0.0.1", kernel.info()[f"{channel}_port"]), 1).close()
+        assert f.read() == b""  # although the kernel runs
+    assert kernel.client().run("6 * 7").result() == "42"
+
+
+@pytest.mark.parametrize("fd", ["2", "-1", "999999", "x"])
+def test_ready_fd_that_is_none(start: Any, fd: str) -> None:
+    kernel = start(f"--ready-fd={fd}")
+    assert kernel.wait() == 2
 
 
 def test_ports_of_0_are_written_back(start: Any) -> None:

@@ -99,6 +99,35 @@ def test_sys_prefix(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
     assert "no environment is active" in r.stderr
 
 
+def test_provisioner(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
+    """A Jupyter without the package refuses a kernelspec with its provisioner: it is named only where the package is."""
+
+    def named(folder: Path) -> object:
+        return spec_in(folder)["metadata"].get("kernel_provisioner")
+
+    ours = {"provisioner_name": "cellgate-provisioner"}
+    prefix, venv = tmp_path / "prefix", tmp_path / "venv"
+    for packages in (prefix / "lib/python3/dist-packages", venv / "lib/python3.11/site-packages"):
+        (packages / "cellgate").mkdir(parents=True)
+    env = {"VIRTUAL_ENV": str(venv)}
+    for folder, options in ((prefix, ("--prefix", prefix)), (venv, ("--sys-prefix",))):
+        assert run_cellgate("jupyter", "install", *options, env=env).returncode == 0
+        assert named(folder / "share/jupyter") is None
+        (module,) = folder.glob("lib/*/*/cellgate")
+        (module / "jupyter_provisioner.py").write_text("")
+        assert run_cellgate("jupyter", "install", *options, env=env).returncode == 0
+        assert named(folder / "share/jupyter") == ours
+        assert run_cellgate("jupyter", "install", *options, "--provisioner", "never", env=env).returncode == 0
+        assert named(folder / "share/jupyter") is None
+    assert run_cellgate("jupyter", "install", "--user", env=env).returncode == 0
+    assert named(data_dir) is None
+    assert run_cellgate("jupyter", "install", "--user", "--provisioner=always").returncode == 0
+    assert named(data_dir) == ours
+    assert "provisioner" not in " ".join(spec_in(data_dir)["argv"])
+    r = run_cellgate("jupyter", "install", "--provisioner", "yes")
+    assert (r.returncode, "use auto, always or never" in r.stderr) == (2, True)
+
+
 def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
     install(run_cellgate, "--display-name", "one")
     install(run_cellgate, "--display-name", "two")

@@ -28,10 +28,16 @@ static const struct cg_opt table[] = {
         { CG_KOPT_SESSION, 0, NULL, "SESSION", CG_JUP_ATTACH,
           "id of the session, or its beginning: see cellgate jupyter list" },
         { CG_KOPT_FILE, 'f', "file", "FILE", CG_JUP_RUN, "the connection file" },
+        { CG_KOPT_READY_FD, 0, "ready-fd", "FD", CG_JUP_RUN,
+          "for programs: an inherited pipe or file, which gets a byte once clients can connect" },
         { CG_KOPT_USER, 0, "user", NULL, CG_JUP_INSTALL, "install for this user (default)" },
         { CG_KOPT_PREFIX, 0, "prefix", "DIR", CG_JUP_INSTALL, "install below DIR/share/jupyter" },
         { CG_KOPT_SYS_PREFIX, 0, "sys-prefix", NULL, CG_JUP_INSTALL,
           "install in the active virtual or conda environment" },
+        { CG_KOPT_PROVISIONER, 0, "provisioner", "WHEN", CG_JUP_INSTALL,
+          "whether the kernelspec names the kernel provisioner of the Python package cellgate, with which clients"
+          " need not try to connect twice: always, never, or auto (default), which means where --prefix or"
+          " --sys-prefix has the package. A Jupyter without the package refuses a kernelspec that names it" },
         { CG_KOPT_NAME, 0, "name", "NAME", CG_JUP_INSTALL, "name of the kernelspec (default: cellgate)" },
         { CG_KOPT_DISPLAY_NAME, 0, "display-name", "TEXT", CG_JUP_INSTALL,
           "name that Jupyter shows (default: \"Python (cellgate)\")" },

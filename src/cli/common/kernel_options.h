@@ -42,6 +42,8 @@ enum cg_kernel_opt {
         /* read by the commands themselves */
         CG_KOPT_CODE,
         CG_KOPT_FILE,
+        CG_KOPT_READY_FD,
+        CG_KOPT_PROVISIONER,
         CG_KOPT_SESSION,
         CG_KOPT_TIMEOUT,
         CG_KOPT_JSON,

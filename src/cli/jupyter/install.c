@@ -22,9 +22,18 @@ static int below(const char *prefix, char **ret, struct cg_err *err)
         return asprintf(ret, "%s/share/jupyter/kernels", prefix) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
 }
 
-static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err *err)
+/* The active environment, or NULL. */
+static const char *environment(void)
 {
         const char *env = getenv("VIRTUAL_ENV");
+
+        env = env && *env ? env : getenv("CONDA_PREFIX");
+        return env && *env ? env : NULL;
+}
+
+static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err *err)
+{
+        const char *env = environment();
 
         if (o->prefix && !*o->prefix) /* a variable that is not set: not the root folder */
                 return cg_fail(err, CG_E_INVAL, "--prefix needs a folder");
@@ -32,8 +41,7 @@ static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err
                 return below(o->prefix, ret, err);
         if (!o->sys_prefix)
                 return cg_kernelspec_user_dir(ret, err);
-        env = env && *env ? env : getenv("CONDA_PREFIX");
-        if (!env || !*env)
+        if (!env)
                 return cg_fail(err, CG_E_NOTFOUND,
                                "--sys-prefix: no environment is active (VIRTUAL_ENV, CONDA_PREFIX); "
                                "--prefix DIR names one");
@@ -92,29 +100,49 @@ static void free_argv(char **v)
         free(v);
 }
 
-/* Debugging needs debugpy where the kernels' Python looks for packages. */
-static bool has_debugger(const char *kernel_env)
+static bool matches(const char *prefix, const char *rest)
 {
-        cg_auto_free char *path = NULL;
+        cg_auto_free char *pattern = NULL;
         glob_t found = { 0 };
         bool yes;
 
-        if (asprintf(&path, "%s/lib/python3*/site-packages/debugpy",
-                     kernel_env ? kernel_env : CG_INSTALLED(CG_KERNEL_ENV)) < 0) {
-                path = NULL;
+        if (asprintf(&pattern, "%s/%s", prefix, rest) < 0) {
+                pattern = NULL;
                 return false;
         }
-        yes = glob(path, 0, NULL, &found) == 0;
-
+        yes = glob(pattern, 0, NULL, &found) == 0;
         globfree(&found);
         return yes;
+}
+
+/* Debugging needs debugpy where the kernels' Python looks for packages. */
+static bool has_debugger(const char *kernel_env)
+{
+        return matches(kernel_env ? kernel_env : CG_INSTALLED(CG_KERNEL_ENV),
+                       "lib/python3*/site-packages/debugpy");
+}
+
+/*
+ * Jupyter refuses a kernelspec whose provisioner it does not have. The user's folder is that of all
+ * Jupyters of this user; that of an environment is most likely its Jupyter's alone.
+ */
+static bool names_provisioner(const struct cg_jup_options *o)
+{
+        static const char *const rest[] = { "lib/python3*/site-packages/cellgate/jupyter_provisioner.py",
+                                            "lib/python3*/dist-packages/cellgate/jupyter_provisioner.py" };
+        const char *prefix = o->prefix ?: o->sys_prefix ? environment() : NULL;
+
+        if (strcmp(o->provisioner, "auto") != 0)
+                return strcmp(o->provisioner, "always") == 0;
+        return prefix && (matches(prefix, rest[0]) || matches(prefix, rest[1]));
 }
 
 int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         struct cg_kernelspec spec = { .name = o->name ? o->name : "cellgate",
                                       .display_name = o->display_name ? o->display_name : "Python (cellgate)",
-                                      .debugger = has_debugger(o->kernel.kernel_env) };
+                                      .debugger = has_debugger(o->kernel.kernel_env),
+                                      .provisioner = names_provisioner(o) };
         cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
         char **argv = NULL;
         int r = kernels_dir(o, &kernels, err);

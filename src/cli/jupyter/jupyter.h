@@ -21,6 +21,8 @@ struct cg_jup_options {
         bool runs_notebook; /* the client runs a notebook to its end */
         int64_t linger_ms;
         int spares;
+        int ready_fd;            /* 0: none */
+        const char *provisioner; /* auto, always, never */
         /* attach, list */
         const char *session, *address;
         bool json;

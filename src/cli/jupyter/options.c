@@ -1,6 +1,8 @@
 /* `cellgate jupyter`: its command lines and their help. */
 #include "cli/jupyter/jupyter.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
@@ -77,6 +79,16 @@ static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int i
         case CG_KOPT_FILE:
                 o->file = value;
                 return 0;
+        case CG_KOPT_READY_FD:
+                r = cg_opt_int("--ready-fd", value, 3, INT_MAX, &o->ready_fd, err);
+                if (r == 0 && fcntl(o->ready_fd, F_SETFD, FD_CLOEXEC) < 0)
+                        r = cg_fail_errno(err, "--ready-fd %s", value);
+                return r;
+        case CG_KOPT_PROVISIONER:
+                o->provisioner = value;
+                if (strcmp(value, "auto") == 0 || strcmp(value, "always") == 0 || strcmp(value, "never") == 0)
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--provisioner %s: use auto, always or never", value);
         case CG_KOPT_USER:
                 o->user = true;
                 return 0;
@@ -169,7 +181,7 @@ int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct c
         const char *value = NULL;
         int id, r = 0;
 
-        *o = (struct cg_jup_options){ .spares = 1 };
+        *o = (struct cg_jup_options){ .spares = 1, .provisioner = "auto" };
         if (cg_kernel_options_init(&o->kernel, command, argc, argv, &scan, err) < 0)
                 return -1;
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);

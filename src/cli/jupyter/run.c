@@ -87,6 +87,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         long pid = parent ? strtol(parent, NULL, 10) : 0;
         int r = read_json(o->kernel.mcp, &mcp, &mcp_len, err);
 
+        fo.ready_fd = o->ready_fd;
         fo.parent = pid > 1 && pid < INT32_MAX ? (pid_t)pid : 0;
         if (r == 0)
                 r = cg_kernel_options_settings(&o->kernel, &settings, err);
