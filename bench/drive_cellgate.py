@@ -1,4 +1,5 @@
-"""The measurements of bench_api.c for the Python package. Started by bench/python; same commands, same answers, and
+"""The measurements of bench_api.c for the Python package. Started by bench/python, and by scripts/soak, which counts
+what sessions leave; same commands, same answers, and
 
     many N            open N sessions in one event loop and run a cell in each at the same time: seconds of opening,
                       seconds of the cells, threads after it, and MB by which this process has grown
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -34,6 +36,7 @@ class Bench:
     def __init__(self, front: str, workspace: str) -> None:
         self.front = front
         self.workspace = workspace
+        self.client = cellgate.Client(spares=0) if os.environ.get("BENCH_NO_SPARE") else None
         self.session: Any = None
         self.servers: set[str] = set()
         self.kept: list[cellgate.aio.Session] = []
@@ -44,11 +47,29 @@ class Bench:
 
     async def cold(self, _n: int, _rest: str) -> list[float]:
         start = time.perf_counter()
-        if self.front == "aio":
-            self.session = await cellgate.aio.Session(self.workspace)
-        else:
-            self.session = cellgate.Session(self.workspace)
+        self.session = await self.new_session()
         await self.result(self.session.run("1"))
+        return [time.perf_counter() - start]
+
+    async def new_session(self) -> Any:
+        if self.front == "aio":
+            return await cellgate.aio.Session(self.workspace, client=self.client)
+        return cellgate.Session(self.workspace, client=self.client)
+
+    async def kernel(self, _n: int, _rest: str) -> list[float]:
+        start = time.perf_counter()
+        session = await self.new_session()
+        await self.result(session.run("1"))
+        await self.result(session.close())
+        return [time.perf_counter() - start]
+
+    async def whole(self, _n: int, server: str) -> list[float]:
+        start = time.perf_counter()
+        session = await self.new_session()
+        await self.result(session.add_mcp_servers({"echo": {"command": server}}))
+        code = "from mcptools.echo import echo\nassert echo.run(text='hello') == 'hello'"
+        (await self.result(session.run(code, approve=lambda request: True))).check()
+        await self.result(session.close())
         return [time.perf_counter() - start]
 
     async def rtt(self, n: int, code: str) -> list[float]:
@@ -101,7 +122,7 @@ class Bench:
 
     async def many(self, n: int, _rest: str) -> list[float]:
         before = resident_mb()
-        self.kept = [cellgate.aio.Session(self.workspace) for _ in range(n)]
+        self.kept = [cellgate.aio.Session(self.workspace, client=self.client) for _ in range(n)]
         start = time.perf_counter()
         await asyncio.gather(*(s._opened() for s in self.kept))
         opened = time.perf_counter()
@@ -120,6 +141,8 @@ class Bench:
         await self.keep(0, "")
         if self.session:
             await self.result(self.session.close())
+        if self.client:
+            self.client.close()
 
 
 async def main() -> None:

@@ -249,7 +249,8 @@ def build_wheel() -> Path:
 
 def build_asan() -> Path:
     # b_lundef: the sanitizers' own symbols are undefined in a shared library.
-    return build("asan", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true")
+    options = ("-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true")
+    return build("asan", *options, f"-Dpython_package={TEST_PYTHON}")
 
 
 def build_tsan() -> Path:

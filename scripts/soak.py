@@ -1,8 +1,8 @@
 """Long tests: sessions opened and closed by the thousand, with what they leave behind counted; and fuzzing for minutes.
 
 Run by scripts/soak with Debian's Python. scripts/test uses check_sessions() for its short form. The host that opens the
-sessions is bench/bench_api.c: it takes one command a line, so the state between two
-sessions does not change and can be counted.
+sessions is bench/bench_api.c, or bench/drive_cellgate.py for the Python package: it takes one command a line, so the
+state between two sessions does not change and can be counted.
 """
 
 from __future__ import annotations
@@ -268,6 +268,29 @@ def sessions_plain(n: int, verbose: bool = False) -> list[str]:
     return check_sessions("plain", [host], server, n, {}, memory, verbose=verbose)
 
 
+def sessions_python(n: int, front: str) -> list[str]:
+    """The same by the Python package."""
+    folder = build_main()
+    _, server = compile_host(folder)
+    argv: list[str | Path] = [run_tests.TEST_PYTHON, "-B", REPO / "bench/drive_cellgate.py", front]
+    env = {"PYTHONPATH": str(folder / "root/lib/cellgate/package")}
+    memory = Memory(private_memory, 1 << 20)
+    return check_sessions(f"python-{front}", argv, server, n, env, memory, verbose=True)
+
+
+def kills(n: int) -> list[str]:
+    """Programs of the Python package that are killed at random points."""
+    tally = run_tests.pytest(
+        build_main(),
+        "soak-kills",
+        ["python/test_ends.py", "-k", "killed", f"--timeout={40 * n}"],
+        40 * n,
+        {"CG_KILLS": str(n)},
+        workers=1,
+    )
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def reports(folder: Path) -> list[str]:
     """The beginnings of the first three of the files there."""
     return [f.read_text(errors="replace")[:4000] for f in sorted(folder.iterdir())[:3]]
@@ -288,6 +311,19 @@ def sessions_asan(n: int) -> list[str]:
     if found := re.findall(r"^.*(?:ERROR: |runtime error: ).*$", log.read_text(errors="replace"), re.MULTILINE):
         wrong.append(f"{found[0]}; see {log}")
     return wrong
+
+
+def python_asan() -> list[str]:
+    """tests/python with the extension module, and all programs behind it, built with AddressSanitizer."""
+    folder = build_asan()
+    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory(prefix="cellgate-soak-reports-") as temporary:
+        env = {k: f"{v}:log_path={temporary}/report" for k, v in run_tests.SANITIZER_ENV.items() if k[0] in "AU"}
+        env["ASAN_OPTIONS"] += ":detect_leaks=0"  # of the interpreter
+        env |= {"LD_PRELOAD": library.strip(), "CG_SANITIZED": "address"}
+        tally = run_tests.pytest(folder, "soak-python-asan", ["python", "-m", "not no_sanitizer"], 1800, env)
+        wrong = [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+        return wrong + reports(Path(temporary))
 
 
 # Those of one run that must have been under valgrind's eyes until their end.
@@ -473,8 +509,9 @@ def wheels(pythons: list[str]) -> list[str]:
 def main() -> int:
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
-        description="The long tests. Without options: 1,000 sessions plain, 300 with AddressSanitizer, 50 under "
-        "valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a Python wheel installed in a clean "
+        description="The long tests. Without options: 1,000 sessions plain, as many of each front of the Python "
+        "package, 200 of its programs killed, its tests with AddressSanitizer, 300 sessions with AddressSanitizer, "
+        "50 under valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a Python wheel installed in a clean "
         "environment, a notebook in each of Jupyter's programs, and the Python package in agent frameworks.",
         epilog="Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them "
         "(AddressSanitizer: after 100 more before them), and at the end, processes, file descriptors, files and memory "
@@ -492,7 +529,10 @@ def main() -> int:
     )
     clients_opt.add_argument("--only-clients", action="store_true", help="only notebooks, frameworks and these tests")
     clients_opt.add_argument("--only-frameworks", action="store_true", help="only the tests with agent frameworks")
-    ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="plain sessions (default 1000; 0: none)")
+    ap.add_argument(
+        "--sessions", type=int, default=1000, metavar="N", help="plain sessions, and of Python (default 1000; 0: none)"
+    )
+    ap.add_argument("--kills", type=int, default=200, metavar="N", help="programs that are killed (default 200)")
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
     ap.add_argument(
@@ -512,6 +552,10 @@ def main() -> int:
         ap.error(run_tests.NOT_ROOT)
     plans = (
         ("sessions", opt.sessions, lambda: sessions_plain(opt.sessions, True)),
+        ("sessions of Python", opt.sessions, lambda: sessions_python(opt.sessions, "blocking")),
+        ("sessions of asyncio", opt.sessions, lambda: sessions_python(opt.sessions, "aio")),
+        ("killed programs", opt.kills, lambda: kills(opt.kills)),
+        ("Python with AddressSanitizer", opt.asan_sessions, python_asan),
         ("sessions with AddressSanitizer", opt.asan_sessions, lambda: sessions_asan(opt.asan_sessions)),
         ("sessions under valgrind", opt.valgrind_sessions, lambda: sessions_valgrind(opt.valgrind_sessions, True)),
         ("unit tests under valgrind", opt.valgrind_sessions, unit_valgrind),
