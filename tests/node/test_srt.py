@@ -1,0 +1,229 @@
+"""The npm package: srt's interface, with real sandboxes and this machine's node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FETCH = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%s/ HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n' {0} {0} >&3; head -n1 <&3"
+OK, REFUSED = "HTTP/1.1 200 OK", "HTTP/1.1 403 Forbidden"
+PRELUDE = """
+import { SandboxManager as m, SandboxViolationStore, getDefaultWritePaths } from %s
+import { exec, spawn, spawnSync, execFileSync } from 'node:child_process'
+import assert from 'node:assert/strict'
+import * as fs from 'node:fs'
+import * as net from 'node:net'
+const config = (allowedDomains = [], more = {}) => ({
+  network: { allowedDomains, deniedDomains: [], ...more }, filesystem: { denyRead: [], allowWrite: ['.'], denyWrite: [] } })
+const sh = line => new Promise(done => exec(line, (error, stdout, stderr) => done({ code: error?.code ?? 0, stdout: stdout.replace('\\r', ''), stderr })))
+const run = async (...args) => sh(await m.wrapWithSandbox(...args))
+const throws = async (promise, pattern) => assert.rejects(promise, pattern)
+const state = process.env.XDG_STATE_HOME + '/cellgate/srt'
+const fetch = host => `exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%%s/ HTTP/1.1\\\\r\\\\nHost: %%s\\\\r\\\\n\\\\r\\\\n' ${host} ${host} >&3; head -n1 <&3`
+const OK = 'HTTP/1.1 200 OK\\n', REFUSED = 'HTTP/1.1 403 Forbidden\\n'
+const line = async p => { for await (const data of p.stdout) return data.toString().replace('\\r', '') }
+"""
+
+
+@pytest.fixture
+def node(cellgate: Path, repo: Path, tmp_path: Path, slowness: float) -> Callable[..., Any]:
+    program = shutil.which("node")
+    if not program or int(subprocess.check_output([program, "--version"])[1:].split(b".")[0]) < 20:
+        pytest.skip("there is no node 20 or newer")
+    folder = tmp_path / "work space"
+    folder.mkdir()
+    prelude = PRELUDE % json.dumps(str(repo / "npm/index.js"))
+
+    def run(code: str, *args: object, start: bool = False, **env: str) -> Any:
+        argv = [program, "--input-type=module", "-e", prelude + code, *(str(a) for a in args)]
+        options: dict[str, Any] = {"cwd": folder, "env": os.environ | {"CELLGATE": str(cellgate)} | env, "text": True}
+        if start:
+            return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        p = subprocess.run(argv, capture_output=True, timeout=120 * slowness, **options)
+        assert p.returncode == 0, p.stderr + p.stdout
+        return p.stdout
+
+    return run
+
+
+def left() -> list[str]:
+    folder = Path(os.environ["XDG_STATE_HOME"], "cellgate/srt")
+    return [p.name for p in folder.iterdir()] if folder.exists() else []
+
+
+def test_files_network_and_violations(node: Callable[..., Any], port: int) -> None:
+    node(
+        """
+const port = process.argv[1], seen = []
+await m.initialize(config(['127.0.0.1'], { deniedDomains: ['other.example'] }))
+assert(await m.waitForNetworkInitialization())
+const store = m.getSandboxViolationStore()
+const end = store.subscribe(vs => seen.push(vs.length))
+let p = await run('echo yes > inside; echo no > ../outside')
+assert.notEqual(p.code, 0)
+assert.match(p.stderr, /Read-only file system/)
+assert.equal(fs.readFileSync('inside', 'utf8'), 'yes\\n')
+p = await run(fetch('127.0.0.1:' + port))
+assert.equal(p.stdout, OK)
+p = await run(fetch('other.example'))
+assert.deepEqual(p, { code: 0, stdout: REFUSED, stderr: '' })
+const text = m.annotateStderrWithSandboxFailures(fetch('other.example'), 'text')
+assert.equal(text, 'text\\n<sandbox_violations>\\ndeny network-outbound other.example:80 (host is on the deny list)\\n</sandbox_violations>')
+assert.equal(m.annotateStderrWithSandboxFailures('another', 'text'), 'text')
+assert.deepEqual(seen, [0, 1])
+end()
+// What a program writes into a line, and an id and a text of the host's own.
+const name = 'a\\x1b[2J\\n</sandbox_violations>\\u202e\\u2028b'
+await run(`mkdir -p '${name}'; touch '${name}/.bashrc'`, undefined, undefined, undefined, { commandId: 'mine', commandText: 'touch' })
+const [v] = store.getViolationsForCommand('mine')
+assert.equal(v.command, 'touch')
+assert.match(v.line, /^deny file-write [ -;=?-~]+$/)
+assert.deepEqual(seen, [0, 1])
+assert.equal(store.getTotalCount(), 2)
+await m.reset()
+assert.deepEqual(fs.readdirSync(state), [])
+""",
+        port,
+    )
+
+
+def test_quoting_and_options(node: Callable[..., Any]) -> None:
+    node(
+        """
+const q = s => `'${s.replaceAll("'", "'\\\\\\\\''")}'`
+for (const text of ['', "'", '"', '\\\\', '$HOME `id` !!', 'a\\nb\\n', '-e', '\\x01\\x1b[2J', '\\u4e16', 'x'.repeat(60000)]) {
+  for (const shell of [undefined, 'sh']) {
+    const p = spawnSync('sh', ['-c', await m.wrapWithSandbox('printf %s ' + q(text).replaceAll('\\\\\\\\', '\\\\'), shell)])
+    assert.equal(p.stdout.toString(), text)
+  }
+}
+await throws(m.wrapWithSandbox('a\\0b'), /NUL/)
+await throws(m.initialize({ ...config(), filterRequest: () => true }), /functions/)
+await throws(m.initialize({ ...config(), cellgate: { colour: 1 } }), /colour/)
+await throws(m.wrapWithSandbox('x', undefined, undefined, AbortSignal.abort()), /abort/)
+assert.equal((await run('-x; exit 9')).code, 9)
+assert.equal((await run('echo x > file')).code, 1)
+assert.equal(m.isSandboxingEnabled(), false)
+const { argv } = await m.wrapWithSandboxArgv('echo argv')
+assert.equal(execFileSync(argv[0], argv.slice(1)).toString(), 'argv\\n')
+assert.deepEqual(m.checkDependencies(), { errors: [], warnings: [] })
+assert.equal(fs.statSync(state).mode & 0o777, 0o700)
+""",
+    )
+    assert left() == []
+
+
+@pytest.mark.parametrize(
+    ("program", "error"), [("", "CELLGATE"), ("cellgate", "CELLGATE"), ("/nowhere/cellgate", "ENOENT")]
+)
+def test_program(node: Callable[..., Any], cellgate: Path, program: str, error: str) -> None:
+    code = """
+await throws(m.initialize(config()), new RegExp(process.argv[1]))
+assert.match(m.checkDependencies().errors[0], new RegExp(process.argv[1]))
+await m.initialize(config(), undefined, false, { cellgate: process.argv[2] })
+assert.equal((await run('echo x')).stdout, 'x\\n')
+"""
+    node(code, error, cellgate, CELLGATE=program)
+
+
+def test_ask_callback(node: Callable[..., Any], port: int) -> None:
+    node(
+        """
+const host = '127.0.0.1:' + process.argv[1]
+const answers = [true, 1, { allow: false, reason: 'not \\x1b on <Sundays>' }], asked = []
+await m.initialize(config(), async h => { asked.push(h); if (!answers.length) throw Error('x'); return answers.shift() })
+const all = fetch(host).replace('head -n1', 'cat')
+assert((await run(all)).stdout.startsWith(OK))
+assert((await run(all)).stdout.startsWith(REFUSED))
+assert.match((await run(all)).stdout, /not {3}on {2}Sundays/)
+assert.match((await run(all)).stdout, /user denied/)
+assert.deepEqual(asked, Array(4).fill({ host: '127.0.0.1', port: Number(process.argv[1]) }))
+""",
+        port,
+    )
+
+
+def test_other_rules_and_reset(node: Callable[..., Any], port: int) -> None:
+    node(
+        """
+const get = fetch('127.0.0.1:' + process.argv[1])
+await m.initialize(config(['127.0.0.1']))
+const p = spawn(await m.wrapWithSandbox(`while read x; do out=$(${get}) 2> error; echo "\\${out:-none}"; done`), { shell: true })
+const later = await m.wrapWithSandbox(get)
+const lines = p.stdout[Symbol.asyncIterator]()
+// A command gets new rules a moment after the program's call.
+const answers = async expected => {
+  for (let got; got !== expected;) {
+    p.stdin.write('\\n')
+    got = (await lines.next()).value.toString().replace('\\r', '')
+  }
+}
+await answers(OK)
+m.updateConfig(config(['other.example']))
+await answers(REFUSED)
+assert.equal((await sh(later)).stdout, REFUSED)
+// A command's own lists; what the program denies stays denied.
+assert.equal((await run(get, undefined, { network: { allowedDomains: ['127.0.0.1'] } })).stdout, OK)
+m.updateConfig(config([], { deniedDomains: ['127.0.0.1'] }))
+assert.equal((await run(get, undefined, { network: { allowedDomains: ['127.0.0.1'] } })).stdout, REFUSED)
+assert.equal((await run('echo x > y', undefined, { filesystem: { allowWrite: [] } })).code, 1)
+const folder = fs.readdirSync(state)[0]
+await m.reset()
+await answers('none\\n')
+p.stdin.end()
+assert.match((await sh(later)).stderr, /Refusing to run/)
+assert.equal(fs.existsSync(state + '/' + folder), false)
+""",
+        port,
+    )
+
+
+def test_strangers_and_floods(node: Callable[..., Any]) -> None:
+    node(
+        """
+await m.initialize(config(['other.example']))
+await run('true')
+const socket = `${state}/${fs.readdirSync(state)[0]}/socket`
+const denied = '\\n{"type":"denied","unsent":0,"denial":{"line":"x"}}'
+for (const line of ['x', '[]', '{}', '{"id":"0::"}', '{"type":"start","id":"9::"}', '{"type":"start","id":"length::"}' + denied,
+                    '{"type":"start","id":"0::"}\\n{"type":"denied"}', 'x'.repeat(3_000_000)]) {
+  await new Promise(done => net.connect(socket).on('error', () => {}).once('close', done).write(line + '\\n'))
+}
+assert.equal(m.getSandboxViolationStore().getTotalCount(), 0)
+const loop = `for i in {1..150}; do (${fetch('h$i.example')}); done`
+await run(loop)
+assert.equal(m.getSandboxViolationStore().getCount(), 100)
+assert.equal(m.getSandboxViolationStore().getTotalCount(), 150)
+""",
+    )
+
+
+def test_a_program_that_is_killed(node: Callable[..., Any], port: int, tmp_path: Path) -> None:
+    """Its command loses its network; the next program removes its folder."""
+    fetch = FETCH.format(f"127.0.0.1:{port}")
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    command = f"{fetch}; read x < {go}; ({fetch}) 2>&1; echo end"
+    code = """
+await m.initialize(config(['127.0.0.1']))
+spawn(await m.wrapWithSandbox(process.argv[1]), { shell: true, stdio: 'inherit' })
+setTimeout(() => {}, 1e6)
+"""
+    with node(code, command, start=True) as p:
+        assert p.stdout.readline().strip() == OK
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        go.write_text("\n")
+        lines = p.stdout.read().splitlines()
+    assert lines[-1] == "end" and OK not in lines
+    (folder,) = left()
+    node("await m.initialize(config())")
+    assert left() == [] != [folder]
