@@ -214,4 +214,11 @@ def test_names_and_tools_that_code_does_not_call(client: Any, tmp_path: Path) ->
             script = await run(session, "nested()", tools=[nested])
             assert "cannot run code in the same session" in script.answers[0]
 
+            async def elsewhere() -> str:
+                """Runs another agent in another session."""
+                async with opened(client, tmp_path) as other:
+                    return str((await run(other, "place(name='Ulm')['name']", tools=[place])).answers[0])
+
+            assert "Ulm" in (await run(session, "elsewhere()", tools=[elsewhere])).answers[0]
+
     asyncio.run(main())

@@ -38,7 +38,7 @@ DESCRIPTION = """Runs Python in a sandboxed IPython kernel whose state persists,
 its last expression's value and its images. Code calls these functions, without await, with JSON values by name:\n\n"""
 SCHEMA = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 _FIELDS = {"code": core_schema.typed_dict_field(core_schema.str_schema())}
-_in_code: ContextVar[bool] = ContextVar("_in_code", default=False)
+_busy: ContextVar[tuple[Session, ...]] = ContextVar("_busy", default=())
 
 
 @dataclass
@@ -62,7 +62,7 @@ class CellgateCodeMode(AbstractCapability[Any]):
 
     async def run(self, code: str, tools: dict[str, ToolDefinition], manager: ToolManager[Any]) -> Any:
         """Runs a piece of code that calls @tools by @manager."""
-        if _in_code.get():
+        if self.session in _busy.get():
             raise ModelRetry("a tool that code calls cannot run code in the same session")
         turn, calls, ends = asyncio.Lock(), 0, list[UsageLimitExceeded]()
 
@@ -71,7 +71,7 @@ class CellgateCodeMode(AbstractCapability[Any]):
             calls += 1
             if calls > self.max_tool_calls:
                 raise RuntimeError(f"the code has called {self.max_tool_calls} tools, which is the limit")
-            _in_code.set(True)
+            _busy.set((*_busy.get(), self.session))
             async with turn:
                 try:
                     return await _call_tool(manager, tools[name].name, fields)
