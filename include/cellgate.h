@@ -125,10 +125,10 @@ struct cg_client_options {
         int spares;
         /*
          * environment that kernels run in, for `start` and private supervisors: a name that
-         * `cellgate env` has made, or a folder (with a slash in it); NULL: the built-in one. It
-         * must be of the Python version that cellgate was built with, and have IPython. Its code
-         * runs outside of the sandbox as well: a session whose cells could write there is refused.
-         * Kernels see it read-only
+         * `cellgate env` has made, or a folder or its interpreter (with a slash in it); NULL: the
+         * built-in one. It must be of the Python version that cellgate was built with, and have
+         * IPython. Its code runs outside of the sandbox as well: a session whose cells could write
+         * there is refused. Kernels see it read-only
          */
         const char *kernel_env;
 };

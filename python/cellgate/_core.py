@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import ClosedError, ForkedError, LimitExceededError, check
+from cellgate._errors import ClosedError, ForkedError, InvalidArgumentError, LimitExceededError, check
 from cellgate._events import (
     ApprovalClosed,
     CommandResult,
@@ -89,8 +89,8 @@ class Arguments:
         return o
 
 
-RUNTIME = Path(str(importlib.resources.files("cellgate"))) / "_runtime"
-"""cellgate's programs, where this package is one of a wheel."""
+RUNTIME = Path(str(importlib.resources.files("cellgate"))).parent / "cellgate_runtime"
+"""cellgate's programs, where this package is one of a wheel: beside it, not wherever sys.path finds the name first."""
 
 
 class Client:
@@ -183,17 +183,20 @@ def take_text(ptr: Any) -> bytes:
         lib.cg_free(ptr)
 
 
-_shared: Client | None = None
+_shared: dict[str | None, Client] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_client() -> Client:
-    """The client of sessions that are given none; another one in a forked process."""
-    global _shared
+def shared_client(python: PathLike | None = None) -> Client:
+    """The client of sessions that are given none, one for each environment; others in a forked process."""
+    name = os.fspath(python or os.environ.get("CELLGATE_KERNEL_ENV") or "") or None
+    if name and "/" in name:
+        name = os.path.abspath(os.path.expanduser(name))
     with _shared_lock:
-        if not _shared or not _shared._end.alive or _shared._pid != os.getpid():
-            _shared = Client()
-        return _shared
+        client = _shared.get(name)
+        if not client or not client._end.alive or client._pid != os.getpid():
+            client = _shared[name] = Client(kernel_env=name)
+        return client
 
 
 def _replace_lock() -> None:
@@ -206,8 +209,8 @@ os.register_at_fork(after_in_child=_replace_lock)
 
 @atexit.register
 def _close_shared() -> None:
-    if _shared:
-        _shared.close()
+    for client in _shared.values():
+        client.close()
 
 
 class Consumer:
@@ -488,9 +491,17 @@ def session_options(
     )
 
 
-def open_core(client: Client | None, on_event: Handler | None, attach: str | None, members: dict[str, Any]) -> Core:
+def open_core(
+    client: Client | None,
+    python: PathLike | None,
+    on_event: Handler | None,
+    attach: str | None,
+    members: dict[str, Any],
+) -> Core:
     """Opens a session, or takes part in one; blocks."""
-    client = client or shared_client()
+    if client and python is not None:
+        raise InvalidArgumentError("python belongs to the client: cellgate.Client(kernel_env=...)", lib.CG_E_INVAL)
+    client = client or shared_client(python)
     args = Arguments()
     ret, err = ffi.new("struct cg_session **"), ffi.new("struct cg_err *")
     if attach is not None:

@@ -51,13 +51,14 @@ class Session:
         workspace: PathLike | None = None,
         *,
         client: Client | None = None,
+        python: PathLike | None = None,
         mcp_servers: Mapping[str, Any] | str | None = None,
         on_event: Callable[[Event], None] | None = None,
         attach: str | None = None,
         **session_options: Any,
     ) -> None:
         """As `cellgate.Session`; nothing happens before it is opened."""
-        self._open = partial(open_core, client, on_event, attach, {"workspace": workspace, **session_options})
+        self._open = partial(open_core, client, python, on_event, attach, {"workspace": workspace, **session_options})
         self._servers = mcp_servers
         self._core_: Core | None = None
         self._waiting: set[_Reader] = set()

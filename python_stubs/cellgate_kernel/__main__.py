@@ -5,24 +5,20 @@ src/kernel/main.c does before Python runs, is done here: nothing that a cell or 
 environment can change takes part in the start.
 """
 
-from __future__ import annotations
-
-import json
+# Nothing else is imported before paths.check(): sys.path may have a folder that cells write.
 import os
-import signal
-import socket
 import sys
-import sysconfig
-from pathlib import Path
-from typing import NoReturn
 
 _CONTROL_FD = 3
 _E_UNSUPPORTED = -10
-_STUBS = Path(__file__).resolve().parents[1]
+_STUBS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
-def _fail(message: str) -> NoReturn:
-    """Report to the supervisor why there is no zygote, as cg_zygote_send_ready() does."""
+def _fail(message: str) -> None:
+    """Report to the supervisor why there is no zygote, as cg_zygote_send_ready() does. Ends the process."""
+    import json
+    import socket
+
     report = {"ready": False, "code": _E_UNSUPPORTED, "message": message}
     socket.socket(fileno=_CONTROL_FD).send(json.dumps(report).encode())
     sys.stderr.write(f"{message}\n")
@@ -33,13 +29,22 @@ def _fail(message: str) -> NoReturn:
 def _start() -> None:
     if not (sys.flags.isolated and sys.flags.utf8_mode):
         _fail("the interpreter of kernels must be started with -I -X utf8")
+    sys.path.insert(0, _STUBS)
+    from cellgate_kernel import paths
+
+    try:
+        paths.check()
+    except ImportError as e:
+        _fail(str(e))
+    import signal
+    import sysconfig
+
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         _fail(f"{sys.executable} is a free-threaded build of Python: choose an environment of a standard build")
-    sys.path.append(str(_STUBS))
     try:
         import _cellgate
     except ImportError as e:
-        found = [path.name.split(".")[1] for path in _STUBS.glob("_cellgate.*.so")]
+        found = [name.split(".")[1] for name in os.listdir(_STUBS) if name.startswith("_cellgate.")]
         _fail(
             f"{sys.executable} (Python {sys.version_info[0]}.{sys.version_info[1]}) cannot load the kernel's module, "
             f"which is for {' and '.join(found) or 'no version here'}: {e}. "
@@ -52,7 +57,7 @@ def _start() -> None:
     options = sys.argv[1:]
     sys.argv[:] = [""]
     sys.orig_argv.clear()
-    _cellgate.zygote(str(_STUBS.parents[2]), options)
+    _cellgate.zygote(options)
 
 
 _start()

@@ -6,9 +6,13 @@
 #ifndef CG_BASE_KERNEL_ENV_H
 #define CG_BASE_KERNEL_ENV_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
+
+/* The environment that a wheel's kernels run in where its own cannot be used. */
+#define CG_ENV_DEFAULT "default"
 
 /* The lock file of `cellgate env` in an environment. */
 #define CG_ENV_LOCK ".cellgate-env.lock"
@@ -42,9 +46,9 @@ bool cg_kernel_env_is_name(const char *text);
 
 /*
  * Finds the folder of the environment @name: a folder in cg_kernel_envs_dir(), or @name itself if
- * it contains a slash. @ret: its absolute path without symlinks (returns). CG_E_NOTFOUND if the
- * folder does not exist, CG_E_INVAL if @name is neither a name nor a path. The folder may be
- * anything: cg_kernel_env_check() examines it.
+ * it contains a slash, or the environment whose interpreter bin/python... it is. @ret: its absolute
+ * path without symlinks (returns). CG_E_NOTFOUND if the folder does not exist, CG_E_INVAL if @name
+ * is neither a name nor a path. The folder may be anything: cg_kernel_env_check() examines it.
  */
 int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err);
 
@@ -56,8 +60,34 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err);
 int cg_kernel_env_check(const char *dir, struct cg_err *err);
 
 /*
- * Returns true if @dir is an environment of the Python version that kernels embed, finished or not.
- * @version receives the version that its pyvenv.cfg states, or "" if it states none.
+ * Finds the environment that kernels run in where none is named: the installed one. In a wheel it
+ * is the one that has the package, or else "default" of the named ones if kernels can use only that
+ * one. Copies its path to @ret and returns @ret.
+ */
+const char *cg_kernel_env_default(char ret[PATH_MAX]);
+
+/*
+ * The Python version of the installed environment: the one that kernels embed; in a wheel that of
+ * the folder of packages which it is in. Copies it to @ret ("3.11") and returns @ret.
+ */
+const char *cg_kernel_env_own_version(char ret[16]);
+
+/*
+ * Copies to @ret the folder of packages of the environment @dir. False if @dir is no environment or
+ * states no Python version.
+ */
+bool cg_kernel_env_packages(const char *dir, char ret[PATH_MAX]);
+
+/*
+ * In a wheel: finds the extension module for kernels in the environment @dir. It is the
+ * environment's own, or else that of this installation. @ret: its path; cellgate's Python is in the
+ * same folder. CG_E_INVAL if neither is for this Python version and of this version of cellgate.
+ */
+int cg_kernel_env_module(const char *dir, char ret[PATH_MAX], struct cg_err *err);
+
+/*
+ * Returns true if @dir is an environment of a Python version that kernels can have, finished or
+ * not. @version receives the version that its pyvenv.cfg states, or "" if it states none.
  */
 bool cg_kernel_env_fits(const char *dir, char version[64]);
 
@@ -76,6 +106,13 @@ bool cg_kernel_env_is_ours(const char *dir);
  * no absolute path of less than @size bytes.
  */
 bool cg_pyvenv_home(const char *dir, char *ret, size_t size);
+
+/*
+ * Copies to @ret folder number @i of packages that the environment @dir has from its base Python:
+ * site.py imports from these unless pyvenv.cfg says otherwise. They need not exist. Returns false
+ * after the last one.
+ */
+bool cg_kernel_env_system_packages(const char *dir, size_t i, char ret[PATH_MAX]);
 
 /*
  * Finds the same folder and resolves its symlinks. @ret: its path (returns), or NULL if pyvenv.cfg

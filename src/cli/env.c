@@ -219,10 +219,10 @@ static int lock(const char *dir, struct cg_err *err)
 
 static bool has_package(const char *dir, const char *name)
 {
-        char path[PATH_MAX];
+        char packages[PATH_MAX], path[PATH_MAX];
 
-        return snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/%s", dir,
-                        name) < (int)sizeof(path) &&
+        return cg_kernel_env_packages(dir, packages) &&
+               snprintf(path, sizeof(path), "%s/%s", packages, name) < (int)sizeof(path) &&
                access(path, F_OK) == 0;
 }
 
@@ -347,7 +347,7 @@ static int create(const char *name, const char *const *packages, size_t n, struc
         locked = take_folder(dir, err);
         if (locked < 0)
                 return locked;
-        say("making %s with Python %s", dir, CG_PYTHON_VERSION);
+        say("making %s with Python %s", dir, cg_kernel_env_own_version((char[16]){ "" }));
         r = write_state(dir, CG_ENV_IS_CHANGING, err);
         if (r == 0)
                 r = run_program(
@@ -381,7 +381,8 @@ static int add(const char *name, const char *const *packages, size_t n, struct c
                 return r;
         if (!cg_kernel_env_fits(dir, version))
                 return cg_fail(err, CG_E_INVAL, "%s is not an environment of Python %s%s%s", dir,
-                               CG_PYTHON_VERSION, version[0] ? ", but of " : "", version);
+                               cg_kernel_env_own_version((char[16]){ "" }), version[0] ? ", but of " : "",
+                               version);
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
@@ -436,26 +437,27 @@ static int list(struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         cg_auto_free char *dir = NULL;
-        char path[PATH_MAX], version[64];
+        char path[PATH_MAX], version[64], own[16], note[96];
         struct dirent **names = NULL;
         int r = cg_kernel_envs_dir(&dir, err), n;
 
         if (r < 0)
                 return r;
-        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", CG_PYTHON_VERSION,
-                        CG_INSTALLED(CG_KERNEL_ENV));
+        cg_kernel_env_own_version(own);
+        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", own, CG_INSTALLED(CG_KERNEL_ENV));
         n = scandir(dir, &names, NULL, NULL);
         if (n > 0)
                 qsort(names, (size_t)n, sizeof(*names), by_name);
         for (int i = 0; i < n; i++) {
                 if (r == 0 && cg_kernel_env_is_name(names[i]->d_name)) {
-                        const char *note = "";
-
+                        note[0] = '\0';
                         snprintf(path, sizeof(path), "%s/%s", dir, names[i]->d_name);
                         if (!cg_kernel_env_fits(path, version))
-                                note = "  (not of Python " CG_PYTHON_VERSION ": kernels cannot use it)";
+                                snprintf(note, sizeof(note), "  (not of Python %s: kernels cannot use it)",
+                                         own);
                         else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
-                                note = "  (unfinished: `cellgate env add` finishes it)";
+                                snprintf(note, sizeof(note),
+                                         "  (unfinished: `cellgate env add` finishes it)");
                         r = cg_buf_addf(&b, err, "%-20s Python %-8s %s%s\n", names[i]->d_name,
                                         version[0] ? version : "?", path, note);
                 }

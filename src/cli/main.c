@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/installed.h"
+#include "base/kernel_env.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
@@ -57,9 +58,10 @@ static int version(void)
                     "commit      " CG_VCS "\n"
                     "build       " CG_FEATURES "\n"
                     "built with  " CG_BUILT_WITH "\n"
-                    "python      " CG_PYTHON_VERSION ", %s\n"
+                    "python      %s, %s\n"
                     "kernels     %s\n",
-                    CG_INSTALLED(CG_PYTHON), CG_INSTALLED(CG_KERNEL_ENV));
+                    cg_kernel_env_own_version((char[16]){ "" }), CG_INSTALLED(CG_PYTHON),
+                    cg_kernel_env_default((char[PATH_MAX]){ "" }));
         return cg_cli_print(b.data);
 }
 

@@ -8,7 +8,6 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include "base/installed.h"
 #include "kernel/module.h"
 #include "kernel/program.h"
 
@@ -19,15 +18,14 @@ static int start_python(const char *env, struct cg_err *err)
         return 0;
 }
 
-/* zygote(BASE, OPTIONS): never returns, unless the arguments are wrong. */
+/* zygote(OPTIONS): never returns, unless the arguments are wrong. */
 static PyObject *zygote(PyObject *self, PyObject *args)
 {
         PyObject *list;
-        const char *base;
         Py_ssize_t n;
         char **argv;
 
-        if (!PyArg_ParseTuple(args, "sO!:zygote", &base, &PyList_Type, &list))
+        if (!PyArg_ParseTuple(args, "O!:zygote", &PyList_Type, &list))
                 return NULL;
         n = PyList_GET_SIZE(list);
         argv = calloc((size_t)n + 2, sizeof(*argv));
@@ -41,7 +39,6 @@ static PyObject *zygote(PyObject *self, PyObject *args)
                         return NULL;
                 }
         }
-        cg_installed_below(base);
         prctl(PR_SET_NAME, argv[0]);
         cg_kernel_program((int)n + 1, argv, start_python);
 }

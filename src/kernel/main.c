@@ -73,9 +73,9 @@ static int start_python(const char *env, struct cg_err *err)
                 return fail_status(err, st);
         path = PySys_GetObject("path"); /* borrowed */
         dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
-        r = path && dir ? PyList_Append(path, dir) : -1;
+        r = path && dir ? PyList_Insert(path, 0, dir) : -1;
         Py_XDECREF(dir);
-        return r < 0 ? cg_py_fail(err, "sys.path") : 0;
+        return r < 0 ? cg_py_fail(err, "sys.path") : cg_py_check_path(err);
 }
 
 int main(int argc, char **argv)

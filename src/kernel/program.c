@@ -29,17 +29,22 @@ struct options {
 static void usage(FILE *f)
 {
         fprintf(f,
-                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
+                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--runtime DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
                 "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
 }
 
 static int parse_options(int argc, char **argv, struct options *o)
 {
         static const struct option names[] = {
-                { "zygote", no_argument, NULL, 'z' },           { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' },  { "completion", no_argument, NULL, 'c' },
-                { "kernel-env", required_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'V' },          { NULL, 0, NULL, 0 },
+                { "zygote", no_argument, NULL, 'z' },
+                { "preload", required_argument, NULL, 'p' },
+                { "log-level", required_argument, NULL, 'l' },
+                { "completion", no_argument, NULL, 'c' },
+                { "kernel-env", required_argument, NULL, 'e' },
+                { "runtime", required_argument, NULL, 'r' },
+                { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'V' },
+                { NULL, 0, NULL, 0 },
         };
         int c;
 
@@ -53,6 +58,9 @@ static int parse_options(int argc, char **argv, struct options *o)
                         break;
                 case 'e':
                         o->env = optarg;
+                        break;
+                case 'r':
+                        cg_installed_below(optarg);
                         break;
                 case 'c':
                         o->completion = true;

@@ -55,6 +55,14 @@ static PyObject *call(const char *module, const char *function, const char *text
         return ret;
 }
 
+int cg_py_check_path(struct cg_err *err)
+{
+        PyObject *r = call("cellgate_kernel.paths", "check", NULL, 0, err);
+
+        Py_XDECREF(r);
+        return r ? 0 : CG_E_STATE;
+}
+
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
 {
         const char *list = preload ? preload : "", *python, *ipython;

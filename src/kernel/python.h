@@ -20,6 +20,12 @@ struct cg_py_versions {
 };
 
 /*
+ * Refuses folders of sys.path, whose first one is that of cellgate's modules and becomes the last,
+ * that are outside of the environment. Imports nothing from them.
+ */
+int cg_py_check_path(struct cg_err *err);
+
+/*
  * Imports IPython and the comma-separated modules of @preload (may be NULL), and makes the shell:
  * the first kernel can be forked.
  */

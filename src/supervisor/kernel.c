@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/kernel_env.h"
 #include "base/state_dir.h"
 #include "base/util.h"
 #include "config.h"
@@ -418,7 +419,12 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         json_array_append_new(binds, json_pack("[ss]", lib, LIB_INSIDE));
         /* Needed if they are below a folder that is private inside, such as /tmp. */
-        add_bind(binds, CG_INSTALLED(CG_PYTHONDIR));
+        if (!CG_WHEEL) {
+                add_bind(binds, CG_INSTALLED(CG_PYTHONDIR));
+        } else if (cg_kernel_env_module(s->kernel_env, real, NULL) == 0) {
+                *strrchr(real, '/') = '\0';
+                add_bind(binds, real);
+        }
         add_bind(binds, s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
         json_array_foreach(json_object_get(options, "python_path"), i, path)
         {

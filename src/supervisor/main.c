@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
@@ -260,7 +261,7 @@ int main(int argc, char **argv)
          * checked like one that was chosen.
          */
         if (CG_WHEEL && !s->kernel_env)
-                s->kernel_env = cg_installed(env, CG_KERNEL_ENV);
+                s->kernel_env = cg_kernel_env_default(env);
         if (detach_process) {
                 /*
                  * Before there is any thread. The starting process still gets the report of the

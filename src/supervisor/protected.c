@@ -19,6 +19,7 @@
 #include "config.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/paths.h"
 #include "supervisor/server_files_int.h"
 #include "supervisor/server_guards.h"
 #include "supervisor/state.h"
@@ -49,6 +50,63 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
 }
 
 /*
+ * Refuses @path, however it is spelled, if cells can write it or redirect a symlink on the way to
+ * it: the zygote is started again long after the check.
+ */
+static int check_spelled(const struct session *ss, const struct cg_sandbox *plan, const char *path,
+                         struct cg_err *err)
+{
+        struct cg_place place;
+        int r = cg_place_find(path, &place, err);
+
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < place.n_links && r == 0; i++)
+                r = check_path(ss, plan, place.links[i], err);
+        if (r == 0)
+                r = check_path(ss, plan, place.path, err);
+        cg_place_fini(&place);
+        return r;
+}
+
+/* Refuses the folder of programs @bin of a Python, and the library folder beside it. */
+static int check_python(const struct session *ss, const struct cg_sandbox *plan, const char *bin,
+                        struct cg_err *err)
+{
+        char real[PATH_MAX], lib[PATH_MAX + 8];
+        int r = check_spelled(ss, plan, bin, err);
+
+        if (r < 0 || !realpath(bin, real) || strrchr(real, '/') == real)
+                return r;
+        snprintf(lib, sizeof(lib), "%.*s/lib", (int)(strrchr(real, '/') - real), real);
+        return check_path(ss, plan, lib, err);
+}
+
+/*
+ * The environment, its base Python as pyvenv.cfg spells it, and in a wheel the interpreter, which
+ * is a symlink to that Python's or to another one's.
+ */
+static int check_environment(const struct session *ss, const struct cg_sandbox *plan, const char *env,
+                             struct cg_err *err)
+{
+        char path[PATH_MAX], real[PATH_MAX];
+        int r = check_path(ss, plan, env, err);
+
+        if (r == 0 && CG_WHEEL && cg_path_join(path, env, "bin/python")) {
+                r = check_spelled(ss, plan, path, err);
+                if (r == 0 && realpath(path, real)) {
+                        *strrchr(real, '/') = '\0';
+                        r = check_python(ss, plan, real, err);
+                }
+        }
+        if (r == 0 && cg_pyvenv_home(env, path, sizeof(path)))
+                r = check_python(ss, plan, path, err);
+        for (size_t i = 0; r == 0 && cg_kernel_env_system_packages(env, i, path); i++)
+                r = check_spelled(ss, plan, path, err);
+        return r;
+}
+
+/*
  * True if an installer (uv, conda) made the environment of hard links to a cache: then the METADATA
  * of each package is one. The other files are not examined, because this runs for every kernel.
  */
@@ -58,10 +116,8 @@ static bool is_linked(const char *env)
         const struct dirent *d;
         bool linked = false;
         struct stat st;
-        DIR *dir;
+        DIR *dir = cg_kernel_env_packages(env, path) ? opendir(path) : NULL;
 
-        snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages", env);
-        dir = opendir(path);
         while (dir && !linked && (d = readdir(dir))) {
                 const char *end = strrchr(d->d_name, '.');
 
@@ -96,9 +152,8 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         const char *env = ss->sup->kernel_env, *home = cg_sup_home();
         const struct cg_settings *s = ss->settings;
         cg_auto_json json_t *places = NULL;
-        cg_auto_free char *base = NULL;
         struct cg_sandbox *plan = NULL;
-        char lib[PATH_MAX + 8], real[PATH_MAX], own[PATH_MAX];
+        char real[PATH_MAX], own[PATH_MAX];
         const json_t *place;
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
@@ -127,15 +182,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                 r = s ? cg_session_view(plan, s, NULL, ss->workspace, home, NULL, true, err)
                       : cg_session_view_default(plan, ss->workspace, home, NULL, true, err);
         if (r == 0)
-                r = check_path(ss, plan, env, err);
-        if (r == 0)
-                r = cg_kernel_env_base(env, &base, err);
-        if (r == 0 && base)
-                r = check_path(ss, plan, base, err);
-        if (r == 0 && base && strrchr(base, '/') != base) {
-                snprintf(lib, sizeof(lib), "%.*s/lib", (int)(strrchr(base, '/') - base), base);
-                r = check_path(ss, plan, lib, err);
-        }
+                r = check_environment(ss, plan, env, err);
         cg_sandbox_free(plan);
         return r;
 }

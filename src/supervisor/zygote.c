@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/kernel_env.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
@@ -240,7 +241,7 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
         struct zygote *z = s->zygote;
         char level[16];
         const char *program = CG_INSTALLED(CG_KERNEL_PROGRAM);
-        const char *argv[16] = { "cellgate-kernel" };
+        const char *argv[20] = { "cellgate-kernel" };
         size_t n = 1;
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
@@ -251,17 +252,21 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
                                      .cwd = "/",
                                      .new_session = true,
                                      .die_with_parent = true };
-        char python[PATH_MAX + 16];
+        char python[PATH_MAX + 16], script[PATH_MAX + 64];
         int pair[2], big = 1 << 20;
 
         if (CG_WHEEL) { /* isolated: no variable, no user's packages and no current folder takes part */
-                snprintf(python, sizeof(python), "%s/bin/python",
-                         s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
+                if (cg_kernel_env_module(s->kernel_env, script, err) < 0)
+                        return -1;
+                strcpy(strrchr(script, '/'), "/cellgate_kernel/__main__.py");
+                snprintf(python, sizeof(python), "%s/bin/python", s->kernel_env);
                 spec.path = argv[0] = python;
                 argv[n++] = "-I";
                 argv[n++] = "-X";
                 argv[n++] = "utf8";
-                argv[n++] = CG_INSTALLED(CG_PYTHONDIR "/cellgate_kernel/__main__.py");
+                argv[n++] = script;
+                argv[n++] = "--runtime"; /* the module may be another installation's */
+                argv[n++] = CG_INSTALLED("");
         }
         snprintf(level, sizeof(level), "%d", s->log.level);
         argv[n++] = "--zygote";

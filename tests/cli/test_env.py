@@ -292,6 +292,28 @@ def test_a_base_python_that_cells_write_never_runs(cellgate: Env, bare: Path, wo
     assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
 
 
+def test_a_base_python_behind_a_link_that_cells_write_never_runs(cellgate: Env, bare: Path, workspace: Path) -> None:
+    """It is a right one now; a cell could redirect the link before the zygote starts again."""
+    (workspace / "python").symlink_to("/usr")
+    (bare / "pyvenv.cfg").write_text(f"home = {workspace}/python/bin\nversion = {VERSION}.0\n")
+    refused = cellgate("run", "--workspace", str(workspace), "--kernel-env", str(bare), "-c", "1")
+    assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
+
+
+def test_folders_that_code_of_an_environment_adds_are_not_imported_from(
+    cellgate: Env, bare: Path, workspace: Path, tmp_path: Path
+) -> None:
+    """The zygote looks for its own modules last."""
+    mark = tmp_path / "mark"
+    for module in ("IPython", "cellgate_kernel", "cellgate_tools", "comm", "json", "pathlib", "sitecustomize"):
+        (workspace / f"{module}.py").write_text(SPY.format(str(mark)))
+    packages = bare / f"lib/python{VERSION}/site-packages"
+    (packages / "cgspy.pth").write_text(f"import sys; sys.path.append('/' + {str(workspace)[1:]!r})\n")
+    refused = cellgate("run", "--workspace", str(workspace), "--kernel-env", str(bare), "-c", "1")
+    assert refused.returncode != 0 and f"imports from {workspace}, outside of it" in refused.stderr, refused.stderr
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("how", ["pth", "finder", "link"])
 def test_packages_elsewhere_never_run(cellgate: Env, bare: Path, workspace: Path, tmp_path: Path, how: str) -> None:
     packages = bare / f"lib/python{VERSION}/site-packages"

@@ -30,7 +30,7 @@ def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     monkeypatch.chdir(workspace)
     with cellgate.Client() as client:
-        monkeypatch.setattr(cellgate._core, "_shared", client)
+        monkeypatch.setitem(cellgate._core._shared, None, client)
         yield workspace
 
 

@@ -16,6 +16,7 @@
 #include "config.h"
 
 #define PACKAGES "lib/python" CG_PYTHON_VERSION "/site-packages"
+#define DIST     "lib/python" CG_PYTHON_VERSION "/dist-packages"
 
 /* A folder of its own for each test, without symlinks, with an environment "env" in it. */
 struct place {
@@ -158,7 +159,8 @@ static void test_folder_of_names(void **state)
 static void test_finding(void **state)
 {
         const struct place *p = *state;
-        cg_auto_free char *named = NULL, *linked = NULL, *link = path_in(p->dir, "link");
+        cg_auto_free char *named = NULL, *linked = NULL, *by_python = NULL, *link = path_in(p->dir, "link"),
+                          *python = path_in(p->env, "bin/python3"), *config = path_in(p->env, "pyvenv.cfg");
         char *none = NULL;
         struct cg_err err;
 
@@ -169,6 +171,12 @@ static void test_finding(void **state)
         assert_int_equal(symlink(p->env, link), 0);
         assert_int_equal(cg_kernel_env_find(link, &linked, &err), 0);
         assert_string_equal(linked, p->env);
+        /* By its interpreter, which is a symlink to that of its base. */
+        write_file(p->base, "python3", "");
+        assert_int_equal(symlink("../../base/bin/python3", python), 0);
+        assert_int_equal(cg_kernel_env_find(python, &by_python, &err), 0);
+        assert_string_equal(by_python, p->env);
+        assert_int_equal(cg_kernel_env_find(config, &none, &err), CG_E_INVAL);
 
         assert_int_equal(cg_kernel_env_find("no-such", &none, &err), CG_E_NOTFOUND);
         assert_non_null(strstr(err.msg, "cellgate env create no-such"));
@@ -199,6 +207,8 @@ static void test_versions(void **state)
         assert_false(cg_kernel_env_fits(p->env, version));
         assert_string_equal(version, "3.1.4");
         refused(p, CG_E_INVAL, "is of Python 3.1.4, but kernels need Python " CG_PYTHON_VERSION);
+        make_folder(p->env, "lib/python3.1t/site-packages");
+        refused(p, CG_E_INVAL, "is of a free-threaded build of Python");
         remove_file(p->env, "pyvenv.cfg");
         refused(p, CG_E_INVAL, "is no virtual environment");
 }
@@ -272,7 +282,10 @@ static void test_pth_files(void **state)
                 { "../..", false },
                 { "%s/base/lib", false },
                 { "%s/base/libs", false }, /* does not exist */
-                { "import sys; sys.path.append('%s/elsewhere')", false },
+                { "import sys; sys.path.append('%s/elsewhere')", true },
+                { "import sys; sys.path.append(\"%s/elsewhere\")", true },
+                { "import sys; sys.path.append('%s/base/lib')", false },
+                { "import os; x = '/' and \"it's\"; '%s/env'", false },
                 { "# %s/elsewhere", false },
         };
         const struct place *p = *state;
@@ -321,6 +334,30 @@ static void test_packages_elsewhere(void **state)
         assert_true(cg_kernel_env_check(p->env, NULL) < 0);
 }
 
+/* site.py reads the base Python's, too, unless pyvenv.cfg has "false". */
+static void test_packages_of_the_base(void **state)
+{
+        const struct place *p = *state;
+        char text[2 * PATH_MAX], folder[PATH_MAX];
+
+        make_folder(p->dir, "base/local/" DIST);
+        snprintf(text, sizeof(text), "%s/elsewhere\n", p->dir);
+        write_file(p->dir, "base/local/" DIST "/mine.pth", text);
+        accepted(p);
+        assert_false(cg_kernel_env_system_packages(p->env, 0, folder));
+        for (size_t i = 0; i < 2; i++) {
+                snprintf(text, sizeof(text), "home = %s\nversion = " CG_PYTHON_VERSION ".1\n%s", p->base,
+                         i ? "include-system-site-packages = True\n" : "");
+                write_file(p->env, "pyvenv.cfg", text);
+                assert_true(cg_kernel_env_system_packages(p->env, 3, folder));
+                refused(p, CG_E_INVAL, DIST "/mine.pth leads to ");
+        }
+        snprintf(text, sizeof(text), "%s/base/share\n", p->dir);
+        make_folder(p->dir, "base/share");
+        write_file(p->dir, "base/local/" DIST "/mine.pth", text);
+        accepted(p);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -328,6 +365,7 @@ int main(void)
                 cmocka_unit_test(test_folder_of_names),
                 cmocka_unit_test_setup_teardown(test_finding, enter, leave),
                 cmocka_unit_test_setup_teardown(test_versions, enter, leave),
+                cmocka_unit_test_setup_teardown(test_packages_of_the_base, enter, leave),
                 cmocka_unit_test_setup_teardown(test_states, enter, leave),
                 cmocka_unit_test_setup_teardown(test_base_python, enter, leave),
                 cmocka_unit_test_setup_teardown(test_pth_files, enter, leave),

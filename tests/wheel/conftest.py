@@ -15,7 +15,7 @@ from kernel_environment import PACKAGES, copy_environment
 
 @pytest.fixture(scope="session")
 def files(build_dir: Path, repo: Path, test_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as the wheel has it. scripts/test has built it before: this takes long only by hand."""
+    """The packages as the wheel has them. scripts/test has built them before: this takes long only by hand."""
     build, root = build_dir.parent / "wheel", tmp_path_factory.mktemp("wheel")
     build.mkdir(exist_ok=True)
     with open(build / ".lock", "w") as lock:  # of all workers
@@ -26,14 +26,14 @@ def files(build_dir: Path, repo: Path, test_python: str, tmp_path_factory: pytes
         subprocess.run(["ninja", "-C", build], check=True, capture_output=True)
         install = ["meson", "install", "-C", build, "--no-rebuild", "--tags=runtime,python-runtime"]
         subprocess.run([*install, "--destdir", root], check=True, capture_output=True)
-    (found,) = root.rglob("_runtime")
+    (found,) = root.rglob("cellgate_runtime")
     return found.parent
 
 
 def make_environment(path: Path, files: Path, packages: Path) -> Path:
     """What `pip install .` makes: cellgate, the kernels' packages and cffi in an environment."""
     copy_environment(path)
-    shutil.copytree(files, path / PACKAGES / "cellgate", symlinks=True)
+    shutil.copytree(files, path / PACKAGES, symlinks=True, dirs_exist_ok=True)
     for name in ("cffi", "pycparser"):
         shutil.copytree(packages / name, path / PACKAGES / name)
     for library in packages.glob("_cffi_backend*"):
@@ -59,4 +59,4 @@ def env(files: Path, packages: Path, build_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def runtime(env: Path) -> Path:
-    return env / PACKAGES / "cellgate/_runtime"
+    return env / PACKAGES / "cellgate_runtime"

@@ -8,12 +8,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from docs_readme import python_example
-from kernel_environment import PACKAGES
+from kernel_environment import PACKAGES, copy_environment
 from wheel.conftest import make_environment
 
 # Run with the module as well: a part of what scripts/test runs with the program.
@@ -62,7 +62,7 @@ def test_files_need_libc_alone(files: Path) -> None:
 
 
 def test_no_path_of_the_build_is_compiled_in(files: Path, repo: Path, tmp_path: Path) -> None:
-    for path in [*files.glob("_runtime/bin/*"), *files.glob("_runtime/libexec/cellgate/*"), *files.rglob("*.so")]:
+    for path in [*files.glob("*/bin/*"), *files.glob("*/libexec/cellgate/*"), *files.rglob("*.so")]:
         subprocess.run(["strip", "-o", tmp_path / "stripped", path], check=True)  # of debugging information
         assert str(repo).encode() not in (tmp_path / "stripped").read_bytes(), path
 
@@ -114,7 +114,7 @@ def test_variables_and_the_current_folder_do_not_take_part(env: Path, workspace:
         "PYTHONHOME": str(workspace),
         "HOME": str(workspace),
     }
-    program = env / PACKAGES / "cellgate/_runtime/bin/cellgate"
+    program = env / PACKAGES / "cellgate_runtime/bin/cellgate"
     p = subprocess.run(
         [program, "run", "--workspace", workspace, "-c", "1 + 1"],
         cwd=workspace,
@@ -145,7 +145,7 @@ def project(files: Path, packages: Path, workspace: Path) -> Path:
     [
         "open('proj/.venv/x', 'w')",
         "open('proj/.venv/" + PACKAGES + "/IPython/__init__.py', 'a')",
-        "open('proj/.venv/" + PACKAGES + "/cellgate/_runtime/libexec/cellgate/cellgate-supervisor', 'ab')",
+        "open('proj/.venv/" + PACKAGES + "/cellgate_runtime/libexec/cellgate/cellgate-supervisor', 'ab')",
         "import os; os.rename('proj/.venv', 'proj/old')",
         "import os; os.rename('proj', 'old')",
         "import os; os.replace('/bin/true', 'proj/.venv/bin/python')",
@@ -173,16 +173,15 @@ def test_an_environment_that_imports_from_elsewhere_is_refused(project: Path, wo
 
 
 def test_a_refusal_of_the_module_reaches_the_host(project: Path, workspace: Path) -> None:
-    stubs = project / PACKAGES / "cellgate/_runtime/lib/cellgate/python"
-    (module,) = stubs.glob("_cellgate.*.so")
-    module.rename(stubs / "_cellgate.cpython-399-x86_64-linux-gnu.so")
+    (module,) = (project / PACKAGES / "_cellgate_kernel").glob("_cellgate.*.so")
+    module.write_text("no module")
     p = cell(project, workspace, "1")
-    assert p.returncode != 0 and "cannot load the kernel's module, which is for cpython-399" in p.stderr, p.stderr
+    assert p.returncode != 0 and "cannot load the kernel's module" in p.stderr, p.stderr
 
 
-def test_the_interpreter_must_be_isolated(env: Path, runtime: Path) -> None:
+def test_the_interpreter_must_be_isolated(env: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    script = runtime / "lib/cellgate/python/cellgate_kernel/__main__.py"
+    script = env / PACKAGES / "_cellgate_kernel/cellgate_kernel/__main__.py"
     line = f'exec 3<&{theirs.fileno()}; exec "$@"'
     subprocess.run(
         ["bash", "-c", line, "bash", env / "bin/python", script, "--zygote"], pass_fds=[theirs.fileno()], timeout=30
@@ -190,13 +189,227 @@ def test_the_interpreter_must_be_isolated(env: Path, runtime: Path) -> None:
     assert "must be started with -I -X utf8" in json.loads(ours.recv(4096))["message"]
 
 
-def test_another_environment_is_chosen_by_a_variable(env: Path, files: Path, packages: Path, workspace: Path) -> None:
-    other = make_environment(env.parent / "other-env", files, packages)
-    code = "import cellgate, sys\nwith cellgate.Session('.') as s:\n    print(s.run('import sys; sys.prefix').value)"
+@pytest.fixture(scope="module")
+def other(env: Path, files: Path, packages: Path) -> Iterator[Path]:
+    """Another environment with cellgate."""
+    yield make_environment(env.parent / "other-env", files, packages)
+    shutil.rmtree(env.parent / "other-env")
+
+
+@pytest.fixture
+def changed(env: Path, other: Path) -> Iterator[Path]:
+    """A copy of it, of hard links but for the files that tests write: tests may change it."""
+    path = env.parent / "changed-env"
+    subprocess.run(["cp", "-al", other, path], check=True)
+    for name in ("pyvenv.cfg", PACKAGES + "/_cellgate_kernel/VERSION"):
+        text = (path / name).read_text()
+        (path / name).unlink()
+        (path / name).write_text(text)
+    yield path
+    shutil.rmtree(path)
+
+
+# Prints the environment that cells run in.
+PREFIX = "import sys, cellgate\nwith cellgate.Session('.'{}) as s:\n    print(s.run('import sys; sys.prefix').value)"
+AIO = (
+    "import asyncio, cellgate.aio\nasync def main():\n    async with cellgate.aio.Session('.'{}) as s:\n"
+    "        print((await s.run('import sys; sys.prefix')).value)\nasyncio.run(main())"
+)
+
+
+def test_another_environment_is_chosen_by_a_variable(env: Path, other: Path, workspace: Path) -> None:
+    variable = {**os.environ, "CELLGATE_KERNEL_ENV": str(other)}
+    p = run(env, "-c", PREFIX.format(""), cwd=workspace, env=variable)
+    assert p.stdout == f"{str(other)!r}\n", p.stderr
+    p = run(env, "-c", PREFIX.format(""), cwd=workspace)
+    assert p.stdout == f"{str(env)!r}\n", p.stderr
+    p = run(env, "-c", PREFIX.format(f", python={str(env)!r}"), cwd=workspace, env=variable)
+    assert p.stdout == f"{str(env)!r}\n", p.stderr
+
+
+@pytest.mark.parametrize("front", [PREFIX, AIO])
+@pytest.mark.parametrize("spelling", ["", "/bin/python", "/bin/python3"])
+def test_another_environment_is_chosen_by_its_python(
+    env: Path, other: Path, workspace: Path, front: str, spelling: str
+) -> None:
+    """Its interpreter is a symlink to the system's, as that of every environment."""
+    p = run(env, "-c", front.format(f", python={str(other) + spelling!r}"), cwd=workspace)
+    assert p.stdout == f"{str(other)!r}\n", p.stderr
+
+
+def test_a_program_uses_several_environments(env: Path, other: Path, workspace: Path) -> None:
+    """Sessions of one environment share a client. A client has one environment."""
+    code = (
+        "import cellgate, os\n"
+        f"envs = [None, {str(other)!r}, os.path.relpath({str(other)!r})]\n"
+        "sessions = [cellgate.Session('.', python=e) for e in envs]\n"
+        "print([s.run('import sys; sys.prefix').value for s in sessions])\n"
+        "print(len({s._core.client for s in sessions}))\n"
+        "try:\n    cellgate.Session('.', client=sessions[0]._core.client, python=envs[1])\n"
+        "except cellgate.InvalidArgumentError as e:\n    print(e)"
+    )
+    p = run(env, "-c", code, cwd=workspace)
+    lines = p.stdout.splitlines()
+    assert lines[0] == repr([repr(str(e)) for e in (env, other, other)]), p.stderr
+    assert lines[1] == "2" and "python belongs to the client" in lines[2]
+
+
+def test_an_environment_without_the_package_takes_the_module_of_this_one(env: Path, workspace: Path) -> None:
+    """Those that `cellgate env create` makes. The module is of the same Python version."""
+    path = copy_environment(env.parent / "plain-env")
     try:
-        p = run(env, "-c", code, cwd=workspace, env={**os.environ, "CELLGATE_KERNEL_ENV": str(other)})
-        assert p.stdout == f"{str(other)!r}\n", p.stderr
-        p = run(env, "-c", code, cwd=workspace)
-        assert p.stdout == f"{str(env)!r}\n", p.stderr
+        p = run(env, "-c", PREFIX.format(f", python={str(path)!r}"), cwd=workspace)
+        assert p.stdout == f"{str(path)!r}\n", p.stderr
     finally:
-        shutil.rmtree(other)
+        shutil.rmtree(path)
+
+
+def test_the_default_environment_is_one_of_cellgate_env(env: Path, changed: Path, workspace: Path) -> None:
+    """Where the own one cannot be used, as with a package that was installed outside of an environment."""
+    (changed / "pyvenv.cfg").unlink()
+    data = workspace.parent / f"{workspace.name}-data"
+    environ = {**os.environ, "XDG_DATA_HOME": str(data)}
+    program = changed / PACKAGES / "cellgate_runtime/bin/cellgate"
+    argv = [program, "run", "--workspace", workspace, "-c", "import sys; print(sys.prefix)"]
+    p = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60)
+    assert p.returncode != 0 and "`cellgate env create default`" in p.stderr, p.stderr
+    (data / "cellgate/envs").mkdir(parents=True)
+    default = copy_environment(data / "cellgate/envs/default")
+    p = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60)
+    assert p.stdout == f"{default}\n", p.stderr
+    shutil.rmtree(data)
+
+
+def set_version(env: Path, version: str) -> None:
+    """As if the environment were of another Python: only what pyvenv.cfg states and the folder of packages."""
+    config = (env / "pyvenv.cfg").read_text()
+    lines = [line for line in config.splitlines() if not line.startswith("version")]
+    (env / "pyvenv.cfg").write_text("\n".join([*lines, f"version = {version}\n"]))
+    ours = env / PACKAGES
+    ours.parent.rename(ours.parent.with_name(f"python{'.'.join(version.split('.')[:2])}"))
+
+
+def other_version(env: Path) -> None:
+    set_version(env, "3.99.1")
+
+
+def older_cellgate(env: Path) -> None:
+    (env / PACKAGES / "_cellgate_kernel/VERSION").write_text("0.0.1\n")
+    set_version(env, "3.99.1")
+    packages = env / "lib/python3.99/site-packages/_cellgate_kernel"
+    (module,) = packages.glob("_cellgate.*.so")
+    module.rename(packages / "_cellgate.cpython-399-x86_64-linux-gnu.so")
+
+
+def free_threaded(env: Path) -> None:
+    (env / PACKAGES).parent.rename((env / PACKAGES).parent.with_name((env / PACKAGES).parent.name + "t"))
+
+
+def free_threaded_interpreter(env: Path) -> None:
+    """Its folders are those of a standard build: the interpreter itself says what it is."""
+    code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\n"
+    (env / PACKAGES / "build.pth").write_text(code)
+
+
+def no_ipython(env: Path) -> None:
+    shutil.rmtree(env / PACKAGES / "IPython")
+
+
+def no_environment(env: Path) -> None:
+    (env / "pyvenv.cfg").unlink()
+
+
+def no_base(env: Path) -> None:
+    (env / "pyvenv.cfg").write_text("".join(f"version = {sys.version_info[0]}.{sys.version_info[1]}.0\n"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (other_version, "is of Python 3.99.1, and has no module for kernels: install cellgate-kernel"),
+        (older_cellgate, "has cellgate-kernel 0.0.1, and this is cellgate"),
+        (free_threaded, "is of a free-threaded build of Python"),
+        (free_threaded_interpreter, "is a free-threaded build of Python"),
+        (no_ipython, "lacks what kernels need: ipython"),
+        (no_environment, "is no virtual environment"),
+        (no_base, "has no base Python"),
+    ],
+)
+def test_an_environment_that_kernels_cannot_use_is_refused(
+    env: Path, changed: Path, workspace: Path, change: Callable[[Path], None], why: str
+) -> None:
+    change(changed)
+    p = run(env, "-c", PREFIX.format(f", python={str(changed)!r}"), cwd=workspace)
+    assert p.returncode == 1 and why in p.stderr, p.stderr
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [("pyvenv.cfg", "neither an environment nor"), ("bin/no", "there is no environment"), ("a b", "not a name")],
+)
+def test_what_is_no_interpreter_is_refused(env: Path, other: Path, workspace: Path, python: str, why: str) -> None:
+    path = str(other / python) if "/" in python or "." in python else python
+    p = run(env, "-c", PREFIX.format(f", python={path!r}"), cwd=workspace)
+    assert p.returncode == 1 and why in p.stderr, p.stderr
+
+
+def interpreter_in_the_workspace(env: Path, workspace: Path) -> None:
+    (env / "bin/python").unlink()
+    shutil.copy("/usr/bin/python3", workspace / "python3")
+    (env / "bin/python").symlink_to(workspace / "python3")
+
+
+def interpreter_behind_a_link(env: Path, workspace: Path) -> None:
+    (env / "bin/python").unlink()
+    (workspace / "link").symlink_to("/usr/bin")
+    (env / "bin/python").symlink_to(workspace / "link/python3")
+
+
+def base_behind_a_link(env: Path, workspace: Path) -> None:
+    config = (env / "pyvenv.cfg").read_text()
+    (workspace / "link").symlink_to("/usr")
+    (env / "pyvenv.cfg").write_text(config.replace("home = /usr/bin", f"home = {workspace}/link/bin"))
+    assert str(workspace) in (env / "pyvenv.cfg").read_text()
+
+
+def path_file(env: Path, workspace: Path) -> None:
+    (env / PACKAGES / "a.pth").write_text(f"{workspace}\n")
+
+
+def path_in_code(env: Path, workspace: Path) -> None:
+    (env / PACKAGES / "a.pth").write_text(f"import sys; sys.path.insert(0, {str(workspace)!r})\n")
+
+
+def path_that_code_makes(env: Path, workspace: Path) -> None:
+    (env / PACKAGES / "a.pth").write_text(f"import sys; sys.path.append('/' + {str(workspace)[1:]!r})\n")
+
+
+def packages_by_link(env: Path, workspace: Path) -> None:
+    (env / PACKAGES / "_cellgate_kernel").rename(workspace / "kernel")
+    (env / PACKAGES / "_cellgate_kernel").symlink_to(workspace / "kernel")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        interpreter_in_the_workspace,
+        interpreter_behind_a_link,
+        base_behind_a_link,
+        path_file,
+        path_in_code,
+        path_that_code_makes,
+        packages_by_link,
+    ],
+)
+def test_nothing_that_cells_write_runs_in_the_zygote(
+    env: Path, changed: Path, workspace: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    """Each leads to a file of the workspace which is a right one now, and which a cell could change."""
+    mark = workspace / "mark"
+    for name in ("IPython", "sitecustomize", "usercustomize", "cellgate_kernel", "_cellgate", "comm", "json"):
+        (workspace / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r})\n")
+    plant(changed, workspace)
+    code = PREFIX.format(f", python={str(changed)!r}").replace("'.'", repr(str(workspace)))
+    p = run(env, "-I", "-c", code)
+    assert p.returncode == 1 and ("cells could write" in p.stderr or "outside of it" in p.stderr), p.stderr
+    assert not mark.exists()

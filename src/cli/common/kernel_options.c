@@ -92,7 +92,7 @@ static const struct cg_opt table[] = {
           "comma-separated modules to import before the kernel starts" },
         { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV", STARTS,
           "Python environment of the kernel, which cells can only read: a name that `cellgate env` has made, or"
-          " a folder, with a slash in it (default: the built-in one)" },
+          " a folder or its interpreter, with a slash in it (default: the built-in one)" },
         { CG_KOPT_JSON, 0, "json", NULL, CG_CMD_RUN,
           "for programs: events as JSON lines on standard output, decisions as JSON lines on standard input"
           " (docs/cli-json.md). Calls that no rule decides are asked about there; once standard input has"

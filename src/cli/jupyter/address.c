@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,10 @@ int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_
         struct sha256_ctx h;
         uint8_t digest[SHA256_DIGEST_SIZE];
         cg_auto_free char *state = NULL;
-        char parent[128], hex[13];
+        char parent[128], hex[13], own[PATH_MAX], module[PATH_MAX];
 
+        if (CG_WHEEL && !kernel_env)
+                kernel_env = cg_kernel_env_default(own);
         if (runtime_dir(parent, sizeof(parent), err) < 0 || make_own_dir(parent, err) < 0)
                 return -1;
         sha256_init(&h);
@@ -78,7 +81,10 @@ int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_
         if (state) /* its zygote has read what was changed since */
                 add_program(&h, state);
         add_program(&h, CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor"));
-        add_program(&h, CG_INSTALLED(CG_KERNEL_PROGRAM));
+        if (!CG_WHEEL)
+                add_program(&h, CG_INSTALLED(CG_KERNEL_PROGRAM));
+        else if (cg_kernel_env_module(kernel_env, module, NULL) == 0)
+                add_program(&h, module);
         sha256_digest(&h, sizeof(digest), digest);
         cg_hex(hex, digest, (sizeof(hex) - 1) / 2);
         if (snprintf(buf, size, "%s/" PREFIX "%s", parent, hex) >= (int)size)

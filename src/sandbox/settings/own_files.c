@@ -124,7 +124,7 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
         *slash = '\0';
         snprintf(lib, sizeof(lib), "%s/lib", home);
         r = deny_present(rules, lib, false, err);
-        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        snprintf(lib, sizeof(lib), "%s/lib/python%s", home, cg_kernel_env_own_version((char[16]){ "" }));
         return r < 0 ? r : deny_present(rules, lib, true, err);
 }
 
@@ -238,7 +238,7 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
         snprintf(path, sizeof(path), "%s/lib", base);
         if (cg_real_path(path, own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, python, own, err);
-        snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION, base);
+        snprintf(path, sizeof(path), "%s/lib/python%s", base, cg_kernel_env_own_version((char[16]){ "" }));
         if (cg_real_path(path, own) && cg_path_within(w, own))
                 return refuse_workspace(workspace, python, own, err);
         return 0;
