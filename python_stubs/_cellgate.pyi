@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 Buffer = bytes | bytearray | memoryview
 
-def zygote(base: str, options: list[str], /) -> NoReturn:
-    """Become the zygote of the wheel whose programs are below `base`. Only in an extension module."""
+def zygote(options: list[str], /) -> NoReturn:
+    """Become the zygote, with the options of cellgate-kernel. Only in an extension module."""
 
 def write_stdout(text: str, /) -> int:
     """Append to the cell's standard output; lone surrogates become U+FFFD. Waits while 4 MiB are unread."""
