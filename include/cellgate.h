@@ -434,7 +434,8 @@ struct cg_functions_options {
  * Cells call `from mcptools.PACKAGE import MODULE; MODULE.run(...)`, as they call tools of servers.
  * Code in the kernel can leave out the modules and their check of arguments: a function must check
  * its arguments itself, and must expect calls of any number, at most 256 at once. There is no MCP
- * server and no process. The cell's clock stands still during a call.
+ * server and no process, and calls go on when the tool server ends. The cell's clock stands still
+ * during a call.
  */
 CG_API int cg_session_add_functions(struct cg_session *s, const char *name, const char *tools, size_t len,
                                     const struct cg_functions_options *opts, char **ret, struct cg_err *err);

@@ -148,6 +148,9 @@ def tool_call(server: str, tool: str, arguments: Buffer, timeout_ms: int, /) -> 
 def mcp_request(server: str, method: str, params: Buffer, timeout_ms: int, /) -> tuple[str, bytes, str]:
     """Send another request of MCP, such as resources/read, and wait for its result, as tool_call() does."""
 
+def function_call(server: str, tool: str, arguments: Buffer, timeout_ms: int, /) -> tuple[str, bytes, str]:
+    """Call a function of the host and wait for its result, as tool_call() does."""
+
 def result_read(handle: int, offset: int, length: int, /) -> bytes:
     """Bytes of a result that stays with the tool server, 1 MiB at most. RuntimeError: it is gone."""
 
@@ -168,6 +171,9 @@ class Calls:
 
     def request(self, server: str, method: str, params: Buffer, timeout_ms: int, key: int, /) -> None:
         """The same for mcp_request()."""
+
+    def function(self, server: str, tool: str, arguments: Buffer, timeout_ms: int, key: int, /) -> None:
+        """The same for function_call()."""
 
     def cancel(self, keys: list[int], /) -> None:
         """Cancel these calls at once: their servers, and hosts that are asked about them, are notified."""

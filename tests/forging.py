@@ -19,7 +19,7 @@ def attempt(f, *args):
         return errno.errorcode[e.errno]
 
 def connections():
-    """The kernel's own connected AF_UNIX sockets (kernel wire and tool wire), as duplicates."""
+    """The kernel's own connected AF_UNIX sockets (kernel wire, tool wire, function calls), as duplicates."""
     found = []
     for name in os.listdir('/proc/self/fd'):
         try:
@@ -44,7 +44,7 @@ def message(wire, type, id=0, body=b'', raw=None, session=0, version=VERSION):
     return zmtp(head, body, *([raw] if raw is not None else []))
 
 def forge(data, wire=''):
-    """Writes it onto the kernel wire ('k'), the tool wire ('t'), or both; returns the number of connections."""
+    """Writes it onto the kernel wire ('k'), the tool wire ('t'), that of function calls ('f'), or all; returns the number of connections."""
     conns = [c for c in connections() if os.path.basename(c.getsockname()).startswith(wire)]
     for c in conns:
         c.setblocking(True)

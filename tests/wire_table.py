@@ -42,7 +42,8 @@ def _spec(number: str, sender: str, body: str, raw: str, raws: str, constants: d
     def value(word: str) -> int:
         return int(word) if word.isdigit() else constants[word]
 
-    return Spec(int(number), ROLES[sender], value(body), value(raw), None if raws == ANY_NUMBER else value(raws))
+    senders = " or ".join(ROLES[role] for role in sender.split(" | "))
+    return Spec(int(number), senders, value(body), value(raw), None if raws == ANY_NUMBER else value(raws))
 
 
 def _read() -> tuple[int, dict[str, Wire]]:
@@ -54,7 +55,7 @@ def _read() -> tuple[int, dict[str, Wire]]:
         # The macro continues as long as its lines end in a backslash.
         table = re.search(rf"^#define CG_{wire.upper()}_MSGS\(X\)(?:.*\\\n)+.*$", header, re.M)
         assert table, f"no table of the {wire} wire in wire.h"
-        rows = re.findall(r"X\((\w+), (\d+), (\w), (\w+), (\w+), (\w+)\)", table[0])
+        rows = re.findall(r"X\((\w+), (\d+), (\w(?: \| \w)*), (\w+), (\w+), (\w+)\)", table[0])
         assert len(rows) == table[0].count("X("), f"the {wire} wire's table has a row of another form"
         wires[wire] = Wire(int(number), {name: _spec(*rest, constants) for name, *rest in rows})
     return constants["CG_WIRE_VERSION"], wires

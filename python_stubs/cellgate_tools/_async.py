@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["call", "request"]
+__all__ = ["call", "function", "request"]
 
 Result = tuple[str, bytes, str]
 
@@ -44,14 +44,15 @@ class _LoopCalls:
                 _drop(result)
         self.ended.clear()
 
-    async def call(self, arguments: tuple[str, str, bytes, int], request: bool) -> Result:
+    async def call(self, kind: str, *arguments: str | bytes | int) -> Result:
+        """kind: a method of Calls that queues a call."""
         future: asyncio.Future[Result] = self.loop.create_future()
         self.last = key = self.last + 1
         self.waiting[key] = future
         try:
             if len(self.waiting) == 1:
                 self.loop.add_reader(self.fd, self.on_results)
-            (self.calls.request if request else self.calls.start)(*arguments, key)
+            getattr(self.calls, kind)(*arguments, key)
             return await future
         except BaseException as error:
             if future.done() and not future.cancelled():
@@ -81,12 +82,17 @@ class _LoopCalls:
 
 async def call(server: str, tool: str, arguments: bytes, timeout_ms: int) -> Result:
     """As _cellgate.tool_call(). Cancelling the task cancels the call."""
-    return await _of_loop("run_async() and call_async()").call((server, tool, arguments, timeout_ms), False)
+    return await _of_loop("run_async() and call_async()").call("start", server, tool, arguments, timeout_ms)
+
+
+async def function(server: str, tool: str, arguments: bytes, timeout_ms: int) -> Result:
+    """As _cellgate.function_call(). Cancelling the task cancels the call."""
+    return await _of_loop("run_async() and call_async()").call("function", server, tool, arguments, timeout_ms)
 
 
 async def request(server: str, method: str, params: bytes, timeout_ms: int) -> Result:
     """As _cellgate.mcp_request(). Cancelling the task cancels the request."""
-    return await _of_loop("aread_resource() and aget_prompt()").call((server, method, params, timeout_ms), True)
+    return await _of_loop("aread_resource() and aget_prompt()").call("request", server, method, params, timeout_ms)
 
 
 def _of_loop(functions: str) -> _LoopCalls:

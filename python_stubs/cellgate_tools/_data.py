@@ -39,7 +39,10 @@ def stamp(folder: str) -> tuple[int, int, int] | None:
 
 
 def load_package(folder: str) -> dict[str, Any]:
-    """{"server": name as registered, "tools": {tool: entry}}; read again when the package was replaced."""
+    """{"server": name as registered, "tools": {tool: entry}}; read again when the package was replaced.
+
+    "functions": true if they are functions of the host.
+    """
     now = stamp(folder)
     loaded = _LOADED.get(folder)
     if loaded is None or loaded[0] != now:

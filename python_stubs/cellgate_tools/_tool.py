@@ -1,7 +1,8 @@
 """Calls of tools: arguments are checked and encoded, the host approves and calls, results decoded.
 
-All calls use _cellgate.tool_call(server, tool, arguments, timeout_ms) or its form for coroutines, of
-the kernel. It only names the tool; the host knows the server, and approves exactly these bytes.
+All calls use _cellgate.tool_call(server, tool, arguments, timeout_ms), function_call() for functions of
+the host, or their forms for coroutines, of the kernel. They only name the tool; the host knows the
+server, and approves exactly these bytes.
 """
 
 from __future__ import annotations
@@ -125,13 +126,14 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
 class Tool:
     """The tool of a generated module. Its data is read when first needed, so imports are fast."""
 
-    __slots__ = ("_bindings", "_entry", "_module", "_schemas", "_server", "_warned", "name")
+    __slots__ = ("_bindings", "_entry", "_function", "_module", "_schemas", "_server", "_warned", "name")
 
     def __init__(self, module: dict[str, Any], name: str) -> None:
         self._module = module
         self.name = name
         self._entry: dict[str, Any] | None = None
         self._server = ""
+        self._function = False  # of the host
         self._schemas: dict[str, Schema] = {}
         self._warned = False
 
@@ -148,6 +150,7 @@ class Tool:
                     kind="unavailable",
                 )
             self._server = package["server"]
+            self._function = package.get("functions", False)
             self._entry = package["tools"][self.name]
         return self._entry
 
@@ -183,8 +186,9 @@ class Tool:
 
     def call(self, params: Any, fields: dict[str, Any]) -> ToolResult:
         arguments = self.arguments(params, fields)
-        answer = host(self.server, self.name).tool_call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
-        return _result(self.server, self.name, *answer)
+        kernel = host(self.server, self.name)
+        call = kernel.function_call if self._function else kernel.tool_call
+        return _result(self.server, self.name, *call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms))
 
     def run(self, params: Any, fields: dict[str, Any]) -> Any:
         return self.value(self.call(params, fields))
@@ -194,7 +198,8 @@ class Tool:
 
         arguments = self.arguments(params, fields)
         host(self.server, self.name)
-        answer = await _async.call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
+        call = _async.function if self._function else _async.call
+        answer = await call(self.server, self.name, arguments, _OPTIONS.get().timeout_ms)
         return _result(self.server, self.name, *answer)
 
     async def run_async(self, params: Any, fields: dict[str, Any]) -> Any:

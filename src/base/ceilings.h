@@ -20,13 +20,20 @@
  */
 #define CG_MAX_TOOL_ARGS (4u << 20)
 /*
+ * Their depth: enough for any data; a server's parser must survive it, too (Python's stops near
+ * 1000).
+ */
+#define CG_MAX_ARGS_DEPTH 256u
+/*
  * Characters of one JSON number from a kernel. Parsers fail on longer ones or take quadratic time:
  * Python's json refuses integers of more than 4300 digits with an exception. A double has 767.
  */
 #define CG_MAX_NUMBER 1000
 /* Result of a tool call: images and files come as base64. */
 #define CG_MAX_TOOL_RESULT (64u << 20)
-/* One part of a result that stays with the tool server. */
+/* Results of tool calls of more bytes stay with the tool server. */
+#define CG_KEPT_RESULT (1u << 20)
+/* One part of such a result. */
 #define CG_MAX_RESULT_PART (1u << 20)
 /* mcpServers definitions, and settings in general. */
 #define CG_MAX_SETTINGS (1u << 20)

@@ -123,11 +123,14 @@ struct cg_wire {
         X(INPUT_CANCEL, 28, K, 4096, 0, 0) \
         X(INPUT_WAIT, 29, K, 0, 0, 0)
 
-/* ---- tool wire: kernel <-> tool server, one connection for each kernel */
+/*
+ * ---- tool wire: kernel <-> tool server; a second connection, kernel <-> supervisor, is for calls
+ * of functions of the host
+ */
 #define T CG_ROLE_TOOLSERVER
 #define CG_TOOL_MSGS(X) \
         X(CALL, 1, K, 4096, CG_MAX_TOOL_ARGS, 1) \
-        X(CALL_RESULT, 2, T, 4096, CG_MAX_TOOL_RESULT, 1) \
+        X(CALL_RESULT, 2, T | S, 4096, CG_MAX_TOOL_RESULT, 1) \
         X(CALL_CANCEL, 3, K, 0, 0, 0) \
         X(RESULT_READ, 4, K, 4096, 0, 0) \
         X(RESULT_PART, 5, T, 4096, CG_MAX_RESULT_PART, 1) \
@@ -151,7 +154,8 @@ struct cg_wire {
         X(CALL_PROGRESS, 14, T, 65536, 0, 0) \
         X(SERVER_REQUEST, 15, T, 4096, CG_MAX_BODY, 1) \
         X(SERVER_ANSWER, 16, S, 4096, CG_MAX_BODY, 1) \
-        X(FUNCTION_RETURN, 17, S, 0, CG_MAX_TOOL_RESULT, 1)
+        X(KEEP, 18, S, 4096, CG_MAX_TOOL_RESULT, 1) \
+        X(KEPT, 19, T, 4096, CG_MAX_TOOL_RESULT, 1)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

@@ -470,7 +470,7 @@ static int write_package(struct generator *g, struct entry **list, size_t n, str
         if (r < 0)
                 return r;
         cg_puts(&g->data, cg_source_str(&mark));
-        cg_put(&g->data, "\"tools\":{");
+        cg_put(&g->data, g->o->functions ? "\"functions\":true,\n\"tools\":{" : "\"tools\":{");
         for (size_t i = 0; i < n && r == 0; i++)
                 r = write_tool(g, p, list[i], err);
         cg_put(&g->data, "}}\n");

@@ -1,9 +1,9 @@
 /*
  * The kernel's input and output: start, I/O thread, crashes, exit. Kernel process. The I/O thread
- * reads both connections and the pipes at descriptors 1 and 2; while another thread waits for the
- * result of a call, that thread reads the tool wire. The I/O thread never takes the GIL, so a cell
- * that spins or sleeps in native code cannot stop it. Replies and calls are sent by the thread that
- * makes them, all other output by the I/O thread. See io.h.
+ * reads the connections and the pipes at descriptors 1 and 2; while another thread waits for the
+ * result of a call, that thread reads the connection that the call was sent on. The I/O thread
+ * never takes the GIL, so a cell that spins or sleeps in native code cannot stop it. Replies and
+ * calls are sent by the thread that makes them, all other output by the I/O thread. See io.h.
  */
 #include "kernel/io_int.h"
 
@@ -35,14 +35,17 @@ bool cg_io_forked(const struct cg_io *io)
 /* ------------------------------------------------------------------ making and starting */
 
 static void link_init(struct link *l, struct cg_io *io, int listener, const struct cg_wire *wire,
-                      unsigned sender, int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
+                      unsigned sender, int (*handle)(struct link *l, struct cg_msg *m, struct cg_err *err))
 {
         *l = (struct link){ .io = io,
                             .listener = listener,
                             .wire = wire,
                             .sender = sender,
                             .handle = handle,
-                            .conn = CG_ZCONN_NONE };
+                            .conn = CG_ZCONN_NONE,
+                            .epoll = -1,
+                            .fd = -1,
+                            .queued_tail = &l->queued };
 }
 
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
@@ -57,11 +60,11 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         if (!io) {
                 close(config->kernel_fd);
                 close(config->tool_fd);
+                close(config->function_fd);
                 return cg_fail(err, CG_E_NOMEM, "kernel i/o");
         }
         io->config = *config;
         io->main = pthread_self();
-        io->queued_tail = &io->queued;
         io->usage.at_ms = cg_now_ms();
         /* Both are held for very short times, so a waiting thread spins before it sleeps. */
         pthread_mutexattr_init(&attr);
@@ -72,14 +75,20 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         pthread_cond_init(&io->control_queued, NULL);
         link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
                   cg_io_on_kernel_msg);
-        link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, cg_io_on_tool_msg);
+        link_init(&io->calls[TOOLS], io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER,
+                  cg_io_on_call_msg);
+        link_init(&io->calls[FUNCTIONS], io, config->function_fd, &cg_wire_tool, CG_ROLE_SUPERVISOR,
+                  cg_io_on_call_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        io->tool_epoll = epoll_create1(EPOLL_CLOEXEC);
-        io->tool_fd = -1;
-        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0 || io->tool_epoll < 0)
+        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
+        for (size_t i = 0; i < CALL_LINKS; i++) {
+                io->calls[i].epoll = epoll_create1(EPOLL_CLOEXEC);
+                if (io->calls[i].epoll < 0)
+                        return cg_fail_errno(err, "epoll_create1");
+        }
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 io->shells[i] = (struct cg_shell){ .io = io, .request_fd = -1 };
         r = cg_io_open_shell_locked(&io->shells[MAIN], "", err);
@@ -152,7 +161,7 @@ static void on_link_msg(struct cg_zconn *c, struct cg_msg *m)
         struct link *l = link_of(c);
         struct cg_err err;
 
-        if (l->handle(l->io, m, &err) < 0)
+        if (l->handle(l, m, &err) < 0)
                 _exit(EXIT_PROTOCOL);
 }
 
@@ -197,24 +206,24 @@ static void link_serve(struct link *l, short events)
         l->conn = CG_ZCONN_NONE;
         l->lost = false;
         pthread_mutex_unlock(&l->io->out_lock);
-        if (l == &l->io->tool) {
+        if (l == &l->io->calls[TOOLS])
                 /* Another tool server follows one that has ended; unsent calls wait for it. */
-                cg_io_calls_lost(l->io);
-                return;
-        }
+                cg_io_calls_lost(l);
+        if (l != &l->io->kernel)
+                return; /* without its supervisor the kernel is about to be killed */
         pthread_mutex_lock(&l->io->lock);
         l->io->blocked = false;
         pthread_mutex_unlock(&l->io->lock);
 }
 
 /* The listener while there is no connection, else the connection. */
-static void serve_tool(struct cg_io *io, short events)
+static void serve_calls(struct link *l, short events)
 {
-        if (!events || (io->tool.conn.fd >= 0 && cg_io_take_tool(io) < 0))
+        if (!events || (l->conn.fd >= 0 && cg_io_take_link(l) < 0))
                 return;
-        link_serve(&io->tool, events);
-        if (io->tool.conn.fd >= 0)
-                cg_io_give_tool(io, io->tool.conn.fd);
+        link_serve(l, events);
+        if (l->conn.fd >= 0)
+                cg_io_give_link(l, l->conn.fd);
 }
 
 /* ------------------------------------------------------------------ loop of the I/O thread */
@@ -304,13 +313,14 @@ static void *io_main(void *arg)
         struct cg_io *io = arg;
 
         for (;;) {
-                bool full, out, tool_out;
-                struct pollfd p[6];
+                bool full, out, call_out[CALL_LINKS];
+                struct pollfd p[4 + 2 * CALL_LINKS], *calls = p + 2, *captures = calls + 2 * CALL_LINKS;
                 int64_t next;
 
                 pthread_mutex_lock(&io->out_lock);
                 next = cg_io_send_output(io);
-                tool_out = cg_io_send_calls(io);
+                for (size_t i = 0; i < CALL_LINKS; i++)
+                        call_out[i] = cg_io_send_calls(&io->calls[i]);
                 pthread_mutex_unlock(&io->out_lock);
                 next = sooner(next, run_timers(io));
                 pthread_mutex_lock(&io->lock);
@@ -318,28 +328,34 @@ static void *io_main(void *arg)
                 out = io->blocked;
                 pthread_mutex_unlock(&io->lock);
                 p[0] = link_poll(&io->kernel, out);
-                p[1] = link_poll(&io->tool, false);
-                if (p[1].fd == io->tool.conn.fd)
-                        p[1].fd = io->tool_epoll;
-                p[2] = (struct pollfd){ .fd = io->wake_fd, .events = POLLIN };
-                p[3] = (struct pollfd){ .fd = tool_out ? io->tool.conn.fd : -1, .events = POLLOUT };
-                p[4] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
-                p[5] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
+                p[1] = (struct pollfd){ .fd = io->wake_fd, .events = POLLIN };
+                for (size_t i = 0; i < CALL_LINKS; i++) {
+                        const struct link *l = &io->calls[i];
+
+                        calls[2 * i] = link_poll(l, false);
+                        if (l->conn.fd >= 0)
+                                calls[2 * i].fd = l->epoll;
+                        calls[2 * i + 1] = (struct pollfd){ .fd = call_out[i] ? l->conn.fd : -1,
+                                                            .events = POLLOUT };
+                }
+                captures[0] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
+                captures[1] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
                 /* While the queue is full the pipes are not read, and their writers block. */
-                if (poll(p, full ? 4 : 6, poll_timeout(next)) < 0 && errno != EINTR)
+                if (poll(p, CG_ARRAY_LEN(p) - (full ? 2 : 0), poll_timeout(next)) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
                 if (io->crashing)
                         send_before_crash(io);
-                if (p[2].revents) {
+                if (p[1].revents) {
                         cg_io_event_clear(io->wake_fd);
                         pthread_mutex_lock(&io->lock);
                         io->woken = false;
                         pthread_mutex_unlock(&io->lock);
                 }
-                if (!full && (p[4].revents || p[5].revents))
-                        read_captures(io, p[4].revents, p[5].revents);
+                if (!full && (captures[0].revents || captures[1].revents))
+                        read_captures(io, captures[0].revents, captures[1].revents);
                 link_serve(&io->kernel, p[0].revents);
-                serve_tool(io, p[1].revents);
+                for (size_t i = 0; i < CALL_LINKS; i++)
+                        serve_calls(&io->calls[i], calls[2 * i].revents);
         }
         return NULL;
 }

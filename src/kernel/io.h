@@ -1,5 +1,5 @@
 /*
- * The kernel's input and output: both connections, the pipes at descriptors 1 and 2, and the thread
+ * The kernel's input and output: its connections, the pipes at descriptors 1 and 2, and the thread
  * that serves them, which never takes the GIL. Other threads append output to one ordered, bounded
  * queue and wait for replies.
  *
@@ -20,8 +20,9 @@
 struct cg_io;
 
 struct cg_io_config {
-        int kernel_fd; /* listener of the kernel wire (taken, also on failure) */
-        int tool_fd;   /* listener of the tool wire (taken, also on failure) */
+        int kernel_fd;   /* listener of the kernel wire (taken, also on failure) */
+        int tool_fd;     /* listener of the tool wire (taken, also on failure) */
+        int function_fd; /* listener for calls of functions of the host (taken, also on failure) */
         /*
          * Makes the main thread's interpreter call cg_io_interrupt_arrived() soon. @again: sets the
          * interpreter's flag as well. Called by the I/O thread right after it has sent SIGINT.
@@ -224,8 +225,11 @@ struct cg_tool_call_result { /* CALL_RESULT, see docs/wire.md */
 /* @blocking: the caller uses cg_wait_once(), which returns when at least one call has a result. */
 struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err);
 int cg_calls_fd(const struct cg_wait *w);
-/* Queues CALL (copies), which the caller calls @key (not 0). CG_E_LIMIT: too large. */
-int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_bytes args,
+/*
+ * Queues CALL (copies), which the caller calls @key (not 0). @function: of a function of the host,
+ * which the supervisor gets. CG_E_LIMIT: too large.
+ */
+int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes body, struct cg_bytes args,
                struct cg_err *err);
 /* Sends RESULT_READ; ends like a call. */
 int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_t length, struct cg_err *err);

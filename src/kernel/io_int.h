@@ -32,7 +32,8 @@ struct cg_wait {
         struct cg_wait *next;
         struct cg_io *io;
         enum wait_kind kind;
-        int fd; /* eventfd */
+        struct link *link; /* WAIT_CALL: of the last call */
+        int fd;            /* eventfd */
         bool done;
         uint64_t cell;     /* the cell that asks for input */
         uint64_t question; /* number of the INPUT_REQUEST; 0: not sent */
@@ -43,7 +44,7 @@ struct cg_wait {
         struct cg_tool_call *finished, **finished_tail; /* WAIT_CALL: calls with a result */
 };
 
-/* A call is in one of three lists: `queued` and `sent` of struct cg_io, `finished` of its wait. */
+/* A call is in one of three lists: `queued` and `sent` of its link, `finished` of its wait. */
 struct cg_tool_call {
         struct cg_tool_call *next;
         struct cg_wait *wait;     /* NULL: cancelled, but CALL_CANCEL could not be sent */
@@ -87,23 +88,33 @@ struct cg_shell {
 
 enum { MAIN, CONTROL, FIRST_SUBSHELL };
 
+/* Connections for calls: of MCP servers' tools, and of functions of the host. */
+enum { TOOLS, FUNCTIONS, CALL_LINKS };
+
 struct link { /* our end of a wire: the peer connects to an inherited listener */
         struct cg_io *io;
         int listener;
         const struct cg_wire *wire;
         unsigned sender;
-        int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+        int (*handle)(struct link *l, struct cg_msg *m, struct cg_err *err);
         /*
-         * read by the I/O thread, or see cg_io_take_tool(); written, opened and closed with
+         * read by the I/O thread, or see cg_io_take_link(); written, opened and closed with
          * out_lock held
          */
         struct cg_zconn conn;
         bool lost; /* the peer has closed the connection */
+
+        /* of a connection for calls; `lock` protects all but epoll */
+        int epoll;                                  /* has the connection while nobody reads it */
+        int fd;                                     /* the same; -1: none, or a thread reads it */
+        struct tool_out *out_head, *out_tail;       /* all but CALL, which wait in `queued` */
+        struct cg_tool_call *queued, **queued_tail; /* in the order of the calls */
+        struct cg_tool_call *sent;
 };
 
 struct cg_io {
         struct cg_io_config config;
-        struct link kernel, tool;
+        struct link kernel, calls[CALL_LINKS];
         pthread_mutex_t out_lock; /* taken before the other one */
         pthread_t thread, main;
         int wake_fd;                 /* eventfd: wakes the I/O thread */
@@ -111,7 +122,6 @@ struct cg_io {
         void *control_data;
         struct capture capture[2];
         int capture_epoll;                   /* the read ends of both */
-        int tool_epoll;                      /* the tool wire's connection while nobody reads it */
         _Atomic int64_t caught_up_ns;        /* when they were last checked */
         struct cg_utf8_state buffer_utf8[2]; /* of bytes written through sys.stdout.buffer */
         const uint32_t *alive; /* in a page that is zero in forked processes (MADV_WIPEONFORK) */
@@ -119,12 +129,8 @@ struct cg_io {
         pthread_mutex_t lock; /* protects all members below */
         bool woken;
         struct cg_outq out;
-        bool blocked; /* the socket of the kernel wire is full; dequeued messages wait in conn */
-        struct tool_out *tool_head, *tool_tail;     /* all but CALL, which wait in `queued` */
-        int tool_fd;                                /* the same; -1: none, or a thread reads it */
-        struct cg_tool_call *queued, **queued_tail; /* in the order of the calls */
-        struct cg_tool_call *sent;                  /* CG_MAX_CALLS at most */
-        size_t n_sent;
+        bool blocked;  /* the socket of the kernel wire is full; dequeued messages wait in conn */
+        size_t n_sent; /* calls, on both connections: CG_MAX_CALLS at most */
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         pthread_cond_t control_queued; /* a request of the control shell was queued */
         uint64_t last_cell;            /* the cell that ended last */
@@ -187,18 +193,18 @@ int64_t cg_io_catch_up(struct cg_io *io);
 void cg_io_send_now(struct cg_io *io);
 /* Sends what can be sent; out_lock is held. Returns when to check held back text again, or -1. */
 int64_t cg_io_send_output(struct cg_io *io);
-/* The same for the tool wire; returns true if a message waits for room in the socket. */
-bool cg_io_send_calls(struct cg_io *io);
+/* The same for a connection for calls; returns true if a message waits for room in the socket. */
+bool cg_io_send_calls(struct link *l);
 /* Reads all that has arrived. */
 void cg_io_read_link(struct link *l);
 /*
- * A thread that waits for a call reads the tool wire itself, unless another thread does: a result
+ * A thread that waits for a call reads its connection itself, unless another thread does: a result
  * then wakes one thread, and not the I/O thread first. Taking the connection removes it from
- * tool_epoll, where the I/O thread waits for it; this takes effect while it waits. Only the I/O
- * thread accepts and closes connections. Return: the descriptor, for cg_io_give_tool(); or -1.
+ * l->epoll, where the I/O thread waits for it; this takes effect while it waits. Only the I/O
+ * thread accepts and closes connections. Return: the descriptor, for cg_io_give_link(); or -1.
  */
-int cg_io_take_tool(struct cg_io *io);
-void cg_io_give_tool(struct cg_io *io, int fd);
+int cg_io_take_link(struct link *l);
+void cg_io_give_link(struct link *l, int fd);
 
 /* io_shells.c */
 int cg_io_open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err);
@@ -215,7 +221,7 @@ void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
 /* Ends sent call @id (takes @content); ignored if there is none: it was cancelled. */
-void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,
+void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, const char *kind,
                            struct cg_frame *content);
 /* The cell's reply ends its questions: threads that wait for an answer get the end of file. */
 void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
@@ -224,8 +230,8 @@ void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
 /* One attempt to interrupt the main shell. @again: not the first one for this interrupt. */
 void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again);
 /* The connection to the tool server has ended. */
-void cg_io_calls_lost(struct cg_io *io);
-int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
-int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+void cg_io_calls_lost(struct link *l);
+int cg_io_on_kernel_msg(struct link *l, struct cg_msg *m, struct cg_err *err);
+int cg_io_on_call_msg(struct link *l, struct cg_msg *m, struct cg_err *err);
 
 #endif

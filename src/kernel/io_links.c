@@ -1,4 +1,4 @@
-/* The two connections: sending, and reading by any thread. See io_int.h. */
+/* The connections: sending, and reading by any thread. See io_int.h. */
 #include "kernel/io_int.h"
 
 #include <stdlib.h>
@@ -67,41 +67,41 @@ int64_t cg_io_send_output(struct cg_io *io)
         return due;
 }
 
-/* The next message of the tool wire (caller: free()); a CALL only below CG_MAX_CALLS. */
-static struct tool_out *next_tool_message_locked(struct cg_io *io)
+/* The next message of a connection for calls (caller: free()); a CALL only below CG_MAX_CALLS. */
+static struct tool_out *next_call_message_locked(struct link *l)
 {
-        struct tool_out *t = io->tool_head;
-        struct cg_tool_call *c = io->queued;
+        struct tool_out *t = l->out_head;
+        struct cg_tool_call *c = l->queued;
 
         if (t) {
-                io->tool_head = t->next;
-                if (!io->tool_head)
-                        io->tool_tail = NULL;
+                l->out_head = t->next;
+                if (!l->out_head)
+                        l->out_tail = NULL;
                 return t;
         }
-        if (!c || io->n_sent >= CG_MAX_CALLS)
+        if (!c || l->io->n_sent >= CG_MAX_CALLS)
                 return NULL;
-        io->queued = c->next;
-        if (!io->queued)
-                io->queued_tail = &io->queued;
-        c->next = io->sent;
-        io->sent = c;
-        io->n_sent++;
+        l->queued = c->next;
+        if (!l->queued)
+                l->queued_tail = &l->queued;
+        c->next = l->sent;
+        l->sent = c;
+        l->io->n_sent++;
         return CG_STEAL(c->message);
 }
 
-bool cg_io_send_calls(struct cg_io *io)
+bool cg_io_send_calls(struct link *l)
 {
-        struct cg_zconn *c = &io->tool.conn;
+        struct cg_zconn *c = &l->conn;
 
         cg_zconn_flush(c);
         while (c->open && !c->deaf && !c->first) {
                 struct tool_out *t;
                 struct cg_out out;
 
-                pthread_mutex_lock(&io->lock);
-                t = next_tool_message_locked(io);
-                pthread_mutex_unlock(&io->lock);
+                pthread_mutex_lock(&l->io->lock);
+                t = next_call_message_locked(l);
+                pthread_mutex_unlock(&l->io->lock);
                 if (!t)
                         break;
                 out = (struct cg_out){ .type = t->type,
@@ -124,7 +124,8 @@ void cg_io_send_now(struct cg_io *io)
 
         if (sent) {
                 cg_io_send_output(io);
-                calls_wait = cg_io_send_calls(io);
+                for (size_t i = 0; i < CALL_LINKS; i++)
+                        calls_wait |= cg_io_send_calls(&io->calls[i]);
                 pthread_mutex_unlock(&io->out_lock);
         }
         pthread_mutex_lock(&io->lock);
@@ -151,26 +152,26 @@ void cg_io_read_link(struct link *l)
         pthread_mutex_unlock(&l->io->lock);
 }
 
-int cg_io_take_tool(struct cg_io *io)
+int cg_io_take_link(struct link *l)
 {
         int fd;
 
-        pthread_mutex_lock(&io->lock);
-        fd = io->tool_fd;
-        io->tool_fd = -1;
+        pthread_mutex_lock(&l->io->lock);
+        fd = l->fd;
+        l->fd = -1;
         if (fd >= 0)
-                epoll_ctl(io->tool_epoll, EPOLL_CTL_DEL, fd, NULL);
-        pthread_mutex_unlock(&io->lock);
+                epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
+        pthread_mutex_unlock(&l->io->lock);
         return fd;
 }
 
-void cg_io_give_tool(struct cg_io *io, int fd)
+void cg_io_give_link(struct link *l, int fd)
 {
         struct epoll_event ev = { .events = EPOLLIN };
 
-        pthread_mutex_lock(&io->lock);
-        io->tool_fd = fd;
-        if (epoll_ctl(io->tool_epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+        pthread_mutex_lock(&l->io->lock);
+        l->fd = fd;
+        if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
                 _exit(EXIT_PROTOCOL);
-        pthread_mutex_unlock(&io->lock);
+        pthread_mutex_unlock(&l->io->lock);
 }

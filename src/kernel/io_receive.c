@@ -238,32 +238,33 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
  * Only the end of the connection comes after the last call to this tool server and before the first
  * one to the next.
  */
-void cg_io_calls_lost(struct cg_io *io)
+void cg_io_calls_lost(struct link *l)
 {
         static const char text[] =
                 "the tool server ended before it answered; whether the tool ran is not known. "
                 "It has been started again: later calls work";
 
-        pthread_mutex_lock(&io->lock);
-        while (io->tool_head) { /* about calls that this tool server knew */
-                struct tool_out *t = io->tool_head;
+        pthread_mutex_lock(&l->io->lock);
+        while (l->out_head) { /* about calls that this tool server knew */
+                struct tool_out *t = l->out_head;
 
-                io->tool_head = t->next;
+                l->out_head = t->next;
                 free(t);
         }
-        io->tool_tail = NULL;
-        while (io->sent) {
+        l->out_tail = NULL;
+        while (l->sent) {
                 struct cg_frame *content = cg_frame_new(sizeof(text) - 1);
 
                 if (content) /* else out of memory: without a text */
                         memcpy(content->data, text, sizeof(text) - 1);
-                cg_io_end_call_locked(io, io->sent->id, "failed", "died", content);
+                cg_io_end_call_locked(l, l->sent->id, "failed", "died", content);
         }
-        pthread_mutex_unlock(&io->lock);
+        pthread_mutex_unlock(&l->io->lock);
 }
 
-int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+int cg_io_on_kernel_msg(struct link *l, struct cg_msg *m, struct cg_err *err)
 {
+        struct cg_io *io = l->io;
         cg_auto_json json_t *body = NULL;
         int r = cg_msg_json(m, &body, err);
 
@@ -285,7 +286,7 @@ int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         }
 }
 
-int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+int cg_io_on_call_msg(struct link *l, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *status, *kind;
@@ -297,8 +298,8 @@ int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                 r = cg_json_str(body, "kind", "", &kind, err);
         if (r < 0)
                 return r;
-        pthread_mutex_lock(&io->lock);
-        cg_io_end_call_locked(io, m->id, status, kind, CG_STEAL(m->frames[1]));
-        pthread_mutex_unlock(&io->lock);
+        pthread_mutex_lock(&l->io->lock);
+        cg_io_end_call_locked(l, m->id, status, kind, CG_STEAL(m->frames[1]));
+        pthread_mutex_unlock(&l->io->lock);
         return 0;
 }

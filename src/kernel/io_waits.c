@@ -40,16 +40,16 @@ int cg_wait_once(struct cg_wait *w)
         struct pollfd p[] = { { .fd = w->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
         bool done;
 
-        if (w->kind == WAIT_CALL)
-                p[1].fd = cg_io_take_tool(w->io);
+        if (w->link)
+                p[1].fd = cg_io_take_link(w->link);
         if (poll(p, CG_ARRAY_LEN(p), -1) > 0) {
                 if (p[1].revents)
-                        cg_io_read_link(&w->io->tool);
+                        cg_io_read_link(w->link);
                 if (p[0].revents)
                         cg_io_event_clear(w->fd);
         }
         if (p[1].fd >= 0)
-                cg_io_give_tool(w->io, p[1].fd);
+                cg_io_give_link(w->link, p[1].fd);
         pthread_mutex_lock(&w->io->lock);
         done = w->done;
         pthread_mutex_unlock(&w->io->lock);
@@ -70,14 +70,14 @@ static struct tool_out *tool_out_new(uint16_t type, uint64_t id, struct cg_bytes
         return t;
 }
 
-static void push_tool_locked(struct cg_io *io, struct tool_out *t)
+static void push_locked(struct link *l, struct tool_out *t)
 {
-        if (io->tool_tail)
-                io->tool_tail->next = t;
+        if (l->out_tail)
+                l->out_tail->next = t;
         else
-                io->tool_head = t;
-        io->tool_tail = t;
-        cg_io_wake_locked(io);
+                l->out_head = t;
+        l->out_tail = t;
+        cg_io_wake_locked(l->io);
 }
 
 /* INPUT_REQUEST and INPUT_CANCEL. */
@@ -111,7 +111,7 @@ static void free_result_locked(struct cg_io *io, uint64_t result)
                                           (struct cg_bytes){ NULL, 0 });
 
         if (t) /* else it stays until the kernel ends */
-                push_tool_locked(io, t);
+                push_locked(&io->calls[TOOLS], t);
 }
 
 /* Nobody gets the result of this call. */
@@ -122,13 +122,13 @@ static void drop_result_locked(struct cg_io *io, uint64_t call, const char *kind
 }
 
 /*
- * Cancels call @key of @w, or all when it is 0. The tool server ends a call when it reads
- * CALL_CANCEL, before it reads a later CALL, so its place is free at once.
+ * Cancels those calls of @w that are queued or sent on @l and have this key, or any when it is 0.
+ * The peer ends a call when it reads CALL_CANCEL, before it reads a later CALL, so its place is
+ * free at once. The other peer counts its own calls.
  */
-static void cancel_locked(struct cg_wait *w, uint64_t key)
+static void cancel_on_link_locked(struct link *l, const struct cg_wait *w, uint64_t key)
 {
-        struct cg_io *io = w->io;
-        struct cg_tool_call **p = &io->queued;
+        struct cg_tool_call **p = &l->queued;
 
         while (*p) {
                 struct cg_tool_call *c = *p;
@@ -139,27 +139,10 @@ static void cancel_locked(struct cg_wait *w, uint64_t key)
                 }
                 *p = c->next;
                 if (!*p)
-                        io->queued_tail = p;
+                        l->queued_tail = p;
                 cg_tool_call_free(c);
-                if (key)
-                        return;
         }
-        for (p = &w->finished; *p;) {
-                struct cg_tool_call *c = *p;
-
-                if (key && c->key != key) {
-                        p = &c->next;
-                        continue;
-                }
-                *p = c->next;
-                if (!*p)
-                        w->finished_tail = p;
-                drop_result_locked(io, c->id, c->result.kind);
-                cg_tool_call_free(c);
-                if (key)
-                        return;
-        }
-        for (p = &io->sent; *p;) {
+        for (p = &l->sent; *p;) {
                 struct cg_tool_call *c = *p;
                 struct tool_out *t;
 
@@ -175,12 +158,34 @@ static void cancel_locked(struct cg_wait *w, uint64_t key)
                                 p = &c->next;
                                 continue;
                         }
-                        push_tool_locked(io, t);
-                        io->n_sent--;
+                        push_locked(l, t);
+                        l->io->n_sent--;
                 }
                 *p = c->next;
                 cg_tool_call_free(c);
         }
+}
+
+/* Cancels call @key of @w, or all when it is 0. */
+static void cancel_locked(struct cg_wait *w, uint64_t key)
+{
+        struct cg_tool_call **p = &w->finished;
+
+        while (*p) {
+                struct cg_tool_call *c = *p;
+
+                if (key && c->key != key) {
+                        p = &c->next;
+                        continue;
+                }
+                *p = c->next;
+                if (!*p)
+                        w->finished_tail = p;
+                drop_result_locked(w->io, c->id, c->result.kind);
+                cg_tool_call_free(c);
+        }
+        for (size_t i = 0; i < CALL_LINKS; i++)
+                cancel_on_link_locked(&w->io->calls[i], w, key);
 }
 
 struct cg_wait *cg_wait_free(struct cg_wait *w)
@@ -337,10 +342,11 @@ int cg_calls_fd(const struct cg_wait *w)
         return w->fd;
 }
 
-int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_bytes args,
+int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes body, struct cg_bytes args,
                struct cg_err *err)
 {
         struct cg_io *io = w->io;
+        struct link *l = &io->calls[function ? FUNCTIONS : TOOLS];
         struct cg_tool_call *c;
 
         if (body.len > 4096)
@@ -357,10 +363,11 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
         }
         c->wait = w;
         c->key = key;
+        w->link = l;
         pthread_mutex_lock(&io->lock);
         c->id = c->message->id = ++io->last_call;
-        *io->queued_tail = c;
-        io->queued_tail = &c->next;
+        *l->queued_tail = c;
+        l->queued_tail = &c->next;
         /* Output of the cell is sent before the question about the call. */
         cg_io_read_captures_locked(io);
         io->out.flush = io->out.head != NULL;
@@ -372,6 +379,7 @@ int cg_io_call(struct cg_wait *w, uint64_t key, struct cg_bytes body, struct cg_
 int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_t length, struct cg_err *err)
 {
         struct cg_io *io = w->io;
+        struct link *l = &io->calls[TOOLS];
         struct cg_tool_call *c = calloc(1, sizeof(*c));
         struct tool_out *t;
         char body[128];
@@ -388,11 +396,12 @@ int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_
         c->wait = w;
         c->key = 1;
         c->read = true;
+        w->link = l;
         pthread_mutex_lock(&io->lock);
         c->id = t->id = ++io->last_call;
-        c->next = io->sent;
-        io->sent = c;
-        push_tool_locked(io, t);
+        c->next = l->sent;
+        l->sent = c;
+        push_locked(l, t);
         pthread_mutex_unlock(&io->lock);
         return 0;
 }
@@ -404,10 +413,11 @@ void cg_io_free_result(struct cg_io *io, uint64_t result)
         pthread_mutex_unlock(&io->lock);
 }
 
-void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, const char *kind,
+void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, const char *kind,
                            struct cg_frame *content)
 {
-        struct cg_tool_call **p = &io->sent;
+        struct cg_io *io = l->io;
+        struct cg_tool_call **p = &l->sent;
         struct cg_tool_call *c;
 
         while (*p && (*p)->id != id)
@@ -433,7 +443,7 @@ void cg_io_end_call_locked(struct cg_io *io, uint64_t id, const char *status, co
         } else {
                 cg_tool_call_free(c);
         }
-        if (io->queued)
+        if (io->calls[TOOLS].queued || io->calls[FUNCTIONS].queued)
                 cg_io_wake_locked(io);
 }
 

@@ -28,6 +28,7 @@ int cg_kernel_main(void *data)
         const struct cg_kernel_start *s = data;
         struct cg_io_config config = { .kernel_fd = s->kernel_fd,
                                        .tool_fd = s->tool_fd,
+                                       .function_fd = s->function_fd,
                                        .interrupt = cg_py_interrupt };
         struct cg_io *io;
         struct cg_err err;

@@ -10,7 +10,8 @@ struct cg_sandbox;
 struct cg_kernel_start {
         const char *config; /* JSON text for cellgate_kernel (borrowed) */
         size_t config_len;
-        int kernel_fd, tool_fd;        /* inherited listeners */
+        /* inherited listeners */
+        int kernel_fd, tool_fd, function_fd;
         const struct cg_sandbox *plan; /* of this process's sandbox; borrowed */
         /* usable until the kernel is ready: then descriptor 2 is the output of cells */
         const struct cg_log *log;

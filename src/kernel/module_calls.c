@@ -60,8 +60,11 @@ static PyObject *m_goes_on(PyObject *module, PyObject *unused)
         Py_RETURN_NONE;
 }
 
-/* @key: "tool" or "method", and @name its value. */
-static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *key,
+/* Of which kind a call is: of a tool, another request of MCP, or of a function of the host. */
+enum what { TOOL, METHOD, FUNCTION };
+
+/* @name: of the tool, method or function. */
+static int call_body(struct cg_buf *b, const char *server, size_t server_len, enum what what,
                      const char *name, size_t name_len, long long timeout_ms, struct cg_err *err)
 {
         int r = cg_buf_adds(b, "{\"server\":", err);
@@ -69,7 +72,7 @@ static int call_body(struct cg_buf *b, const char *server, size_t server_len, co
         if (r == 0)
                 r = cg_json_quote(b, server, server_len, err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"%s\":", key);
+                r = cg_buf_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":", err);
         if (r == 0)
                 r = cg_json_quote(b, name, name_len, err);
         if (r == 0)
@@ -78,10 +81,9 @@ static int call_body(struct cg_buf *b, const char *server, size_t server_len, co
 }
 
 /*
- * Queues a call of a tool, or with @what "method" another request. @args: server, tool or method,
- * arguments, timeout_ms and the key. -1 with an exception.
+ * Queues a call. @args: server, name, arguments, timeout_ms and the key. -1 with an exception.
  */
-static int start_call(struct cg_wait *w, const char *what, PyObject *args)
+static int start_call(struct cg_wait *w, enum what what, PyObject *args)
 {
         unsigned long long key = 1;
         cg_auto_buf struct cg_buf body;
@@ -100,7 +102,7 @@ static int start_call(struct cg_wait *w, const char *what, PyObject *args)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);
         else if (call_body(&body, server, (size_t)server_len, what, name, (size_t)name_len, timeout_ms,
                            &err) < 0 ||
-                 cg_io_call(w, key, (struct cg_bytes){ body.data, body.len },
+                 cg_io_call(w, what == FUNCTION, key, (struct cg_bytes){ body.data, body.len },
                             (struct cg_bytes){ arguments.buf, (size_t)arguments.len }, &err) < 0)
                 cg_py_raise(&err);
         else
@@ -117,7 +119,7 @@ static PyObject *result_tuple(const struct cg_tool_call_result *r)
         return Py_BuildValue("(sy#s)", r->status, content.data, (Py_ssize_t)content.len, r->kind);
 }
 
-static PyObject *wait_for_call(PyObject *module, const char *what, PyObject *args)
+static PyObject *wait_for_call(PyObject *module, enum what what, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "a tool call");
         struct cg_err err;
@@ -144,12 +146,17 @@ static PyObject *wait_for_call(PyObject *module, const char *what, PyObject *arg
 
 static PyObject *m_tool_call(PyObject *module, PyObject *args)
 {
-        return wait_for_call(module, "tool", args);
+        return wait_for_call(module, TOOL, args);
 }
 
 static PyObject *m_mcp_request(PyObject *module, PyObject *args)
 {
-        return wait_for_call(module, "method", args);
+        return wait_for_call(module, METHOD, args);
+}
+
+static PyObject *m_function_call(PyObject *module, PyObject *args)
+{
+        return wait_for_call(module, FUNCTION, args);
 }
 
 /* Bytes of a kept result. */
@@ -252,22 +259,28 @@ static PyObject *calls_fileno(PyObject *self, PyObject *unused)
         return w ? PyLong_FromLong(cg_calls_fd(w)) : NULL;
 }
 
-static PyObject *calls_start(PyObject *self, PyObject *args)
+static PyObject *calls_queue(PyObject *self, enum what what, PyObject *args)
 {
         struct cg_wait *w = calls_wait(self);
 
-        if (!w || start_call(w, "tool", args) < 0)
+        if (!w || start_call(w, what, args) < 0)
                 return NULL;
         Py_RETURN_NONE;
 }
 
+static PyObject *calls_start(PyObject *self, PyObject *args)
+{
+        return calls_queue(self, TOOL, args);
+}
+
 static PyObject *calls_request(PyObject *self, PyObject *args)
 {
-        struct cg_wait *w = calls_wait(self);
+        return calls_queue(self, METHOD, args);
+}
 
-        if (!w || start_call(w, "method", args) < 0)
-                return NULL;
-        Py_RETURN_NONE;
+static PyObject *calls_function(PyObject *self, PyObject *args)
+{
+        return calls_queue(self, FUNCTION, args);
 }
 
 static PyObject *calls_cancel(PyObject *self, PyObject *list)
@@ -350,13 +363,10 @@ static void calls_dealloc(PyObject *self)
 }
 
 static PyMethodDef calls_methods[] = {
-        { "fileno", calls_fileno, METH_NOARGS, NULL },
-        { "start", calls_start, METH_VARARGS, NULL },
-        { "request", calls_request, METH_VARARGS, NULL },
-        { "cancel", calls_cancel, METH_O, NULL },
-        { "results", calls_results, METH_O, NULL },
-        { "close", calls_close, METH_NOARGS, NULL },
-        { NULL, NULL, 0, NULL },
+        { "fileno", calls_fileno, METH_NOARGS, NULL },    { "start", calls_start, METH_VARARGS, NULL },
+        { "request", calls_request, METH_VARARGS, NULL }, { "function", calls_function, METH_VARARGS, NULL },
+        { "cancel", calls_cancel, METH_O, NULL },         { "results", calls_results, METH_O, NULL },
+        { "close", calls_close, METH_NOARGS, NULL },      { NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot calls_slots[] = {
@@ -378,6 +388,7 @@ static PyMethodDef methods[] = {
         { "input", m_input, METH_VARARGS, NULL },
         { "tool_call", m_tool_call, METH_VARARGS, NULL },
         { "mcp_request", m_mcp_request, METH_VARARGS, NULL },
+        { "function_call", m_function_call, METH_VARARGS, NULL },
         { "result_read", m_result_read, METH_VARARGS, NULL },
         { "result_free", m_result_free, METH_O, NULL },
         { NULL, NULL, 0, NULL },

@@ -22,7 +22,7 @@
 
 #define REQUEST_BYTES 4096
 /* spec memfd, listener of the kernel wire, listener of the tool wire */
-#define REQUEST_FDS 3
+#define REQUEST_FDS 4
 /* Time without requests before other work starts. */
 #define IDLE_MS 200
 
@@ -223,7 +223,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
         struct cg_kernel_start start;
-        int keep[2] = { fds[1], fds[2] };
+        int keep[] = { fds[1], fds[2], fds[3] };
         int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
@@ -239,12 +239,13 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                                                   .config_len = spec.config_len,
                                                   .kernel_fd = fds[1],
                                                   .tool_fd = fds[2],
+                                                  .function_fd = fds[3],
                                                   .plan = spec.plan,
                                                   .log = z->log };
                 cg_py_before_fork();
                 /* Fails if this process has a second thread. */
-                r = cg_sandbox_spawn_prepared(spec.plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start,
-                                              &child, err);
+                r = cg_sandbox_spawn_prepared(spec.plan, keep, CG_ARRAY_LEN(keep), cg_kernel_prepare,
+                                              cg_kernel_main, &start, &child, err);
                 cg_py_after_fork_parent();
         }
         if (r == 0) {

@@ -70,15 +70,12 @@
 
 /* --- arguments from a kernel --- */
 
-/* Deep enough for any data; a server's parser must survive it too (Python's stops near 1000). */
-#define CG_MCP_MAX_ARGS_DEPTH 256u
 /* Arguments of one kernel's calls that wait: 256 calls of 4 MB each would be a gigabyte. */
 #define CG_MCP_MAX_ARGS_WAITING ((size_t)64 << 20)
 
 /* --- results that stay with the tool server --- */
 
-/* Results of more bytes stay. Their strings of fewer bytes are sent to the kernel at once. */
-#define CG_MCP_KEPT_RESULT ((size_t)1 << 20)
+/* Strings of fewer bytes are sent to the kernel at once. */
 #define CG_MCP_KEPT_STRING ((size_t)64 << 10)
 /* Open files that one kernel keeps, that all keep, and bytes in them. */
 #define CG_MCP_MAX_KEPT           64u

@@ -324,7 +324,6 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->relist = relist;
         c->start = start;
         c->sse = def->kind == CG_MCP_SSE;
-        c->knows_offers = def->kind == CG_MCP_FUNCTIONS; /* tools alone */
         c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
         if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
             strncasecmp(def->url + 7, "localhost", 9) != 0 && strncmp(def->url + 7, "127.", 4) != 0 &&

@@ -116,12 +116,6 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 /* Borrowed. */
 const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c);
 
-/*
- * Gives host functions (CG_MCP_FUNCTIONS) their tools: an array, as of a list. Nothing is ever
- * started, listed or called for them.
- */
-int cg_mcp_client_give_tools(struct cg_mcp_client *c, const char *tools, size_t len, struct cg_err *err);
-
 /* Whether the server may be started now; negative with the reason while its starts keep failing. */
 int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);
 

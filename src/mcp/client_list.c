@@ -151,20 +151,6 @@ static void keep_tools(struct cg_mcp_req *q)
                 c->on_listed(c->data, c, q->tools.data, q->tools.len);
 }
 
-int cg_mcp_client_give_tools(struct cg_mcp_client *c, const char *tools, size_t len, struct cg_err *err)
-{
-        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, 0, NULL, NULL);
-        int r;
-
-        if (!q)
-                return cg_fail(err, CG_E_NOMEM, "functions");
-        r = add_page(q, (struct cg_slice){ tools, len }, err);
-        if (r == 0)
-                keep_tools(q);
-        cg_mcp_req_free(q);
-        return r;
-}
-
 static void keep_other(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;

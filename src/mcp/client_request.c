@@ -156,8 +156,8 @@ static struct cg_mcp_req *waiting_list(const struct cg_mcp_client *c, enum cg_mc
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
         return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
-               (c->def->kind == CG_MCP_STDIO || c->def->kind == CG_MCP_FUNCTIONS ||
-                (c->listen_id && c->tools_announced) || cg_now_ms() - c->listed_ms < c->valid_ms);
+               (c->def->kind == CG_MCP_STDIO || (c->listen_id && c->tools_announced) ||
+                cg_now_ms() - c->listed_ms < c->valid_ms);
 }
 
 bool cg_mcp_may_send(const struct cg_mcp_req *q)

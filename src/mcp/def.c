@@ -545,7 +545,7 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
         return r;
 }
 
-int cg_mcp_def_functions(const char *name, bool ask, struct cg_mcp_def **ret, struct cg_err *err)
+int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err)
 {
         struct cg_mcp_def *d;
         int r = cg_mcp_check_name(name, err);
@@ -558,7 +558,6 @@ int cg_mcp_def_functions(const char *name, bool ask, struct cg_mcp_def **ret, st
                 return cg_fail(err, CG_E_NOMEM, "functions");
         }
         d->kind = CG_MCP_FUNCTIONS;
-        d->ask = ask;
         *ret = d;
         return 0;
 }

@@ -18,7 +18,7 @@ enum cg_mcp_kind {
         CG_MCP_HTTP,      /* Streamable HTTP; HTTP+SSE where the server is that old */
         CG_MCP_HTTP_ONLY, /* Streamable HTTP, as the definition says */
         CG_MCP_SSE,       /* HTTP+SSE of revision 2024-11-05 */
-        CG_MCP_FUNCTIONS, /* no server: functions of the host, which are given and carried out by it */
+        CG_MCP_FUNCTIONS, /* no server: functions of the host, which the supervisor passes on */
 };
 
 /* Which of the protocol's two eras: mcp/client_handshake.c. */
@@ -38,7 +38,6 @@ struct cg_mcp_def {
         unsigned max_concurrency; /* "maxConcurrency"; 0: not given */
         bool eager;               /* "start": "eager": it is started when it is added */
         bool roots;               /* "roots": it learns the session's workspace */
-        bool ask;                 /* functions: each call is asked about before the host carries it out */
         char *note;               /* for the log: what of the definition has no effect; NULL: nothing */
 
         /* ---- HTTP */
@@ -83,7 +82,7 @@ struct cg_mcp_def {
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
                    struct cg_err *err);
 /* That of host functions. */
-int cg_mcp_def_functions(const char *name, bool ask, struct cg_mcp_def **ret, struct cg_err *err);
+int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err);
 struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d);
 
 /*

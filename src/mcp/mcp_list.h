@@ -26,7 +26,7 @@ int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeou
 
 struct cg_mcp_tool_call {
         const char *tool;
-        const char *args; /* one JSON object, checked by cg_mcp_check_args() (borrows) */
+        const char *args; /* one JSON object, checked by cg_check_call_args() (borrows) */
         size_t args_len;
         int64_t timeout_ms; /* of the call; 0: none */
         bool error;         /* set: the server has answered with a JSON-RPC error object */

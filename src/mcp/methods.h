@@ -44,7 +44,7 @@ extern const struct cg_mcp_method_spec cg_mcp_methods[CG_MCP_N_METHODS];
 enum cg_mcp_method cg_mcp_method_find(const char *name);
 
 /*
- * Checks the parameters of a request that is no tools/call, which passed cg_mcp_check_args():
+ * Checks the parameters of a request that is no tools/call, which passed cg_check_call_args():
  * {"uri"}, {"name", "arguments": {NAME: text}}, for lists {}. *name: the URI or the prompt's name
  * (returns); NULL for lists.
  */

@@ -95,7 +95,7 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         struct ts_session *s = cg_ts_session_find(ts, m->session);
         cg_auto_json json_t *body = NULL;
         const char *reason;
-        int64_t approval, cell;
+        int64_t approval, cell, kernel;
         bool keep, accept, timed_out;
         int r;
 
@@ -142,10 +142,11 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 return r;
         case CG_BROKER_SERVER_ANSWER:
                 return s ? cg_ts_question_answered(s, m, body, err) : 0;
-        case CG_BROKER_FUNCTION_RETURN:
-                if (s)
-                        cg_ts_call_return(s, m);
-                return 0;
+        case CG_BROKER_KEEP:
+                r = cg_json_int(body, "kernel", 0, &kernel, err);
+                if (r == 0 && s)
+                        cg_ts_keep(s, (uint64_t)kernel, m);
+                return r;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
         }

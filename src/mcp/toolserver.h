@@ -109,8 +109,8 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server);
  */
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
                        bool timed_out, const char *reason);
-/* Handles FUNCTION_RETURN. */
-void cg_ts_call_return(struct ts_session *s, const struct cg_msg *m);
+/* Handles KEEP: a large result of a function, of a call of the kernel with that number. */
+void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
 /* Of the call @data: numbers of its kernel, and of the host (0: it has not decided). */
 void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell);
 uint64_t cg_ts_kernel_number(const struct ts_kernel *k);

@@ -11,7 +11,11 @@
  *               a call for a list, which carries nothing that the kernel has chosen
  *      ASKING   the supervisor was asked about exactly these bytes
  *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
- *      HOST     exactly these bytes went to the host, which carries the call out: a function of its
+ *
+ * Calls of functions of the host do not come here: the kernel sends them to the supervisor, which
+ * gives their large results to be kept:
+ *
+ *      KEEPING  the long strings of such a result are being written to a file
  */
 #include <fcntl.h>
 #include <linux/limits.h>
@@ -20,17 +24,17 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/call_args.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "mcp/args.h"
 #include "mcp/ceilings.h"
 #include "mcp/kept.h"
 #include "mcp/toolserver.h"
 
-enum place { LISTING, ASKING, RUNNING, HOST };
+enum place { LISTING, ASKING, RUNNING, KEEPING };
 
 struct ts_call {
         struct ts_kernel *kernel;
@@ -42,7 +46,7 @@ struct ts_call {
         const char *kind; /* of a failure, see docs/wire.md */
         int64_t timeout_ms;
         int64_t run_ms;                /* when it was first given to its server's client */
-        bool accepted;                 /* by the host, or a function that it accepts by its return */
+        bool accepted;                 /* by the host */
         bool not_run;                  /* once already: its server had lost the session */
         unsigned lists;                /* before ASK, or since it was accepted: out of date when they came */
         struct cg_mcp_req *req;        /* LISTING and RUNNING */
@@ -96,7 +100,7 @@ static void call_free(struct ts_call *call)
         for (struct ts_call **p = &k->calls; *p; p = &(*p)->next) {
                 if (*p == call) {
                         *p = call->next;
-                        k->n_calls--;
+                        k->n_calls -= call->place != KEEPING;
                         break;
                 }
         }
@@ -153,15 +157,42 @@ static void answer(struct ts_kernel *k, uint64_t id, const char *status, const c
         cg_ts_kernel_detach(k->session, "the kernel does not read");
 }
 
+/* Answers KEEP. */
+static void send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const char *status,
+                      const char *kind, const char *raw, size_t len)
+{
+        char body[128];
+        struct cg_out out = { .type = CG_BROKER_KEPT,
+                              .session = s->number,
+                              .id = id,
+                              .body = body,
+                              .raw = raw,
+                              .raw_len = len,
+                              .has_raw = true };
+        struct cg_err err;
+
+        out.body_len = (size_t)snprintf(body, sizeof(body),
+                                        "{\"kernel\":%llu,\"status\":\"%s\",\"kind\":\"%s\"}",
+                                        (unsigned long long)kernel, status, kind);
+        if (cg_ts_broker_send(s->ts, &out, NULL, &err) == CG_E_LIMIT && len)
+                send_kept(s, kernel, id, "whole", "", "", 0);
+}
+
 /* Ends the call with an answer. The kernel may be detached afterwards. */
 static void end_call(struct ts_call *call, const char *status, const char *raw, size_t len)
 {
         struct ts_kernel *k = call->kernel;
         uint64_t id = call->id;
         const char *kind = call->kind;
+        bool keeping = call->place == KEEPING;
 
         call_free(call);
-        answer(k, id, status, kind, raw, len);
+        if (!keeping)
+                answer(k, id, status, kind, raw, len);
+        else if (strcmp(kind, "kept") == 0)
+                send_kept(k->session, k->number, id, status, kind, raw, len);
+        else
+                send_kept(k->session, k->number, id, "whole", "", "", 0);
 }
 
 static __attribute__((format(printf, 2, 3))) void fail_call(struct ts_call *call, const char *fmt, ...)
@@ -183,7 +214,9 @@ static void withdraw(struct ts_call *call, const char *why)
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
 
-        if (call->place == ASKING || call->place == HOST)
+        if (call->place == KEEPING)
+                send_kept(s, call->kernel->number, call->id, "whole", "", "", 0);
+        else if (call->place == ASKING)
                 cg_ts_broker_send_text(s->ts, &out, "why", why);
         else if (call->req)
                 cg_mcp_req_cancel(CG_STEAL(call->req), why);
@@ -430,7 +463,7 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
                         run_call(call);
                 return;
         }
-        if (outcome == CG_MCP_OK && len > CG_MCP_KEPT_RESULT) {
+        if (outcome == CG_MCP_OK && len > CG_KEPT_RESULT) {
                 keep_result(call, bytes, len);
                 return;
         }
@@ -454,10 +487,6 @@ static void run_call(struct ts_call *call)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
-        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS) {
-                ask(call);
-                return;
-        }
         /* Its time includes the wait for other calls, also where it was not sent afterwards. */
         if (!call->run_ms)
                 call->run_ms = now;
@@ -475,7 +504,7 @@ static void run_call(struct ts_call *call)
 
 /* ---- ASKING */
 
-/* Asks whether the call may run; of a function that was accepted, for its result. */
+/* Asks whether the call may run. */
 static void ask(struct ts_call *call)
 {
         struct ts_session *s = call->kernel->session;
@@ -485,12 +514,9 @@ static void ask(struct ts_call *call)
         struct cg_err err;
         int r;
 
-        call->place = call->accepted ? HOST : ASKING;
+        call->place = ASKING;
         out.id = call->ask = ++s->ts->last_ask;
         r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
-        if (r == 0 && call->place == HOST)
-                r = cg_buf_addf(&b, &err, "\"function\":true,\"timeout_ms\":%lld,",
-                                (long long)call->timeout_ms);
         if (r == 0)
                 r = add_names(call, &b, &err);
         if (r == 0)
@@ -510,53 +536,19 @@ static void ask(struct ts_call *call)
                 fail_call(call, "the call could not be put before the host: %s", err.msg);
 }
 
-static struct ts_call *find_asked(const struct ts_session *s, uint64_t ask_id, enum place place)
-{
-        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
-
-        while (call && !(call->place == place && call->ask == ask_id))
-                call = call->next;
-        return call;
-}
-
-void cg_ts_call_return(struct ts_session *s, const struct cg_msg *m)
-{
-        struct ts_call *call = find_asked(s, m->id, HOST);
-        size_t len;
-        const char *result = cg_msg_raw(m, 0, &len);
-        struct cg_err err;
-
-        if (!call) { /* it crossed with ASK_CLOSED, or is a second result */
-                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: result %llu is of no call that waits",
-                       (unsigned long long)s->number, (unsigned long long)m->id);
-                return;
-        }
-        if (cg_json_check_object(result, len, CG_JSON_DEPTH, &err) == 0) {
-                on_called(call, CG_MCP_OK, result, len);
-                return;
-        }
-        call->kind = "protocol";
-        fail_call(call, "the host's result cannot be read: %s", err.msg);
-}
-
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
                        bool timed_out, const char *reason)
 {
-        struct ts_call *call = find_asked(s, ask_id, ASKING);
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
-        if (!call && !accept)
-                call = find_asked(s, ask_id, HOST);
+        while (call && !(call->place == ASKING && call->ask == ask_id))
+                call = call->next;
         if (!call) { /* it crossed with ASK_CLOSED, or is a second decision */
                 cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
-        if (call->place == HOST && timed_out) {
-                call->kind = "timeout";
-                fail_call(call, "%s", reason);
-                return;
-        }
         call->accepted = accept;
         call->lists = 0;
         call->approval = approval;
@@ -574,7 +566,7 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
         while (call) {
-                if ((call->place != ASKING && call->place != HOST) || strcmp(call->server, server) != 0) {
+                if (call->place != ASKING || strcmp(call->server, server) != 0) {
                         call = call->next;
                         continue;
                 }
@@ -726,11 +718,16 @@ static void consider(struct ts_call *call)
                                   call->server);
                 return;
         }
-        if (cg_mcp_check_args(args.data, args.len, &err) < 0 ||
+        if (cg_check_call_args(args.data, args.len, &err) < 0 ||
             (call->method != CG_MCP_TOOLS_CALL &&
              cg_mcp_check_params(call->method, (struct cg_slice){ args.data, args.len }, &call->tool, &err) <
                      0)) {
                 fail_call(call, "the arguments cannot be sent: %s", err.msg);
+                return;
+        }
+        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS) {
+                fail_call(call, "\"%s\" is the name of functions of the host: it does not offer %s",
+                          call->server, cg_mcp_methods[call->method].name);
                 return;
         }
         /* The host is not asked about a call that cannot run. */
@@ -748,8 +745,6 @@ static void consider(struct ts_call *call)
                         list_other(call, client);
                 return;
         }
-        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS)
-                call->accepted = !cg_mcp_client_def(client)->ask;
         /* A known tool is listed again only when the call was accepted, just before it runs. */
         if (cg_mcp_client_has_tool(client, call->tool) && !cg_pins_failed(cg_mcp_client_pins(client)))
                 go_on(call, client);
@@ -845,6 +840,32 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
 
 /* ---- kept results */
 
+void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m)
+{
+        struct ts_kernel *k = s->kernel;
+        size_t len;
+        const char *result = cg_msg_raw(m, 0, &len);
+        struct ts_call *call;
+        struct cg_err err;
+
+        if (cg_json_check_object(result, len, CG_JSON_DEPTH, &err) < 0) {
+                char text[sizeof(err.msg) + 64];
+                int n = snprintf(text, sizeof(text), "the host's result cannot be read: %s", err.msg);
+
+                send_kept(s, kernel, m->id, "failed", "protocol", text, (size_t)n);
+                return;
+        }
+        /* A kernel is attached to a new tool server later than the supervisor has got its calls. */
+        call = k && k->number == kernel ? calloc(1, sizeof(*call)) : NULL;
+        if (!call) {
+                send_kept(s, kernel, m->id, "whole", "", "", 0);
+                return;
+        }
+        *call = (struct ts_call){ .kernel = k, .next = k->calls, .id = m->id, .place = KEEPING, .kind = "" };
+        k->calls = call;
+        keep_result(call, result, len);
+}
+
 static int on_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
@@ -916,7 +937,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
         } else {
                 struct ts_call *call = k->calls;
 
-                while (call && call->id != m->id)
+                while (call && (call->id != m->id || call->place == KEEPING))
                         call = call->next;
                 if (call) { /* else its result is on the way */
                         withdraw(call, "the kernel cancelled the call");

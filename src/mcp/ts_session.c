@@ -5,8 +5,8 @@
  * been listed and got its wrappers, or has failed; only then do they take their places. Until then
  * the session is as it was. A server that failed costs no other: its package raises an ImportError
  * that says why. A server whose tools are known from the last time gets its wrappers without being
- * started: the first call starts and lists it (ts_call.c). Functions of the host are such a server
- * that nothing starts.
+ * started: the first call starts and lists it (ts_call.c). Functions of the host get their wrappers
+ * in the same way; their calls do not come here.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -645,19 +645,23 @@ static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_option
                              const json_t *definition, struct cg_err *err)
 {
         const json_t *tools = json_object_get(definition, "host_functions");
+        struct cg_slice text = { json_string_value(tools), json_string_length(tools) }, tool;
         struct cg_mcp_def *def;
-        int r = cg_mcp_def_functions(v->name, json_is_true(json_object_get(definition, "ask")), &def, err);
+        struct cg_json_walk w;
+        int r = cg_mcp_def_functions(v->name, &def, err);
 
         if (r == 0)
                 r = cg_mcp_client_new(o, def, &v->client, err);
         if (r < 0)
                 return r;
         v->adding->session->n_clients++;
-        v->tools_len = json_string_length(tools);
-        r = cg_mcp_client_give_tools(v->client, json_string_value(tools), v->tools_len, err);
+        r = cg_json_walk_init(&w, text, '[', err);
+        while (r == 0)
+                r = cg_json_walk_next(&w, NULL, &tool, err);
         if (r < 0)
                 return cg_err_prefix(err, "functions \"%s\"", v->name), r;
-        v->tools = strdup(json_string_value(tools));
+        v->tools_len = text.len;
+        v->tools = strdup(text.p);
         return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "functions");
 }
 

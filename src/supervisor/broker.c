@@ -1,7 +1,5 @@
 /*
- * cellgate-supervisor: the tool server and the approvals. A call that the tool server asks about
- * becomes an approval with a number of its own; only a DECISION of the session's own host answers
- * it, once.
+ * cellgate-supervisor: the tool server, and what it asks the hosts of sessions.
  */
 #include "supervisor/broker.h"
 
@@ -16,7 +14,7 @@
 #include "base/util.h"
 #include "base/zlink.h"
 #include "config.h"
-#include "supervisor/clock.h"
+#include "supervisor/asks.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
@@ -26,36 +24,10 @@
 
 #define QUICK_MS  10000
 #define MAX_QUICK 3
-/* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
-#define MAX_ASK_BYTES (64u << 20)
 /* Questions of MCP servers that wait in one session. */
 #define MAX_QUESTIONS 32u
-/*
- * Limit of the bytes that the host has not read. Questions do not wait for the window, so that they
- * reach a host that decides at once; a kernel that asks and cancels in a loop must not fill the
- * memory of a host that does not read.
- */
-#define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
 
 extern char **environ;
-
-enum ask_kind {
-        ASK_CALL,     /* a call wants to run */
-        ASK_QUESTION, /* of an MCP server */
-        ASK_FUNCTION, /* a call of a function that the host carries out */
-};
-
-struct ask {
-        LIST_ENTRY(ask) entry;
-        struct session *session;
-        uint64_t approval; /* the number the host knows */
-        uint64_t ask;      /* the number the tool server knows */
-        uint64_t cell;     /* the host's number of it; 0: none, or another host's */
-        enum ask_kind kind;
-        size_t bytes;
-        uv_timer_t timer;
-        bool timer_open;
-};
 
 struct broker {
         struct cg_proc proc;
@@ -66,9 +38,8 @@ struct broker {
         bool up;
         int64_t started_ms;
         unsigned quick_deaths;
-        int closing;                   /* handles whose close callback is still to come */
-        bool restart;                  /* start a successor then */
-        LIST_HEAD(ask_list, ask) asks; /* calls that wait for a decision */
+        int closing;  /* handles whose close callback is still to come */
+        bool restart; /* start a successor then */
 };
 
 int cg_sup_broker_new(struct sup *s, struct cg_err *err)
@@ -101,31 +72,13 @@ static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 
 /* ------------------------------------------------------------------ approvals */
 
-static void on_ask_timer_closed(uv_handle_t *h)
-{
-        free(h->data);
-}
-
-/* Removes the question from the list; its number is never used again. */
-static void ask_remove(struct ask *a)
-{
-        struct session *ss = a->session;
-
-        LIST_REMOVE(a, entry);
-        ss->asks--;
-        ss->ask_bytes -= a->bytes;
-        cg_sup_asks_changed(ss);
-        if (a->timer_open)
-                uv_close((uv_handle_t *)&a->timer, on_ask_timer_closed);
-        else
-                free(a);
-}
-
-static void refuse(struct sup *s, uint64_t session, uint64_t ask, const char *reason)
+/* The refusal of a call. */
+static void refuse(struct sup *s, uint64_t session, uint64_t ask, bool timed_out, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = session, .id = ask };
 
-        broker_send(s, &out, json_pack("{s:b, s:s}", "accept", false, "reason", reason));
+        broker_send(s, &out,
+                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", timed_out, "reason", reason));
 }
 
 /* The answer to a question of an MCP server that the host does not give. */
@@ -138,189 +91,95 @@ static void decline(struct sup *s, uint64_t session, uint64_t ask, const char *a
         broker_send(s, &out, json_pack("{s:s, s:s}", "action", action, "why", why));
 }
 
-static void answer_timeout(const struct ask *a, const char *reason)
+static void expire_call(struct ask *a)
 {
-        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = a->session->number, .id = a->ask };
-
-        broker_send(a->session->sup, &out,
-                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", true, "reason", reason));
+        refuse(a->session->sup, a->session->number, a->number, true, "nobody decided in time");
+        cg_sup_ask_close(a, "nobody decided in time: the call was refused");
 }
 
-static void on_ask_timeout(uv_timer_t *t)
+static void expire_question(struct ask *a)
 {
-        struct ask *a = t->data;
-        struct session *ss = a->session;
-        const char *closed;
+        static const char why[] = "nobody answered in time";
 
-        if (a->kind == ASK_QUESTION) {
-                closed = "nobody answered in time";
-                decline(ss->sup, ss->number, a->ask, "cancel", closed);
-        } else if (a->kind == ASK_FUNCTION) {
-                closed = "the function did not return in time";
-                answer_timeout(a, closed);
-        } else {
-                closed = "nobody decided in time: the call was refused";
-                answer_timeout(a, "nobody decided in time");
-        }
-        cg_sup_approval_closed(ss, a->approval, closed);
-        ask_remove(a);
-}
-
-static struct ask *find_ask(struct session *ss, uint64_t approval, enum ask_kind kind)
-{
-        struct ask *a = LIST_FIRST(&ss->sup->broker->asks);
-
-        while (a && (a->session != ss || a->approval != approval || a->kind != kind))
-                a = LIST_NEXT(a, entry);
-        return a;
+        decline(a->session->sup, a->session->number, a->number, "cancel", why);
+        cg_sup_ask_close(a, why);
 }
 
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .has_raw = true };
-        struct ask *a = find_ask(ss, m->id, ASK_QUESTION);
+        struct ask *a = cg_sup_ask_find(ss, m->id, ASK_QUESTION);
         cg_auto_json json_t *body = NULL;
         bool declined = true;
 
         if (!a)
                 return;
-        out.id = a->ask;
+        out.id = a->number;
         out.raw = cg_msg_raw(m, 0, &out.raw_len);
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "decline", true, &declined, NULL) < 0 ||
             declined)
-                decline(ss->sup, ss->number, a->ask, "decline", "the host declined");
+                decline(ss->sup, ss->number, a->number, "decline", "the host declined");
         else
                 broker_send(ss->sup, &out, json_object());
-        ask_remove(a);
+        cg_sup_ask_end(a);
 }
 
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
-        struct ask *a = find_ask(ss, approval, ASK_CALL);
+        struct ask *a = cg_sup_ask_find(ss, approval, ASK_CALL);
 
-        if (!a && !accept)
-                a = find_ask(ss, approval, ASK_FUNCTION);
         if (!a)
                 return;
-        out.id = a->ask;
+        out.id = a->number;
         broker_send(ss->sup, &out,
                     json_pack("{s:b, s:s, s:I, s:I}", "accept", accept, "reason", reason ? reason : "",
                               "approval", (json_int_t)a->approval, "cell", (json_int_t)a->cell));
-        ask_remove(a);
+        cg_sup_ask_end(a);
 }
 
-void cg_sup_broker_function_return(struct session *ss, struct cg_msg *m)
+bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_BROKER_FUNCTION_RETURN, .session = ss->number };
-        struct ask *a = find_ask(ss, m->id, ASK_FUNCTION);
-        struct broker *b = ss->sup->broker;
-        struct cg_err err;
+        struct broker *b = k->sup->broker;
+        char body[64];
+        struct cg_out out = {
+                .type = CG_BROKER_KEEP, .session = k->session->number, .id = call, .body = body
+        };
 
-        if (!a)
-                return;
-        out.id = a->ask;
-        ask_remove(a);
-        if (b->link_open && cg_zlink_forward(&b->link, &out, m, &err) < 0 && err.code != CG_E_CLOSED) {
-                cg_log(&ss->sup->log, CG_LOG_ERROR, "cannot send to the tool server: %s", err.msg);
-                cg_closep_(&b->lifeline);
-        }
-}
-
-void cg_sup_broker_drop_asks(struct session *ss, const char *why)
-{
-        struct ask *next;
-
-        for (struct ask *a = LIST_FIRST(&ss->sup->broker->asks); a; a = next) {
-                next = LIST_NEXT(a, entry);
-                if (a->session == ss) {
-                        cg_sup_approval_closed(ss, a->approval, why);
-                        ask_remove(a);
-                }
-        }
-}
-
-/* Gives it a number, and its time: the session's, or @timeout_ms where that is shorter; 0: none. */
-static void ask_add(struct ask *a, struct session *ss, uint64_t ask, size_t bytes, int64_t timeout_ms)
-{
-        struct sup *s = ss->sup;
-        int64_t limit_ms = ss->approval_timeout_ms;
-
-        if (timeout_ms > 0 && (limit_ms <= 0 || timeout_ms < limit_ms))
-                limit_ms = timeout_ms;
-
-        a->session = ss;
-        a->ask = ask;
-        a->approval = ++s->next_approval;
-        a->bytes = bytes;
-        LIST_INSERT_HEAD(&s->broker->asks, a, entry);
-        ss->asks++;
-        ss->ask_bytes += bytes;
-        if (limit_ms > 0) {
-                uv_timer_init(&s->loop, &a->timer);
-                a->timer.data = a;
-                a->timer_open = true;
-                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)limit_ms, 0);
-        }
-}
-
-/* Sends the question with the content @body and the raw frames of @m to the session's host. */
-static void ask_host(struct session *ss, const struct ask *a, uint16_t type, json_t *body, struct cg_msg *m)
-{
-        struct cg_out out = { .type = type, .session = ss->number, .id = a->approval };
-        cg_auto_free char *text = NULL;
-
-        json_object_del(body, "kernel");
-        text = cg_json_text(body, &out.body_len);
-        out.body = text;
-        cg_sup_host_forward(ss->host, &out, m);
-        cg_sup_count_unread(ss, out.body_len + a->bytes);
-        cg_sup_asks_changed(ss);
+        out.body_len = (size_t)snprintf(body, sizeof(body), "{\"kernel\":%llu}", (unsigned long long)k->seq);
+        return b->link_open && cg_zlink_forward(&b->link, &out, m, NULL) == 0;
 }
 
 static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
+        const char *refused = NULL;
+        struct ask *a = NULL;
         struct cg_err err;
-        uint64_t running = cg_sup_running_cell(ss);
-        struct ask *a;
-        int64_t kernel, timeout_ms;
-        bool function;
+        int64_t kernel;
         size_t len;
 
         cg_msg_raw(m, 0, &len);
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0 ||
-            cg_json_bool(body, "function", false, &function, &err) < 0 ||
-            cg_json_int(body, "timeout_ms", 0, &timeout_ms, &err) < 0) {
-                refuse(s, ss->number, m->id, "the question could not be read");
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0) {
+                refuse(s, ss->number, m->id, false, "the question could not be read");
                 return;
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the call */
-        if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks - ss->connection_asks >= CG_MAX_CALLS) {
-                refuse(s, ss->number, m->id, "too many calls wait for a decision");
+        if (cg_sup_asks_count(ss, ASK_TOOLSERVER) >= CG_MAX_CALLS)
+                refused = "too many calls wait for a decision";
+        else
+                refused = cg_sup_ask_refused(ss, len);
+        if (!refused && !(a = cg_sup_ask_new(ss, ASK_CALL, m->id, len, 0, expire_call)))
+                refused = "out of memory";
+        if (refused) {
+                refuse(s, ss->number, m->id, false, refused);
                 return;
         }
-        if (ss->unread > MAX_UNREAD) {
-                refuse(s, ss->number, m->id, "the host does not read the session's events");
-                return;
-        }
-        a = calloc(1, sizeof(*a));
-        if (!a) {
-                refuse(s, ss->number, m->id, "out of memory");
-                return;
-        }
-        ask_add(a, ss, m->id, len, timeout_ms);
         ss->counted.tool_calls++;
-        a->cell = CELL_SLOT(running) == 0 ? running : 0;
-        if (function) {
-                a->kind = ASK_FUNCTION;
-                json_object_del(body, "function");
-                json_object_del(body, "timeout_ms");
-                json_object_del(body, "method");
-        }
+        json_object_del(body, "kernel");
         json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
-        ask_host(ss, a, function ? CG_HOST_FUNCTION_CALL : CG_HOST_APPROVAL_REQUEST, body, m);
+        cg_sup_ask_host(a, CG_HOST_APPROVAL_REQUEST, CG_STEAL(body), m);
 }
 
 /* A question of an MCP server. It stops the clocks of cells as an approval does. */
@@ -329,7 +188,6 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
         cg_auto_json json_t *body = NULL;
         const char *refused = NULL;
         struct ask *a = NULL;
-        unsigned n = 0;
         int64_t kernel;
         size_t len;
 
@@ -338,21 +196,18 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
                 kernel = 0;
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the question */
-        LIST_FOREACH(a, &s->broker->asks, entry)
-                n += a->session == ss && a->kind == ASK_QUESTION;
-        if (n >= MAX_QUESTIONS || ss->ask_bytes + len > MAX_ASK_BYTES)
+        if (cg_sup_asks_count(ss, ASK_QUESTION) >= MAX_QUESTIONS)
                 refused = "too many questions wait for the host";
-        else if (ss->unread > MAX_UNREAD)
-                refused = "the host does not read the session's events";
-        else if (!(a = calloc(1, sizeof(*a))))
+        else
+                refused = cg_sup_ask_refused(ss, len);
+        if (!refused && !(a = cg_sup_ask_new(ss, ASK_QUESTION, m->id, len, 0, expire_question)))
                 refused = "out of memory";
         if (refused) {
                 decline(s, ss->number, m->id, "cancel", refused);
                 return;
         }
-        a->kind = ASK_QUESTION;
-        ask_add(a, ss, m->id, len, 0);
-        ask_host(ss, a, CG_HOST_SERVER_REQUEST, body, m);
+        json_object_del(body, "kernel");
+        cg_sup_ask_host(a, CG_HOST_SERVER_REQUEST, CG_STEAL(body), m);
 }
 
 /* Progress of a call that was accepted. Of a host that does not read, it is dropped. */
@@ -438,8 +293,10 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         }
         json_object_foreach(report, name, one) if (json_object_get(one, "error"))
                 json_object_del(added, name); /* the server of that name, if any, stays */
-        if (added)
+        if (added) {
                 json_object_update(json_object_get(ss->servers, "all"), added);
+                ss->sup->broker_ops->added(ss, added);
+        }
         cg_sup_host_send(ss->host, &out, json_incref(report));
 }
 
@@ -485,7 +342,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         cg_auto_json json_t *body = NULL;
         const char *text;
         struct session *ss;
-        struct ask *a;
+        struct ask *a = NULL;
 
         if (m->type == CG_BROKER_TOOLD_READY) {
                 cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
@@ -527,13 +384,14 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         case CG_BROKER_ASK_CLOSED:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &text, NULL) < 0)
                         text = "cancelled";
-                a = LIST_FIRST(&s->broker->asks);
-                while (a && (a->session != ss || a->ask != m->id))
-                        a = LIST_NEXT(a, entry);
-                if (a) {
-                        cg_sup_approval_closed(ss, a->approval, text);
-                        ask_remove(a);
-                }
+                LIST_FOREACH(a, &ss->ask_list, entry)
+                        if (a->number == m->id && (a->kind & ASK_TOOLSERVER))
+                                break;
+                if (a)
+                        cg_sup_ask_close(a, text);
+                break;
+        case CG_BROKER_KEPT:
+                s->broker_ops->kept(ss, m);
                 break;
         case CG_BROKER_KERNEL_VIOLATION:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "what", NULL, &text, NULL) < 0 ||
@@ -614,7 +472,8 @@ static void restart(struct sup *s)
                         cg_sup_host_failed(ss->host, ss->number, ss->adding, &err);
                         ss->adding = 0;
                 }
-                cg_sup_broker_drop_asks(ss, "the tool server ended");
+                cg_sup_asks_close(ss, ASK_TOOLSERVER, "the tool server ended");
+                s->broker_ops->unkept(ss);
                 all = json_object_get(ss->servers, "all");
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);

@@ -12,10 +12,15 @@ struct kernel;
 struct session;
 struct sup;
 
-/* The tool server's answer to ATTACH; kernel.c implements it. */
+/* Calls to kernel.c and functions.c. */
 struct cg_broker_ops {
+        /* The tool server's answer to ATTACH. */
         void (*attached)(struct kernel *k);
         void (*attach_failed)(struct kernel *k, const struct cg_err *err);
+        /* See functions.h. */
+        void (*added)(struct session *ss, const json_t *definitions);
+        void (*kept)(struct session *ss, struct cg_msg *m);
+        void (*unkept)(struct session *ss);
 };
 
 int cg_sup_broker_new(struct sup *s, struct cg_err *err);
@@ -30,11 +35,10 @@ void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason);
 /* SERVER_ANSWER of the host. */
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
-/* FUNCTION_RETURN of the host. A call that it refuses: cg_sup_broker_decide(). */
-void cg_sup_broker_function_return(struct session *ss, struct cg_msg *m);
 /*
- * Closes all of a session's open approvals and questions; DETACH reports that to the tool server.
+ * Gives the raw frame of @m, the result of @call of the kernel @k, to the tool server, which keeps
+ * its long strings if it can, and answers with KEPT. False: there is no tool server.
  */
-void cg_sup_broker_drop_asks(struct session *ss, const char *why);
+bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m);
 
 #endif

@@ -24,6 +24,7 @@
 #include "supervisor/denials.h"
 #include "supervisor/doors.h"
 #include "supervisor/egress.h"
+#include "supervisor/functions.h"
 #include "supervisor/host_link.h"
 #include "supervisor/programs.h"
 #include "supervisor/protected.h"
@@ -59,6 +60,7 @@ static void kernel_free(struct kernel *k)
 {
         cg_closep_(&k->kernel_listener);
         cg_closep_(&k->tool_listener);
+        cg_closep_(&k->function_listener);
         cg_closep_(&k->status_fd);
         cg_sup_costs_close(k);
         json_decref(k->layers);
@@ -114,6 +116,7 @@ static void kernel_dispose(struct kernel *k)
                 k->closing++;
                 cg_zlink_close(&k->link, on_link_closed);
         }
+        k->closing += cg_sup_functions_close(k, on_link_closed);
         k->closing += cg_sup_watch_close(&k->pid, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->programs, on_watch_closed);
@@ -126,6 +129,7 @@ static void kernel_dispose(struct kernel *k)
         cg_sup_egress_close(k);
         unlink(k->kernel_path);
         unlink(k->tool_path);
+        unlink(k->function_path);
         /*
          * The zygote made it, in the landlock tier. Files that ending processes still make in it
          * are removed with the supervisor's own folder.
@@ -477,7 +481,7 @@ static void kernel_spawn(struct kernel *k)
 {
         cg_auto_fd int spec = -1;
         struct cg_err err = { 0 };
-        int fds[3], r;
+        int fds[4], r;
 
         k->state = K_SPAWNING;
         json_decref(k->guards);
@@ -489,6 +493,7 @@ static void kernel_spawn(struct kernel *k)
                 fds[0] = spec;
                 fds[1] = k->kernel_listener;
                 fds[2] = k->tool_listener;
+                fds[3] = k->function_listener;
                 r = cg_sup_zygote_request(k->sup, k->seq, fds, &err);
         }
         if (r < 0 && (err.sys_errno == EPIPE || err.sys_errno == ECONNRESET))
@@ -512,6 +517,7 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
         close(cg_steal_fd(&k->kernel_listener));
         close(cg_steal_fd(&k->tool_listener));
+        close(cg_steal_fd(&k->function_listener));
         k->state = K_BOOTING;
         if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
                 cg_closep_(&denials_fd);
@@ -539,7 +545,7 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
         k->ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");
         k->link_open = cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
                                      MAX_UNREAD, on_kernel_message, on_link_end, k, &err) == 0;
-        if (!k->link_open) {
+        if (!k->link_open || cg_sup_functions_open(k, on_link_end, &err) < 0) {
                 if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED)
                         goto fail;
                 cg_sup_kernel_lost(k); /* it has ended already: the watch of its process reports how */
@@ -560,15 +566,18 @@ int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
         k->sup = s;
         k->session = ss;
         k->seq = ++s->next_kernel;
-        k->kernel_listener = k->tool_listener = k->status_fd = k->secrets = -1;
+        k->kernel_listener = k->tool_listener = k->function_listener = k->status_fd = k->secrets = -1;
         k->costs.stat_fd = k->costs.io_fd = k->costs.status_fd = k->costs.clear_fd = -1;
         k->doors = CG_DOORS_PROCESS_NONE;
         snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
         snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);
+        snprintf(k->function_path, sizeof(k->function_path), "%s/f%llu", s->dir, (unsigned long long)k->seq);
         if (cg_listen_unix(k->kernel_path, 4, &k->kernel_listener, err) < 0 ||
-            cg_listen_unix(k->tool_path, 4, &k->tool_listener, err) < 0) {
+            cg_listen_unix(k->tool_path, 4, &k->tool_listener, err) < 0 ||
+            cg_listen_unix(k->function_path, 4, &k->function_listener, err) < 0) {
                 unlink(k->kernel_path);
                 unlink(k->tool_path);
+                unlink(k->function_path);
                 kernel_free(k);
                 return err ? err->code : -1;
         }
@@ -581,6 +590,9 @@ int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
 const struct cg_broker_ops cg_sup_kernel_broker_ops = {
         .attached = kernel_attached,
         .attach_failed = kernel_spawn_failed,
+        .added = cg_sup_functions_added,
+        .kept = cg_sup_functions_kept,
+        .unkept = cg_sup_functions_unkept,
 };
 
 const struct cg_zygote_ops cg_sup_kernel_zygote_ops = {

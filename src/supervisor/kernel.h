@@ -32,10 +32,11 @@ struct kernel {
         bool retiring;        /* its session has ended; it runs what was registered with atexit */
         uint64_t retire_host; /* number of the host that gets DONE; may have ended by then; 0 none */
         uint64_t retired_session, retire_request;
-        char kernel_path[128], tool_path[128];
-        int kernel_listener, tool_listener; /* until handed to the zygote */
-        struct cg_zlink link;
-        bool link_open;
+        char kernel_path[128], tool_path[128], function_path[128];
+        int kernel_listener, tool_listener, function_listener; /* until handed to the zygote */
+        struct cg_zlink link, calls;                           /* calls: of functions of the host */
+        bool link_open, calls_open;
+        LIST_HEAD(, large_result) large_results; /* functions.c */
         uint64_t pauses; /* how often reading was paused because its host did not read */
         struct watch pid, denied, programs;
         struct cg_oom oom; /* the counters at its start */

@@ -14,11 +14,13 @@
 #include "sandbox/settings/kernel_view.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
+#include "supervisor/asks.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
 #include "supervisor/commands.h"
 #include "supervisor/denials.h"
 #include "supervisor/egress.h"
+#include "supervisor/functions.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/programs.h"
@@ -251,7 +253,7 @@ static void kernel_failed(struct session *ss, const struct cg_err *err)
 
 static void close_asks(struct session *ss, const char *why)
 {
-        cg_sup_broker_drop_asks(ss, why);
+        cg_sup_asks_close(ss, ASK_TOOLSERVER | ASK_KERNEL, why);
         cg_sup_egress_drop_asks(ss, why);
 }
 
@@ -438,6 +440,7 @@ static void handle_decision(struct session *ss, struct cg_msg *m)
                 reason = "the host's decision could not be read";
         }
         cg_sup_broker_decide(ss, m->id, accept, reason);
+        cg_sup_functions_decide(ss, m->id, accept, reason);
         cg_sup_programs_decide(ss, m->id, accept, reason);
 }
 
@@ -521,7 +524,7 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 cg_sup_broker_answer(ss, m);
                 break;
         case CG_HOST_FUNCTION_RETURN:
-                cg_sup_broker_function_return(ss, m);
+                cg_sup_functions_return(ss, m);
                 break;
         case CG_HOST_EGRESS_DECISION:
                 cg_sup_egress_decide(ss, m);
@@ -550,6 +553,7 @@ static void release(struct session *ss)
         json_decref(ss->options);
         cg_settings_free(ss->settings);
         json_decref(ss->servers);
+        json_decref(ss->functions);
         json_decref(ss->guards);
         json_decref(ss->egress_policy);
         json_decref(ss->egress_env);
@@ -689,8 +693,9 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->opening = request;
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
+        ss->functions = json_object();
         ss->guards = json_object();
-        if (!ss->servers || !ss->guards || check_options(ss, err) < 0)
+        if (!ss->servers || !ss->functions || !ss->guards || check_options(ss, err) < 0)
                 goto fail;
 
         /* Its number, id and folder. */

@@ -32,13 +32,15 @@ struct session {
         const char *workspace;        /* of the options */
         struct cg_settings *settings; /* "settings" of the options; NULL: none */
         int64_t approval_timeout_ms, start_timeout_ms;
-        json_t *servers; /* definitions, kept for a tool server that is started again */
+        json_t *servers;   /* definitions, kept for a tool server that is started again */
+        json_t *functions; /* of the host: {NAME: {"ask": bool, "tools": {NAME: true}}} */
         /* {SERVER: [PATH, ...]}: files of its MCP servers; see cg_rules_add_guards() */
         json_t *guards;
         unsigned n_server_dirs; /* private folders that its MCP servers got */
         bool path_reported;     /* their missing entries of PATH have been reported */
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
+        LIST_HEAD(, ask) ask_list;             /* asks.c */
         LIST_HEAD(, command) commands;         /* beside cells: commands.c */
         LIST_HEAD(, program_ask) program_asks; /* programs.c */
         uint64_t opening, resetting;           /* request to answer once the kernel is ready; 0 none */

@@ -18,7 +18,9 @@
  *      commands                commands beside cells
  *      artifacts               files that cells made or changed
  *      programs                programs that cells want to start
- *      egress, broker          the egress proxy; the tool server, approvals
+ *      asks                    what waits for an answer of a session's host
+ *      egress, broker          the egress proxy; the tool server, and calls that it asks about
+ *      functions               calls of functions of the host
  *      cells                   cells and requests: queues, time limits, interrupts, results
  *      server_*                files that MCP servers run
  *      protected               paths that no kernel may write; what is refused because of them

@@ -38,7 +38,7 @@ const char *cg_sup_zygote_ipython(const struct sup *s);
 /* Calls spawn() for the kernel, now or when the zygote is ready. */
 void cg_sup_zygote_want(struct kernel *k);
 void cg_sup_zygote_forget(struct kernel *k);
-/* @fds: spec, kernel listener, tool listener */
-int cg_sup_zygote_request(struct sup *s, uint64_t seq, const int fds[3], struct cg_err *err);
+/* @fds: spec; listeners of the kernel wire, of the tool wire, and of function calls */
+int cg_sup_zygote_request(struct sup *s, uint64_t seq, const int fds[4], struct cg_err *err);
 
 #endif

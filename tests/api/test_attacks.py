@@ -11,10 +11,10 @@ import pytest
 from cellgate_api import Client, Session
 from forging import LIBRARY
 
-# The kernel's own end of the tool wire.
-TOOL_WIRE = r"""
-def tool_wire():
-    c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith('t'))
+# The kernel's own ends of the tool wire: of calls of tools ('t') and of functions of the host ('f').
+CALL_WIRES = r"""
+def call_wire(name):
+    c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith(name))
     c.setblocking(True)
     return c
 """
@@ -48,12 +48,12 @@ def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_n
     tools: Session, workspace: Path, mark: Path
 ) -> None:
     """Each of 400 MB of questions is taken back at once; what the host keeps has a ceiling."""
-    tools.run(LIBRARY + TOOL_WIRE)
+    tools.run(LIBRARY + CALL_WIRES)
     # The server runs afterwards; otherwise nothing would be asked before it has started.
     assert tools.run("from mcptools.echo import danger\ndanger.run(text='x')", decide=lambda e: "no").result.refused
     before = _memory()
     code = """
-w = tool_wire()
+w = call_wire('t')
 args = b'{"text":"' + b'x' * 1000000 + b'"}'
 body = b'{"server":"echo","tool":"danger","timeout_ms":0}'
 for i in range(400):
@@ -79,7 +79,31 @@ open('sent', 'w').close()
     assert tools.run("from mcptools.echo import danger", decide=lambda e: "no").status == "ok"
 
 
-@pytest.mark.parametrize("wire", ["k", "t"])
+def test_function_calls_that_are_taken_back_do_not_fill_the_memory_of_a_host_that_does_not_read(
+    session: Session, workspace: Path
+) -> None:
+    session.add_functions("host", [{"name": "any", "inputSchema": {"type": "object"}}])
+    session.run(LIBRARY + CALL_WIRES)
+    before = _memory()
+    code = """
+w = call_wire('f')
+body = b'{"server":"host","tool":"any","timeout_ms":0}'
+args = b'{"x":"' + b'x' * 1000000 + b'"}'
+for i in range(400):
+    w.sendall(message(3, 1, 1000000 + i, body, args) + message(3, 3, 1000000 + i))
+open('sent', 'w').close()
+"""
+    session.execute(code)
+    _wait_for(workspace / "sent")
+    assert _memory() - before < 200 << 20
+    events = session.until("result")
+    called = [e.approval for e in events if e.type == "function_call"]
+    closed = [e.approval for e in events if e.type == "approval_closed"]
+    assert 0 < len(called) < 400 and set(closed) <= set(called)
+    assert events[-1].status == "ok" and session.run("1").value == "1"
+
+
+@pytest.mark.parametrize("wire", ["k", "t", "f"])
 @pytest.mark.parametrize("begins_well", [False, True])
 def test_a_message_without_an_end_takes_no_memory(tools: Session, wire: str, begins_well: bool) -> None:
     """One message of endless frames, with and without a valid start: its kernel is ended, the others continue."""

@@ -73,7 +73,7 @@ for c in connections():
     assert not mark.exists() and out
 
 
-@pytest.mark.parametrize("wire", ["k", "t"])
+@pytest.mark.parametrize("wire", ["k", "t", "f"])
 @pytest.mark.parametrize(
     "what, data",
     [

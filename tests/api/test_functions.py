@@ -105,7 +105,7 @@ def code_of(f: Callable[..., object], *args: Any, **opts: Any) -> int:
 
 def test_a_call_reaches_the_host_with_exactly_its_bytes(host: Session) -> None:
     cell = host.execute(
-        "import _cellgate\n_cellgate.tool_call('host', 'any', b'{ \"x\" : 1e2, \"x2\":\"\\\\u00e9\"}', 0)[0]"
+        "import _cellgate\n_cellgate.function_call('host', 'any', b'{ \"x\" : 1e2, \"x2\":\"\\\\u00e9\"}', 0)[0]"
     )
     e = called(host)
     assert (e.server, e.tool, e.method, e.cell) == ("host", "any", "", cell)
@@ -428,22 +428,41 @@ def _works_in(proc: Path, folder: Path) -> bool:
     return False
 
 
+def _tool_server() -> tuple[int, int]:
+    """The guard and the tool server of the newest supervisor of this process."""
+    supervisor = max(p for p in children(os.getpid()) if words(p)[0].endswith(b"cellgate-supervisor"))
+    (guard,) = [p for p in children(supervisor) if words(p)[0].endswith(b"cellgate-toolserver")]
+    return guard, children(guard)[0]
+
+
 def test_a_tool_server_that_is_killed(workspace: Path) -> None:
-    """Calls fail; all functions are known to its successor, though their definitions exceed one message."""
+    """Calls go on; all functions are known to its successor, though their definitions exceed one message."""
     with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
         for name in ("host", "b", "c", "d"):
             s.add_functions(name, [*TOOLS, {"name": "large", "description": "x" * 500_000, "inputSchema": {}}])
         s.execute(CALL.format(1))
         e = called(s)
-        supervisor = max(p for p in children(os.getpid()) if words(p)[0].endswith(b"cellgate-supervisor"))
-        (guard,) = [p for p in children(supervisor) if words(p)[0].endswith(b"cellgate-toolserver")]
-        os.kill(guard, signal.SIGKILL)
-        closed, result = s.each("approval_closed", "result")
-        assert (closed.approval, result.status) == (e.approval, "error")
-        assert code_of(s.give, e.approval, 1) == E_NOTFOUND
+        os.kill(_tool_server()[0], signal.SIGKILL)
+        assert "was started again" in s.until("notice")[-1].text
+        s.give(e.approval, 1)
+        assert end(s) == ("ok", "1")
         assert run(s, CALL.format(1), lambda e: 2) == ("ok", "2")
         status, text = run(s, "from mcptools.d import any\nany.run(x=1)", lambda e: e.server)
         assert status == "ok" and text.endswith("'d'")
+
+
+def test_a_tool_server_that_is_killed_while_it_keeps_a_result(workspace: Path) -> None:
+    """The result goes to the kernel as a whole."""
+    with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
+        s.add_functions("host", TOOLS)
+        s.execute("from mcptools.host import any\nr = any.run(x=1)\ntype(r).__name__, len(r)")
+        e = called(s)
+        guard, server = _tool_server()
+        os.kill(server, signal.SIGSTOP)
+        s.give(e.approval, "x" * (3 << 20))
+        assert s.next(300) is None
+        os.kill(guard, signal.SIGKILL)
+        assert end(s) == ("ok", f"('str', {3 << 20})")
 
 
 # ---- sets
@@ -538,14 +557,14 @@ def test_a_kernel_that_calls_what_is_not_there(host: Session) -> None:
         ("any", "[]", "cannot be sent"),
         ("any", "{", "cannot be sent"),
     ):
-        code = f"import _cellgate\nprint(bytes(_cellgate.tool_call('host', '{tool}', b'{args}', 0)[1]))"
+        code = f"import _cellgate\nprint(bytes(_cellgate.function_call('host', '{tool}', b'{args}', 0)[1]))"
         assert why in run(host, code, lambda e: 1 / 0)[1]
     read = "import mcptools\nmcptools.read_resource('host', 'file:///x')"
     assert "does not offer" in run(host, read, lambda e: 1 / 0)[1]
     assert "does not offer" in run(host, "mcptools.get_prompt('host', 'x')", lambda e: 1 / 0)[1]
 
 
-@pytest.mark.parametrize("wire", ["k", "t"])
+@pytest.mark.parametrize("wire", ["k", "t", "f"])
 def test_a_kernel_cannot_answer_its_call(host: Session, wire: str) -> None:
     """It sends the messages of hosts and supervisors on what it has: it is ended, and its call is closed."""
     code = (
@@ -560,6 +579,91 @@ def test_a_kernel_cannot_answer_its_call(host: Session, wire: str) -> None:
     e = called(host)
     closed, result = host.each("approval_closed", "result")
     assert closed.approval == e.approval and result.status == "kernel_died"
+
+
+FORGED = (
+    LIBRARY
+    + """
+def call(number, tool='any', args=b'{}', server='host', **more):
+    import json
+    return message(3, 1, number, json.dumps({'server': server, 'tool': tool, 'timeout_ms': 0} | more).encode(), args)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("forged", "rule"),
+    [
+        ("call(900) + call(900)", "its id is in use"),
+        ("call(1)", "its id is in use"),
+        ("b''.join(call(900 + i) for i in range(256))", "too many at once"),
+        ("call(900, timeout_ms=-1)", "negative"),
+        ("call(900, timeout_ms='x')", "timeout_ms"),
+        ("call(900, server='x' * 257)", "over its limit"),
+        ("call(900, tool=None)", "tool"),
+        ("message(3, 1, 900, b'{}', b'{}')", "without server or tool"),
+        ("message(3, 1, 900, b'[]', b'{}')", "JSON object"),
+        ("message(3, 1, 900, b'{}')", "CALL"),
+        ("message(3, 1, 900, b'{}', b'x' * (5 << 20))", "CALL"),
+        ('message(3, 4, 900, b\'{"result":1,"offset":0,"length":1}\')', "kept results"),
+        ("message(3, 6, 900)", "kept results"),
+    ],
+)
+def test_calls_that_break_the_rules_of_the_wire(host: Session, workspace: Path, forged: str, rule: str) -> None:
+    """The kernel is ended, its call that waits is closed, and nothing else reaches the host."""
+    host.execute(
+        f"{FORGED}\nimport os, threading, time\n"
+        "def lie():\n    while not os.path.exists('called'): time.sleep(0.01)\n"
+        f"    forge({forged}, 'f')\n"
+        f"threading.Thread(target=lie).start()\n{CALL.format(1)}"
+    )
+    e = called(host)
+    (workspace / "called").touch()
+    got = host.until("kernel_died")
+    assert "broke a rule" in got[-1].text and rule in got[-1].text
+    closed = {x.approval for x in got if x.type == "approval_closed"}
+    also = {x.approval for x in got if x.type == "function_call"}
+    assert closed == {e.approval} | also
+    assert len(also) == (255 if "256" in forged else 1 if "+" in forged else 0)
+    assert run(host, CALL.format(1), lambda e: 2) == ("ok", "2")
+
+
+def test_forged_calls_reach_what_they_may(tools: Session, mark: Path) -> None:
+    """Of functions: those of this session, and no tool of a server; on the tool wire no function."""
+    tools.add_functions("host", TOOLS)
+    with tools.client.session() as other:
+        other.add_functions("theirs", [*TOOLS, {"name": "secret", "inputSchema": {}}])
+        tools.run(FORGED)
+        tools.execute(
+            "import _cellgate, time\n"
+            "for server, tool in (('echo', 'danger'), ('theirs', 'any'), ('host', 'secret'), ('', ''), ('host', '')):\n"
+            "    print(_cellgate.function_call(server, tool, b'{}', 0))\n"
+            "print(_cellgate.tool_call('host', 'any', b'{}', 0))\n"
+            "forge(call(800, server='echo', tool='danger') + call(801, server='theirs'), 'f')\n"
+            "forge(call(802), 't')\ntime.sleep(0.3)"
+        )
+        events = tools.until("result")
+        assert {e.type for e in events} <= {"stream", "result", "execute_input"}
+        text = "".join(e.text for e in events if e.type == "stream")
+        assert text.count("the host has no functions") == 3 and text.count("has no tool") == 2
+        assert "is the name of functions of the host" in text
+        assert other.next(0) is None
+    assert not mark.exists()
+
+
+def test_arguments_that_wait_are_limited_together(host: Session) -> None:
+    """Calls of 4 MB each: 64 MB wait, the others fail at once."""
+    host.execute(
+        "import asyncio\nfrom mcptools.host import any\ncalls = [any.run_async(x='x' * 4194200) for i in range(20)]\n"
+        "got = await asyncio.gather(*calls, return_exceptions=True)\n"
+        "print(got.count(1), len({str(g) for g in got if g != 1}), [str(g) for g in got if g != 1][0])"
+    )
+    waiting = [called(host) for _ in range(16)]
+    assert all(json.loads(e.args) == {"x": "x" * 4194200} for e in waiting)
+    for e in waiting:
+        host.give(e.approval, 1)
+    status, text = end(host)
+    assert status == "ok" and text.startswith("16 1 host.any failed: too many calls wait"), text
 
 
 def test_attached_clients_neither_see_nor_answer(address: str, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/call_args.h"
 #include "base/json.h"
-#include "mcp/args.h"
 #include "mcp/jsonrpc.h"
 #include "mcp/ceilings.h"
 
@@ -117,8 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         must(h == lines(data, size, 1 + size / 3, false) && h == lines(data, size, 5, false));
         memcpy(exact, data, size);
-        if (cg_mcp_check_args(exact, size, NULL) == 0)
-                must(cg_json_check_object(exact, size, CG_MCP_MAX_ARGS_DEPTH, NULL) == 0 &&
+        if (cg_check_call_args(exact, size, NULL) == 0)
+                must(cg_json_check_object(exact, size, CG_MAX_ARGS_DEPTH, NULL) == 0 &&
                      !memchr(exact, '\n', size));
         message((struct cg_slice){ .p = exact, .len = size });
         free(exact);

@@ -205,7 +205,7 @@ class Kernel:
         self.workspace = workspace
         self._cells = itertools.count(1)
         number = next(zygote._ids)
-        paths = [zygote.dir / f"{n}{number}" for n in "kt"]
+        paths = [zygote.dir / f"{n}{number}" for n in "ktf"]
         listeners = [listener(p) for p in paths]
         full = {
             "session": number,

@@ -67,10 +67,10 @@ def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]
     ],
 )
 def test_bad_specs_are_answered(zygote: Zygote, tmp_path: Path, spec: bytes, text: str) -> None:
-    a, b = listener(tmp_path / "a"), listener(tmp_path / "b")
+    listeners = [listener(tmp_path / n) for n in "abc"]
     memfd = os.memfd_create("spec")
     os.write(memfd, spec)
-    socket.send_fds(zygote.control, [json.dumps({"spawn": 4242}).encode()], [memfd, a.fileno(), b.fileno()])
+    socket.send_fds(zygote.control, [json.dumps({"spawn": 4242}).encode()], [memfd, *(s.fileno() for s in listeners)])
     os.close(memfd)
     answer, fds = zygote._receive(10 * SLOWNESS)
     assert answer["failed"] == 4242

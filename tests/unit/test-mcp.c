@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include "base/call_args.h"
 #include "base/json.h"
-#include "mcp/args.h"
 #include "mcp/def.h"
 #include "mcp/ceilings.h"
 #include "mcp/mcp_list.h"
@@ -20,7 +20,7 @@
 
 static int args(const char *text)
 {
-        return cg_mcp_check_args(text, strlen(text), NULL);
+        return cg_check_call_args(text, strlen(text), NULL);
 }
 
 static void test_args(void **state)
@@ -72,7 +72,7 @@ static void test_args_are_not_terminated(void **state)
         char *p = malloc(sizeof(text) - 1);
 
         memcpy(p, text, sizeof(text) - 1);
-        assert_int_equal(cg_mcp_check_args(p, sizeof(text) - 1, NULL), 0);
+        assert_int_equal(cg_check_call_args(p, sizeof(text) - 1, NULL), 0);
         free(p);
 }
 
@@ -80,13 +80,13 @@ static void test_args_depth(void **state)
 {
         struct cg_buf b;
 
-        for (unsigned depth = CG_MCP_MAX_ARGS_DEPTH; depth <= CG_MCP_MAX_ARGS_DEPTH + 1; depth++) {
+        for (unsigned depth = CG_MAX_ARGS_DEPTH; depth <= CG_MAX_ARGS_DEPTH + 1; depth++) {
                 cg_buf_init(&b, 1 << 20);
                 for (unsigned i = 0; i < depth; i++)
                         cg_buf_adds(&b, i + 1 < depth ? "{\"a\":" : "{", NULL);
                 for (unsigned i = 0; i < depth; i++)
                         cg_buf_adds(&b, "}", NULL);
-                assert_int_equal(args(b.data), depth == CG_MCP_MAX_ARGS_DEPTH ? 0 : CG_E_PARSE);
+                assert_int_equal(args(b.data), depth == CG_MAX_ARGS_DEPTH ? 0 : CG_E_PARSE);
                 cg_buf_fini(&b);
         }
 }

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <termios.h>
 #include <unistd.h>
+#include "base/call_args.h"
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
@@ -17,7 +18,6 @@
 #include "cli/common/opts.h"
 #include "cli/common/pretty.h"
 #include "cli/mcp/mcp.h"
-#include "mcp/args.h"
 #include "mcp/def.h"
 #include "mcp/mcp_list.h"
 #include "mcp/pins.h"
@@ -426,7 +426,7 @@ static int call(const struct servers_options *o, const struct cg_mcp_config *c, 
         struct cg_slice failed;
         bool yes = false;
         size_t len;
-        int r = cg_mcp_check_args(args, q.args_len, err);
+        int r = cg_check_call_args(args, q.args_len, err);
 
         if (r < 0)
                 return cg_err_prefix(err, "the arguments cannot be sent");

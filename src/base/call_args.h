@@ -1,6 +1,6 @@
 /* The check of a tool call's arguments as a kernel sends them. */
-#ifndef CG_MCP_ARGS_H
-#define CG_MCP_ARGS_H
+#ifndef CG_BASE_CALL_ARGS_H
+#define CG_BASE_CALL_ARGS_H
 
 #include <stddef.h>
 #include "base/err.h"
@@ -8,9 +8,9 @@
 /*
  * Checks that @text is one JSON object that means the same to everybody who reads it: whoever
  * judges the call and the server that runs it must see the same. So beside the grammar (at most
- * CG_MCP_MAX_ARGS_DEPTH levels): no name twice in one object, however it is escaped. And no line
+ * CG_MAX_ARGS_DEPTH levels): no name twice in one object, however it is escaped. And no line
  * break: the bytes go unchanged into one line. CG_E_PARSE says what is wrong.
  */
-int cg_mcp_check_args(const char *text, size_t len, struct cg_err *err);
+int cg_check_call_args(const char *text, size_t len, struct cg_err *err);
 
 #endif

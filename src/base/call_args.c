@@ -1,13 +1,16 @@
-/* The check of a tool call's arguments as a kernel sends them. Linked into the tool server. */
-#include "mcp/args.h"
+/*
+ * The check of a tool call's arguments as a kernel sends them. Linked into
+ * supervisor and tool server.
+ */
+#include "base/call_args.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/ceilings.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "mcp/ceilings.h"
 
 /*
  * State of one pass over valid text. The hashes of the names of all open objects are in one array,
@@ -16,7 +19,7 @@
 struct names {
         uint64_t *hashes;
         size_t n, cap;
-        size_t first[CG_MCP_MAX_ARGS_DEPTH + 1]; /* index of the first name of each open container */
+        size_t first[CG_MAX_ARGS_DEPTH + 1]; /* index of the first name of each open container */
         unsigned depth;
 };
 
@@ -112,10 +115,10 @@ static int check_names(struct names *s, const char *p, const char *end, struct c
         return r;
 }
 
-int cg_mcp_check_args(const char *text, size_t len, struct cg_err *err)
+int cg_check_call_args(const char *text, size_t len, struct cg_err *err)
 {
         struct names s = { .n = 0 };
-        int r = cg_json_check_encodable(text, len, CG_MCP_MAX_ARGS_DEPTH, err);
+        int r = cg_json_check_encodable(text, len, CG_MAX_ARGS_DEPTH, err);
 
         if (r < 0)
                 return r;

@@ -1,0 +1,139 @@
+/*
+ * cellgate-supervisor: what waits for an answer of a session's host. Each becomes an approval with
+ * a number of its own; only the session's own host answers it, once.
+ */
+#include "supervisor/asks.h"
+
+#include <stdlib.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "supervisor/clock.h"
+#include "supervisor/host_link.h"
+#include "supervisor/members.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
+
+/* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
+#define MAX_ASK_BYTES (64u << 20)
+/*
+ * Limit of the bytes that the host has not read. Questions do not wait for the window, so that they
+ * reach a host that decides at once; a kernel that asks and cancels in a loop must not fill the
+ * memory of a host that does not read.
+ */
+#define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
+
+const char *cg_sup_ask_refused(const struct session *ss, size_t len)
+{
+        if (ss->ask_bytes + len > MAX_ASK_BYTES)
+                return "too many calls wait for a decision";
+        return ss->unread > MAX_UNREAD ? "the host does not read the session's events" : NULL;
+}
+
+static void on_timeout(uv_timer_t *t)
+{
+        struct ask *a = t->data;
+
+        a->expire(a);
+}
+
+struct ask *cg_sup_ask_new(struct session *ss, enum ask_kind kind, uint64_t number, size_t bytes,
+                           int64_t timeout_ms, void (*expire)(struct ask *a))
+{
+        struct ask *a = calloc(1, sizeof(*a));
+        uint64_t running = cg_sup_running_cell(ss);
+        int64_t limit_ms = ss->approval_timeout_ms;
+
+        if (!a)
+                return NULL;
+        if (timeout_ms > 0 && (limit_ms <= 0 || timeout_ms < limit_ms))
+                limit_ms = timeout_ms;
+        a->session = ss;
+        a->kind = kind;
+        a->number = number;
+        a->approval = ++ss->sup->next_approval;
+        a->cell = CELL_SLOT(running) == 0 ? running : 0;
+        a->bytes = bytes;
+        a->expire = expire;
+        LIST_INSERT_HEAD(&ss->ask_list, a, entry);
+        ss->asks++;
+        ss->ask_bytes += bytes;
+        if (limit_ms > 0) {
+                uv_timer_init(&ss->sup->loop, &a->timer);
+                a->timer.data = a;
+                a->timer_open = true;
+                uv_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms, 0);
+        }
+        return a;
+}
+
+void cg_sup_ask_host(struct ask *a, uint16_t type, json_t *body, struct cg_msg *m)
+{
+        struct session *ss = a->session;
+        struct cg_out out = { .type = type, .session = ss->number, .id = a->approval };
+        cg_auto_free char *text = cg_json_text(body, &out.body_len);
+
+        json_decref(body);
+        out.body = text;
+        cg_sup_host_forward(ss->host, &out, m);
+        cg_sup_count_unread(ss, out.body_len + a->bytes);
+        cg_sup_asks_changed(ss);
+}
+
+struct ask *cg_sup_ask_find(struct session *ss, uint64_t approval, unsigned kinds)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->ask_list, entry)
+                if (a->approval == approval && (a->kind & kinds))
+                        break;
+        return a;
+}
+
+size_t cg_sup_asks_count(const struct session *ss, unsigned kinds)
+{
+        const struct ask *a;
+        size_t n = 0;
+
+        LIST_FOREACH(a, &ss->ask_list, entry)
+                n += (a->kind & kinds) != 0;
+        return n;
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+        free(h->data);
+}
+
+void cg_sup_ask_end(struct ask *a)
+{
+        struct session *ss = a->session;
+
+        LIST_REMOVE(a, entry);
+        ss->asks--;
+        ss->ask_bytes -= a->bytes;
+        cg_sup_asks_changed(ss);
+        free(a->server);
+        free(a->tool);
+        cg_frame_unref(a->args);
+        if (a->timer_open)
+                uv_close((uv_handle_t *)&a->timer, on_timer_closed);
+        else
+                free(a);
+}
+
+void cg_sup_ask_close(struct ask *a, const char *why)
+{
+        cg_sup_approval_closed(a->session, a->approval, why);
+        cg_sup_ask_end(a);
+}
+
+void cg_sup_asks_close(struct session *ss, unsigned kinds, const char *why)
+{
+        struct ask *next;
+
+        for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
+                next = LIST_NEXT(a, entry);
+                if (a->kind & kinds)
+                        cg_sup_ask_close(a, why);
+        }
+}
