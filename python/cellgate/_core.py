@@ -284,7 +284,8 @@ class Core:
     def __enter__(self) -> Any:
         self.check_process()
         with self._lock:
-            if self._closing:
+            # Where both are garbage, the session is freed before a coroutine ends that uses it.
+            if self._closing or not self._free.alive:
                 raise ClosedError("the session is closed", lib.CG_E_CLOSED)
             self._users += 1
         return self._ptr

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import CellError, LimitExceededError, NotFoundError
+from cellgate._errors import CellError, ClosedError, LimitExceededError, NotFoundError
 from cellgate._functions import arguments
 
 if TYPE_CHECKING:
@@ -719,5 +719,5 @@ def refuse(event: Event, why: str) -> None:
     try:
         if isinstance(event, (ApprovalRequest, EgressRequest, FunctionCall, ServerRequest)):
             event.reject(why)
-    except NotFoundError:
-        pass  # it has ended
+    except (NotFoundError, ClosedError):
+        pass  # it has ended, or its session has

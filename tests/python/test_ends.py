@@ -225,9 +225,10 @@ def kill_hosts(package: Path, folder: Path, times: int, seconds: float) -> None:
 
     def left(pids: set[int], groups: set[str]) -> list[str]:
         found = [f"{pid} {name_of(pid)}" for pid in pids if alive(pid)]
-        found += [str(p) for p in tmp.rglob("*") if p != tmp / f"cellgate-{os.getuid()}"]  # of all supervisors
+        here = (os.path.join(at, name) for at, folders, files in os.walk(tmp) for name in folders + files)
+        found += [p for p in here if p != f"{tmp}/cellgate-{os.getuid()}"]  # that is for all supervisors
         found += [m for m in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in m]
-        return found + [str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*") if p.name in groups]
+        return found + [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(folder) in groups]
 
     for i in range(times):
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=folder / "ws", env=env) as host:
