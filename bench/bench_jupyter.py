@@ -103,6 +103,7 @@ class Peer:
         self.folder = tempfile.TemporaryDirectory(prefix="bench-home-")
         self.env = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name, "IPYTHONDIR": f"{self.folder.name}/ipython"}
         self.env["JPY_PARENT_PID"] = str(os.getpid())
+        del self.env["CELLGATE_PRIVATE"]  # bench.py's
         os.chmod(self.folder.name, 0o700)
         self.cwd = Path(self.folder.name) / "notebooks"  # of all kernels, as of those of one server
         self.cwd.mkdir()

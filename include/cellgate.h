@@ -131,6 +131,15 @@ struct cg_client_options {
          * there is refused. Kernels see it read-only
          */
         const char *kernel_env;
+        /*
+         * 1, without `address`: the supervisor that this user's programs share, which is started if
+         * there is none. Only clients whose limits, rights and environment are the same for a
+         * supervisor, and their options here, have the same one (docs/architecture.md, Shared
+         * supervisors). Other clients can neither list this client's sessions nor attach to them,
+         * except with CG_FRONT_JUPYTER. Where no shared supervisor can be used, the client has a
+         * private one: see cg_client_why_private()
+         */
+        int share;
 };
 
 /**
@@ -154,6 +163,30 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
  *         latest (then it kills them).
  */
 CG_API struct cg_client *cg_client_close(struct cg_client *c);
+
+/**
+ * cg_client_why_private() - why the client has a private supervisor although it asked to share one
+ * @c: client (borrows)
+ * Return: a sentence, which lives as long as the client; NULL: it shares one, or did not ask to.
+ */
+CG_API const char *cg_client_why_private(const struct cg_client *c);
+
+/**
+ * cg_client_status() - the client's supervisor and its clients
+ * @ret: a JSON object text (returns; cg_free()): {"version", "pid", "address", "uptime_ms",
+ *       "linger_ms": missing where it does not end by itself, "kernel_env", "preload", "spares",
+ *       "memory_bytes": of all its processes, where pages that kernels share count for each,
+ *       "clients": [{"pid", "sessions", "own": bool}]}
+ * Return: 0; negative.
+ */
+CG_API int cg_client_status(struct cg_client *c, char **ret, struct cg_err *err);
+
+/**
+ * cg_client_stop() - end the client's supervisor with all sessions
+ * @force: 0: CG_E_STATE where other clients have sessions
+ * Return: 0 when it has begun to end; negative.
+ */
+CG_API int cg_client_stop(struct cg_client *c, int force, struct cg_err *err);
 
 /* ------------------------------------------------------------------ session */
 

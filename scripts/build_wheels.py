@@ -61,6 +61,7 @@ def check(python: str, wheel: Path, work: Path) -> None:
 
 
 def main() -> int:
+    os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", type=Path, default=REPO / "build/wheels", help="where the wheels are put (build/wheels)")
     ap.add_argument("python", nargs="+", metavar="PYTHON", help="an interpreter, 3.11 to 3.14")

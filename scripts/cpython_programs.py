@@ -99,6 +99,7 @@ def run(module: str, mode: str, folder: Path, work: Path) -> dict[str, str]:
 
 
 def main() -> int:
+    os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays
     folder, modules = Path(sys.argv[1]).resolve(), sys.argv[2:] or MODULES
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="cellgate-cpython-", dir=Path.home()) as temporary:

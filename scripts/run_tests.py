@@ -734,6 +734,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Pipes of a host that vanished, a locale's messages, a proxy for localhost: none of that in the tests.
     os.environ["LC_ALL"] = "C.UTF-8"
+    os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays after a test
     total = Tally()
     beside = [name for name in BESIDE if name in opt.steps]
     alone = [name for name in opt.steps if name not in BESIDE]

@@ -507,6 +507,7 @@ def wheels(pythons: list[str]) -> list[str]:
 
 
 def main() -> int:
+    os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
         description="The long tests. Without options: 1,000 sessions plain, as many of each front of the Python "

@@ -145,6 +145,7 @@ def run_suite(work: Path, suite: Suite, env: str, *options: str) -> dict[str, st
             "HOME": str(folder / "home"),
             "XDG_RUNTIME_DIR": scratch,
             "PATH": f"{work / env / 'bin'}:{os.environ['PATH']}",
+            "CELLGATE_PRIVATE": "1",
         }
         argv = [work / env / "bin/python", "-m", "pytest", suite.tests, "-q", "-p", "no:cacheprovider", "-W", "default"]
         argv += ["--color=no", "-o", "log_cli=false", f"--junitxml={report}", *options]

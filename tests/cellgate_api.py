@@ -30,6 +30,7 @@ class ClientOptions(C.Structure):
         ("linger_ms", C.c_int64),
         ("spares", C.c_int),
         ("kernel_env", C.c_char_p),
+        ("share", C.c_int),
     ]
 
 
@@ -594,6 +595,24 @@ class Client:
         found = json.loads(C.string_at(ret.value))
         self.lib.cg_free(ret)
         return found
+
+    def why_private(self) -> str | None:
+        self.lib.cg_client_why_private.restype = C.c_char_p
+        why = self.lib.cg_client_why_private(self.ptr)
+        return why and why.decode()
+
+    def status(self) -> dict:
+        ret, err = C.c_void_p(), Err()
+        if self.lib.cg_client_status(self.ptr, C.byref(ret), C.byref(err)) < 0:
+            raise CellgateError(err)
+        found = json.loads(C.string_at(ret.value))
+        self.lib.cg_free(ret)
+        return found
+
+    def stop(self, force: int = 0) -> None:
+        err = Err()
+        if self.lib.cg_client_stop(self.ptr, force, C.byref(err)) < 0:
+            raise CellgateError(err)
 
     def close(self) -> None:
         if self.ptr:

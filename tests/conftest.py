@@ -43,6 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: str(item.path.relative_to(tests)) not in LONG)
 
 
+# Programs under test end with the test: those that share a supervisor leave one behind. shared_supervisor.py has what
+# tests that share one need.
+os.environ["CELLGATE_PRIVATE"] = "1"
+
+
 def _raise_descriptor_limit() -> None:
     """Some tests open a thousand connections; 1,024 descriptors are what a login shell gives."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -96,13 +96,17 @@ RUNTIME = Path(str(importlib.resources.files("cellgate"))).parent / "cellgate_ru
 class Client:
     """A connection to a supervisor, which runs the kernels of all sessions that are opened with it.
 
-    Without `address` it starts a private supervisor, which ends with the client. Sessions that are
-    given no client share one of the process. May be used by several threads; not after a fork.
+    Without `address` it uses the supervisor that this user's programs share, or starts it. With
+    `private`, or where CELLGATE_PRIVATE is set in the environment, it starts one of its own, which
+    ends with the client; so it does with `supervisor`, `log_fd` and a `log_level` above 1. Sessions
+    that are given no client share one of the process. May be used by several threads; not after a
+    fork.
     """
 
     def __init__(
         self,
         *,
+        private: bool = False,
         address: PathLike | None = None,
         start: bool = False,
         linger: float | None = None,
@@ -115,6 +119,8 @@ class Client:
         timeout: float | None = None,
     ) -> None:
         """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance."""
+        private = private or bool(os.environ.get("CELLGATE_PRIVATE")) or supervisor is not None
+        private = private or log_fd is not None or log_level > 1
         packaged = RUNTIME / "libexec/cellgate/cellgate-supervisor"
         if supervisor is None and packaged.exists():  # else libcellgate knows where it is
             supervisor = packaged
@@ -132,6 +138,7 @@ class Client:
             linger_ms=milliseconds(linger),
             spares=spares or 0,
             kernel_env=args.text(kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")),
+            share=int(address is None and not private),
         )
         ret, err = ffi.new("struct cg_client **"), ffi.new("struct cg_err *")
         check(lib.cg_client_open(o, ret, err), err)
@@ -166,8 +173,26 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def why_private(self) -> str | None:
+        """Why it has a private supervisor although it asked to share one; None: it shares one, or did not ask to."""
+        why = lib.cg_client_why_private(self.ptr)
+        return None if why == ffi.NULL else ffi.string(why).decode()
+
+    def status(self) -> dict[str, Any]:
+        """The supervisor and its clients: see cg_client_status()."""
+        ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_status(self.ptr, ret, err), err)
+        status: dict[str, Any] = json.loads(take_text(ret[0]))
+        return status
+
+    def stop(self, force: bool = False) -> None:
+        """Ends the supervisor; with `force` also where other clients have sessions."""
+        err = ffi.new("struct cg_err *")
+        check(lib.cg_client_stop(self.ptr, int(force), err), err)
+
     def sessions(self) -> list[dict[str, Any]]:
-        """The open sessions of the supervisor."""
+        """The open sessions of the supervisor that this client may see."""
         ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
         check(lib.cg_client_sessions(self.ptr, ret, err), err)
         found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
@@ -184,18 +209,20 @@ def take_text(ptr: Any) -> bytes:
 
 
 _shared: dict[str | None, Client] = {}
+_private: dict[str | None, Client] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_client(python: PathLike | None = None) -> Client:
+def shared_client(python: PathLike | None = None, private: bool = False) -> Client:
     """The client of sessions that are given none, one for each environment; others in a forked process."""
     name = os.fspath(python or os.environ.get("CELLGATE_KERNEL_ENV") or "") or None
     if name and "/" in name:
         name = os.path.abspath(os.path.expanduser(name))
+    clients = _private if private else _shared
     with _shared_lock:
-        client = _shared.get(name)
+        client = clients.get(name)
         if not client or not client._end.alive or client._pid != os.getpid():
-            client = _shared[name] = Client(kernel_env=name)
+            client = clients[name] = Client(kernel_env=name, private=private)
         return client
 
 
@@ -209,7 +236,7 @@ os.register_at_fork(after_in_child=_replace_lock)
 
 @atexit.register
 def _close_shared() -> None:
-    for client in _shared.values():
+    for client in (*_shared.values(), *_private.values()):
         client.close()
 
 
@@ -495,6 +522,7 @@ def session_options(
 def open_core(
     client: Client | None,
     python: PathLike | None,
+    private: bool,
     on_event: Handler | None,
     attach: str | None,
     members: dict[str, Any],
@@ -502,7 +530,8 @@ def open_core(
     """Opens a session, or takes part in one; blocks."""
     if client and python is not None:
         raise InvalidArgumentError("python belongs to the client: cellgate.Client(kernel_env=...)", lib.CG_E_INVAL)
-    client = client or shared_client(python)
+    # Code without a sandbox could end a supervisor, and with it the sessions of other programs.
+    client = client or shared_client(python, private or not members.get("sandbox", True))
     args = Arguments()
     ret, err = ffi.new("struct cg_session **"), ffi.new("struct cg_err *")
     if attach is not None:

@@ -49,6 +49,7 @@ class Session:
         *,
         client: Client | None = None,
         python: PathLike | None = None,
+        private: bool = False,
         mcp_servers: Mapping[str, Any] | str | None = None,
         on_event: Callable[[Event], None] | None = None,
         **session_options: Any,
@@ -58,10 +59,11 @@ class Session:
         `python`: the environment of the kernel, where no client is given: its interpreter or folder,
         or a name that `cellgate env create` has made. Default: the variable CELLGATE_KERNEL_ENV, or
         else the installed one. Sessions with the same environment share a client.
+        `private`: in a supervisor of this process alone, where no client is given (see Client).
         `mcp_servers`: see add_mcp_servers(). `on_event` gets the events that belong to no cell,
         command or request of this object, in the thread that waits for others.
         """
-        self._core = open_core(client, python, on_event, None, {"workspace": workspace, **session_options})
+        self._core = open_core(client, python, private, on_event, None, {"workspace": workspace, **session_options})
         self._start()
         if mcp_servers:
             try:
@@ -74,7 +76,7 @@ class Session:
     def attach(cls, client: Client, id: str, on_event: Callable[[Event], None] | None = None) -> Session:
         """Takes part in a session of another client of the same supervisor: see cg_session_attach()."""
         self = cls.__new__(cls)
-        self._core = open_core(client, None, on_event, id, {})
+        self._core = open_core(client, None, False, on_event, id, {})
         self._start()
         return self
 

@@ -52,13 +52,15 @@ class Session:
         *,
         client: Client | None = None,
         python: PathLike | None = None,
+        private: bool = False,
         mcp_servers: Mapping[str, Any] | str | None = None,
         on_event: Callable[[Event], None] | None = None,
         attach: str | None = None,
         **session_options: Any,
     ) -> None:
         """As `cellgate.Session`; nothing happens before it is opened."""
-        self._open = partial(open_core, client, python, on_event, attach, {"workspace": workspace, **session_options})
+        members = {"workspace": workspace, **session_options}
+        self._open = partial(open_core, client, python, private, on_event, attach, members)
         self._servers = mcp_servers
         self._core_: Core | None = None
         self._waiting: set[_Reader] = set()

@@ -53,6 +53,10 @@
 #define CG_MAX_CALLS 256
 /* Sessions of one supervisor: at about 10 MB each this is more than a machine holds. */
 #define CG_MAX_SESSIONS 4096
+/* Sessions of one client of a supervisor that others use as well. */
+#define CG_MAX_CLIENT_SESSIONS 1024
+/* Clients of such a supervisor in one process. */
+#define CG_MAX_CLIENTS_OF_PROCESS 256
 /* Sessions that a supervisor keeps ready ahead, at about 9 MB each. */
 #define CG_MAX_SPARES 16
 /* Bytes of events that the supervisor sends ahead of what the host has read, a session. */

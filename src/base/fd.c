@@ -80,8 +80,12 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
         return 0;
 }
 
-static int connect_unix(const char *path, int flags, int *ret, struct cg_err *err)
+/* @timeout_ms: -1 not to wait at all. */
+static int connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
 {
+        /* Linux applies it to the wait for room in the listener's queue. */
+        const struct timeval limit = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 + 1 };
+        int flags = timeout_ms < 0 ? SOCK_NONBLOCK : 0;
         struct sockaddr_un a;
         cg_auto_fd int fd = -1;
         int r = unix_address(path, &a, err);
@@ -91,20 +95,22 @@ static int connect_unix(const char *path, int flags, int *ret, struct cg_err *er
         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
         if (fd < 0)
                 return cg_fail_errno(err, "socket");
+        if (timeout_ms >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+                return cg_fail_errno(err, "socket");
         if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot connect to %s", path);
         *ret = cg_steal_fd(&fd);
         return 0;
 }
 
-int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err)
+int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
 {
         cg_auto_fd int fd = -1;
-        int r = connect_unix(path, 0, &fd, err);
+        int r = connect_unix(path, timeout_ms, &fd, err);
 
         if (r < 0)
                 return r;
-        if (nonblock && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+        if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "fcntl");
         *ret = cg_steal_fd(&fd);
         return 0;
@@ -112,7 +118,7 @@ int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *er
 
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err)
 {
-        return connect_unix(path, SOCK_NONBLOCK, ret, err);
+        return connect_unix(path, -1, ret, err);
 }
 
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err)

@@ -14,17 +14,15 @@ void cg_installed_below(const char *base)
 }
 
 /*
- * Cuts the end of the name of the running program: BASE/bin/NAME, BASE/libexec/cellgate/NAME. ""
- * for all other programs: what is then looked for in the root folder is not there.
+ * Cuts the end of the path of one of cellgate's programs: BASE/bin/NAME,
+ * BASE/libexec/cellgate/NAME. "" for all other programs: what is then looked for in the root folder
+ * is not there.
  */
-static void find_base(char base[PATH_MAX])
+static void cut_program(char *base)
 {
         static const char *const folders[] = { CG_LIBEXECDIR, CG_BINDIR };
-        ssize_t n = readlink("/proc/self/exe", base, PATH_MAX - 1);
-        char *slash;
+        char *slash = strrchr(base, '/');
 
-        base[n > 0 ? n : 0] = '\0';
-        slash = strrchr(base, '/');
         for (size_t i = 0; slash && i < 2; i++) {
                 size_t len = strlen(folders[i]);
 
@@ -36,18 +34,30 @@ static void find_base(char base[PATH_MAX])
         base[0] = '\0';
 }
 
-const char *cg_installed(char ret[PATH_MAX], const char *path)
+const char *cg_installed_with(const char *program, char ret[PATH_MAX], const char *path)
 {
         char base[PATH_MAX] = "";
+        ssize_t n;
 
-        if (CG_WHEEL && given[0])
+        if (CG_WHEEL && program) {
+                snprintf(base, sizeof(base), "%s", program);
+                cut_program(base);
+        } else if (CG_WHEEL && given[0]) {
                 snprintf(base, sizeof(base), "%s", given);
-        else if (CG_WHEEL)
-                find_base(base);
+        } else if (CG_WHEEL) {
+                n = readlink("/proc/self/exe", base, sizeof(base) - 1);
+                base[n > 0 ? n : 0] = '\0';
+                cut_program(base);
+        }
         /* The package is in an environment, whose folder is above. */
         for (; CG_WHEEL && strncmp(path, "/..", 3) == 0 && base[0]; path += 3)
                 *strrchr(base, '/') = '\0';
         if (snprintf(ret, PATH_MAX, "%s%s", base, path) >= PATH_MAX)
                 ret[0] = '\0';
         return ret;
+}
+
+const char *cg_installed(char ret[PATH_MAX], const char *path)
+{
+        return cg_installed_with(NULL, ret, path);
 }

@@ -13,6 +13,12 @@ const char *cg_installed(char ret[PATH_MAX], const char *path);
 /* The same in storage of the caller's block. */
 #define CG_INSTALLED(path) cg_installed((char[PATH_MAX]){ "" }, path)
 
+/*
+ * The same for the installation of @program, the path of one of its programs; NULL: the running
+ * one. A Python interpreter that has libcellgate loaded is none of them.
+ */
+const char *cg_installed_with(const char *program, char ret[PATH_MAX], const char *path);
+
 /* For the extension module of kernels, whose program is an interpreter. Before threads start. */
 void cg_installed_below(const char *base);
 

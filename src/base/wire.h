@@ -69,6 +69,9 @@ struct cg_wire {
         X(COMMAND_INPUT, 32, H, 0, CG_MAX_COMMAND_INPUT, 1) \
         X(COMMAND_CONTROL, 33, H, 4096, 0, 0) \
         X(SESSIONS, 30, S, CG_MAX_REPORT, 0, 0) \
+        X(STATUS, 34, H, 0, 0, 0) \
+        X(STATUS_IS, 35, S, CG_MAX_REPORT, 0, 0) \
+        X(STOP, 36, H, 4096, 0, 0) \
         X(STREAM, 40, S, 0, CG_MAX_STREAM, 1) \
         X(DISPLAY_DATA, 41, S, 0, CG_MAX_DISPLAY, 1) \
         X(UPDATE_DISPLAY_DATA, 42, S, 0, CG_MAX_DISPLAY, 1) \

@@ -16,6 +16,7 @@
 
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
+        { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },

@@ -20,6 +20,11 @@
 #define DEFAULT_LINGER_MS  600000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
+/*
+ * For a shared supervisor that listens: it answers at once unless it hangs, and then a private one
+ * is started.
+ */
+#define SHARED_ANSWER_MS 5000
 
 extern char **environ;
 
@@ -66,6 +71,7 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
 static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd,
                             const char *const *extra, struct cg_err *err)
 {
+        cg_auto_free char **few = o->share ? cg_shared_environ() : NULL;
         const char *path = o->supervisor ? o->supervisor : CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor");
         char level[16], spares[16];
         const char *argv[20] = {
@@ -76,13 +82,15 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path,
                                      .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
+                                     .envp = few ? few : environ,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
         size_t n = 7;
         int p[2];
 
+        if (o->share && !few)
+                return cg_fail(err, CG_E_NOMEM, "environment");
         snprintf(level, sizeof(level), "%d", o->log_level);
         snprintf(spares, sizeof(spares), "%d", o->no_spare ? 0 : o->spares > 0 ? o->spares : 1);
         while (*extra)
@@ -112,14 +120,14 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
 
 static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
 {
-        int64_t end = cg_now_ms() + c->timeout_ms;
+        int64_t end = cg_now_ms() + c->answer_ms;
         struct ucred cred;
         socklen_t len = sizeof(cred);
         char path[160];
         size_t n = 0;
 
         snprintf(path, sizeof(path), "%s/life.sock", c->dir);
-        if (cg_connect_unix(path, true, &c->life_fd, err) < 0)
+        if (cg_connect_unix(path, c->answer_ms, &c->life_fd, err) < 0)
                 return cg_err_prefix(err, "no supervisor at %s", c->dir);
         /* The supervisor receives code and secrets: it must run as this user. */
         if (getsockopt(c->life_fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
@@ -136,7 +144,8 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
                 if (got <= 0)
                         return cg_fail(
                                 err, CG_E_CLOSED,
-                                "the supervisor at %s refused this process (it serves its own user only)",
+                                "the supervisor at %s refused this process (it serves its own user only, and if it is shared, only processes "
+                                "with its limits and rights)",
                                 c->dir);
                 memcpy(token + n, line, (size_t)got);
                 n += (size_t)got;
@@ -153,9 +162,9 @@ static int connect_supervisor(struct cg_client *c, const char *token, struct cg_
         int fd, r;
 
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
-        if (cg_connect_unix(path, true, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
+        if (cg_connect_unix(path, c->answer_ms, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
                 return -1;
-        r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL,
+        r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->answer_ms, NULL,
                               &body, err);
         return r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
 }
@@ -247,7 +256,7 @@ static int remove_leftovers(const char *dir, struct cg_err *err)
 static int start_shared(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
 {
         char linger[32];
-        const char *const extra[] = { "--linger-ms", linger, "--detach", NULL };
+        const char *const extra[] = { "--linger-ms", linger, "--detach", o->share ? "--alike" : NULL, NULL };
         cg_auto_fd int log = -1;
         int r;
 
@@ -260,7 +269,8 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         r = remove_leftovers(c->dir, err);
         if (r == 0 && o->log_fd <= 0)
                 r = open_beside(c, ".log", &log, err);
-        if (r == 0 && log >= 0 && ftruncate(log, 0) < 0)
+        /* Appending: the supervisor empties a log that has become too long. */
+        if (r == 0 && log >= 0 && (ftruncate(log, 0) < 0 || fcntl(log, F_SETFL, O_APPEND) < 0))
                 r = cg_fail_errno(err, "%s.log", c->dir);
         if (r == 0)
                 r = start_supervisor(c, o, log >= 0 ? log : o->log_fd, extra, err);
@@ -344,6 +354,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         c->conn = CG_ZCONN_NONE;
         c->shared = o->address;
         c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+        c->answer_ms = o->share && c->timeout_ms > SHARED_ANSWER_MS ? SHARED_ANSWER_MS : c->timeout_ms;
         if (c->wake_fd < 0 || c->read_epoll < 0) {
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
@@ -383,20 +394,71 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         return 0;
 }
 
+/* Tries again if the supervisor ended while we connected, its linger time being over. */
+static int open_at(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
+{
+        int r, attempts = 3;
+
+        do
+                r = open_client(o, ret, err);
+        while (r == CG_E_CLOSED && o->address && o->start && --attempts);
+        return r;
+}
+
 CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client **ret, struct cg_err *err)
 {
         struct cg_client_options o = { 0 };
-        int r, attempts = 3;
+        struct cg_err why = { 0 };
+        char address[128];
+        int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_client_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        do
-                r = open_client(&o, ret, err);
-        /* the supervisor ended, its linger time being over, while we connected */
-        while (r == CG_E_CLOSED && o.address && o.start && --attempts);
+        if (!o.share || o.address) {
+                o.share = 0;
+                return open_at(&o, ret, err);
+        }
+
+        if (o.log_level < 1) /* for all clients the same, since warnings are of use to some */
+                o.log_level = 1;
+        o.spares = o.no_spare ? 0 : o.spares > 0 ? o.spares : 1;
+        if (o.linger_ms <= 0)
+                o.linger_ms = DEFAULT_LINGER_MS;
+        r = cg_shared_address(&o, address, sizeof(address), &why);
+        if (r == 0) {
+                o.address = address;
+                o.start = 1;
+                r = open_at(&o, ret, &why);
+        }
+        if (r == 0) {
+                (*ret)->found = true;
+                return 0;
+        }
+        if (opts) /* as the host has given them */
+                memcpy(&o, opts, opts->size);
+        o.share = 0;
+        r = open_at(&o, ret, err);
+        if (r == 0)
+                (*ret)->why_private = strdup(why.msg);
         return r;
+}
+
+CG_API const char *cg_client_why_private(const struct cg_client *c)
+{
+        return c->why_private;
+}
+
+CG_API int cg_client_status(struct cg_client *c, char **ret, struct cg_err *err)
+{
+        return cg_client_request(c, CG_HOST_STATUS, 0, NULL, c->timeout_ms, NULL, ret, err);
+}
+
+CG_API int cg_client_stop(struct cg_client *c, int force, struct cg_err *err)
+{
+        return cg_client_request(c, CG_HOST_STOP, 0, json_pack("{s:b}", "force", force), c->timeout_ms, NULL,
+                                 NULL, err);
 }
 
 CG_API struct cg_client *cg_client_close(struct cg_client *c)
@@ -428,6 +490,7 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         pthread_mutex_destroy(&c->lock);
         for (struct cg_session *s = c->sessions; s; s = s->next)
                 s->client = NULL;
+        free(c->why_private);
         free(c);
         return NULL;
 }

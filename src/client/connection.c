@@ -215,6 +215,7 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         case CG_HOST_SESSION_OPENED:
         case CG_HOST_SERVERS_ADDED:
         case CG_HOST_SESSIONS:
+        case CG_HOST_STATUS_IS:
         case CG_HOST_DONE:
         case CG_HOST_FAILED:
                 answer_request(c, m);

@@ -121,8 +121,23 @@ struct cg_client {
         struct cg_proc proc; /* private supervisor */
         char dir[128];
         int64_t timeout_ms;
-        bool shared; /* not a supervisor of our own */
+        int64_t answer_ms; /* longest wait for a supervisor that listens to answer */
+        bool shared;       /* not a supervisor of our own */
+        bool found;        /* by cg_shared_address(): its other clients are not the host's */
+        char *why_private; /* although a shared one was wanted; NULL: it is shared, or was not */
 };
+
+/* shared.c */
+/*
+ * The folder of the user's shared supervisor for clients with options @o. Its parent is made, and
+ * must be this user's alone.
+ */
+int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size, struct cg_err *err);
+/*
+ * The variables with which it is started (returns; free() the list, its strings are environ's);
+ * NULL: out of memory.
+ */
+char **cg_shared_environ(void);
 
 /* connection.c */
 /* Makes the connected socket @fd (takes) the connection and starts the library's thread. */

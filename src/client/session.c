@@ -103,7 +103,8 @@ static int set_text(json_t *o, const char *key, const char *text)
         return text ? json_object_set_new(o, key, json_string(text)) : 0;
 }
 
-static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
+static json_t *session_request(const struct cg_client *c, const struct cg_session_options *o,
+                               struct cg_err *err)
 {
         const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
         cg_auto_json json_t *req = json_object(), *settings = NULL, *exec = NULL;
@@ -145,6 +146,8 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         r |= settings ? json_object_set(req, "settings", settings) : 0;
         r |= json_object_set_new(req, "ask_egress", json_boolean(o->ask_egress));
         r |= json_object_set_new(req, "sandbox", json_boolean(o->sandbox != CG_SANDBOX_OFF));
+        /* As with a private supervisor; notebooks' kernels are for other clients as well. */
+        r |= json_object_set_new(req, "attachable", json_boolean(!c->found || o->front == CG_FRONT_JUPYTER));
         r |= json_object_set_new(req, "color", json_boolean(o->color));
         r |= json_object_set_new(req, "cli_hints", json_boolean(o->cli_hints));
         r |= json_object_set_new(req, "server_requests", json_integer((json_int_t)o->server_requests));
@@ -246,7 +249,7 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        req = session_request(&o, err);
+        req = session_request(c, &o, err);
         if (!req)
                 return err ? err->code : CG_E_INVAL;
         timeout_ms = (o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_START_MS) + SLACK_MS;

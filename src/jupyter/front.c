@@ -161,6 +161,9 @@ static void *opener(void *arg)
         json_t *one;
         int r = cg_client_open(f->o->client, &f->client, &f->opener_err);
 
+        if (r == 0 && cg_client_why_private(f->client))
+                cg_log(&f->o->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
+                       cg_client_why_private(f->client));
         if (r == 0 && f->o->attach)
                 r = cg_session_attach(f->client, f->o->attach, &f->session, &f->opener_err);
         else if (r == 0)

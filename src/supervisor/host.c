@@ -8,7 +8,10 @@
 #include <nettle/memops.h>
 #include <stdio.h>
 #include <string.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include "base/confinement.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -17,7 +20,12 @@
 #include "supervisor/attach.h"
 #include "supervisor/host_link.h"
 #include "supervisor/session.h"
+#include "supervisor/status.h"
 #include "supervisor/sup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
 
 /* Time for the process that started the supervisor to connect. */
 #define FIRST_HOST_MS 30000
@@ -28,6 +36,8 @@
  * answer. Events are bounded by the windows of its sessions.
  */
 #define UNSENT_MAX ((size_t)32 << 20)
+/* A log of a shared supervisor, which may run for weeks, is emptied when it is longer. */
+#define LOG_MAX ((off_t)8 << 20)
 
 static void on_no_host(uv_timer_t *t)
 {
@@ -88,12 +98,62 @@ static void on_life(struct watch *w)
         cg_sup_watch_close(w, on_life_closed);
 }
 
-static bool same_user(int fd)
+/* @pid: may be NULL. */
+static bool same_user(int fd, pid_t *pid)
 {
         struct ucred c;
         socklen_t len = sizeof(c);
 
-        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) < 0 || c.uid != geteuid())
+                return false;
+        if (pid)
+                *pid = c.pid;
+        return true;
+}
+
+/*
+ * A process in a sandbox or a container of any kind could use kernels and MCP servers to get out of
+ * it: hosts are confined as this process is.
+ */
+static int check_confinement(const struct sup *s, int sock, pid_t pid, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_CONFINEMENT_MAX };
+        cg_auto_fd int pidfd = -1;
+        socklen_t len = sizeof(pidfd);
+
+        if (!s->confinement.len)
+                return 0;
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0)
+                pidfd = -1;
+        if (pidfd < 0)
+                pidfd = cg_pidfd_open(pid, err);
+        if (pidfd < 0 || cg_confinement(pid, &b, err) < 0)
+                return -1;
+        if (cg_wait_fd(pidfd, POLLIN, 0, NULL) == 0) /* the number may be another process's by now */
+                return cg_fail(err, CG_E_CLOSED, "the process has ended");
+        return strcmp(b.data, s->confinement.data) == 0
+                       ? 0
+                       : cg_fail(err, CG_E_INVAL,
+                                 "its limits, namespaces or rights are not those of this supervisor");
+}
+
+static bool has_room(const struct sup *s, pid_t pid)
+{
+        const struct host *h;
+        size_t n = 0;
+
+        LIST_FOREACH(h, &s->hosts, entry)
+                n += h->pid == pid;
+        return s->private_mode || n < CG_MAX_CLIENTS_OF_PROCESS;
+}
+
+static void limit_log(const struct sup *s)
+{
+        struct stat st;
+
+        if (!s->private_mode && fstat(s->log.fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > LOG_MAX &&
+            ftruncate(s->log.fd, 0) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the log cannot be emptied: %s", strerror(errno));
 }
 
 static void on_life_connect(struct watch *w)
@@ -103,17 +163,29 @@ static void on_life_connect(struct watch *w)
         struct cg_err err;
         struct host *h;
         char line[34];
+        pid_t pid;
 
         if (fd < 0)
                 return;
-        if (!same_user(fd)) {
+        limit_log(s);
+        if (!same_user(fd, &pid)) {
                 cg_log(&s->log, CG_LOG_WARN, "refused a host of another user");
+                return;
+        }
+        if (check_confinement(s, fd, pid, &err) < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "refused the host %lld: %s", (long long)pid, err.msg);
+                return;
+        }
+        if (!has_room(s, pid)) {
+                cg_log(&s->log, CG_LOG_WARN, "refused the host %lld: it has %d connections", (long long)pid,
+                       CG_MAX_CLIENTS_OF_PROCESS);
                 return;
         }
         h = calloc(1, sizeof(*h));
         if (!h)
                 return;
         h->sup = s;
+        h->pid = pid;
         h->number = ++s->next_host;
         if (cg_random_hex(h->token, 16, &err) < 0 ||
             cg_sup_watch_start(s, &h->lifeline, cg_steal_fd(&fd), on_life, h, &err) < 0) {
@@ -180,6 +252,12 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
         case CG_HOST_SESSION_LIST:
                 cg_sup_list(h, m);
                 return;
+        case CG_HOST_STATUS:
+                cg_sup_status(h, m);
+                return;
+        case CG_HOST_STOP:
+                cg_sup_stop_asked(h, m);
+                return;
         default:
                 break;
         }
@@ -217,7 +295,7 @@ static void on_host_connect(struct watch *w)
 
         if (fd < 0)
                 return;
-        l = s->n_unauthenticated < MAX_UNAUTHENTICATED && same_user(fd) ? calloc(1, sizeof(*l)) : NULL;
+        l = s->n_unauthenticated < MAX_UNAUTHENTICATED && same_user(fd, NULL) ? calloc(1, sizeof(*l)) : NULL;
         if (!l) {
                 cg_log(&s->log, CG_LOG_WARN,
                        "refused a connection: of another user, or too many without HELLO");

@@ -19,6 +19,7 @@ struct hostlink {
 
 struct host {
         uint64_t number; /* never used again */
+        pid_t pid;       /* of the process that connected */
         struct sup *sup;
         LIST_ENTRY(host) entry;
         struct watch lifeline;

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include "base/confinement.h"
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
@@ -36,7 +37,7 @@
 
 static const char usage[] =
         "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
-        "                           [--kernel-env DIR] [--log-level N]\n"
+        "                           [--alike] [--kernel-env DIR] [--log-level N]\n"
         "\n"
         "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
         "folder of this user with mode 0700.\n"
@@ -45,6 +46,7 @@ static const char usage[] =
         "  --private           end with the last host\n"
         "  --linger-ms N       end so many milliseconds after the last host has left\n"
         "  --detach            serve in a process and session of its own; the one that was started ends at once\n"
+        "  --alike             serve only processes with the same limits, namespaces and rights as its own\n"
         "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
         "  --kernel-env DIR    environment that kernels run in (default: the built-in one)\n"
         "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
@@ -189,20 +191,15 @@ static int64_t number(const char *option, const char *text, int64_t max)
         return v;
 }
 
-static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process)
+static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process, bool *alike)
 {
         static const struct option options[] = {
-                { "dir", required_argument, NULL, 'd' },
-                { "private", no_argument, NULL, 'p' },
-                { "preload", required_argument, NULL, 'i' },
-                { "log-level", required_argument, NULL, 'l' },
-                { "spares", required_argument, NULL, 's' },
-                { "linger-ms", required_argument, NULL, 'g' },
-                { "detach", no_argument, NULL, 'D' },
-                { "kernel-env", required_argument, NULL, 'k' },
-                { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'v' },
-                { NULL, 0, NULL, 0 },
+                { "dir", required_argument, NULL, 'd' },        { "private", no_argument, NULL, 'p' },
+                { "preload", required_argument, NULL, 'i' },    { "log-level", required_argument, NULL, 'l' },
+                { "spares", required_argument, NULL, 's' },     { "linger-ms", required_argument, NULL, 'g' },
+                { "detach", no_argument, NULL, 'D' },           { "alike", no_argument, NULL, 'a' },
+                { "kernel-env", required_argument, NULL, 'k' }, { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'v' },          { NULL, 0, NULL, 0 },
         };
         int c;
 
@@ -223,6 +220,8 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         s->linger_ms = number("--linger-ms", optarg, INT32_MAX);
                 else if (c == 'D')
                         *detach_process = true;
+                else if (c == 'a')
+                        *alike = true;
                 else if (c == 'h' || c == 'v')
                         exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
                 else
@@ -239,9 +238,10 @@ int main(int argc, char **argv)
 {
         struct sup *s = calloc(1, sizeof(*s));
         struct cg_err err = { 0 };
-        bool detach_process = false;
+        bool detach_process = false, alike = false;
         char env[PATH_MAX];
         struct rlimit files;
+        int r = 0;
         pid_t pid;
 
         if (!s)
@@ -255,7 +255,9 @@ int main(int argc, char **argv)
         s->on_stop = end_sessions;
         s->want_spares = 1;
         s->linger_ms = -1;
-        parse_args(s, argc, argv, &detach_process);
+        s->confinement.max = CG_CONFINEMENT_MAX;
+        s->started_ms = cg_now_ms();
+        parse_args(s, argc, argv, &detach_process, &alike);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is
          * checked like one that was chosen.
@@ -275,6 +277,8 @@ int main(int argc, char **argv)
                         _exit(1);
         }
         signal(SIGPIPE, SIG_IGN);
+        if (alike) /* before this process changes its own limits */
+                r = cg_confinement(getpid(), &s->confinement, &err);
         /* Thousands of sessions need some descriptors each. */
         if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
                 files.rlim_cur = files.rlim_max;
@@ -284,7 +288,7 @@ int main(int argc, char **argv)
 #ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */
 #endif
-        if (start(s, &err) < 0) {
+        if (r < 0 || start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
                 report_start(&err);
                 _exit(1); /* what was started ends with its sockets; the folder may be another's */
@@ -292,6 +296,7 @@ int main(int argc, char **argv)
         report_start(NULL);
         uv_run(&s->loop, UV_RUN_DEFAULT);
         finish(s);
+        cg_buf_fini(&s->confinement);
         free(s);
         return 0;
 }

@@ -658,6 +658,7 @@ static int check_options(struct session *ss, struct cg_err *err)
         if (cg_sup_limits_check(ss, err) < 0 ||
             cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
+            cg_json_bool(ss->options, "attachable", true, &ss->attachable, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 ||
             check_strings(ss->options, "python_path", err) < 0 ||
             check_strings(ss->options, "hide", err) < 0 ||
@@ -743,6 +744,13 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &options, &err) < 0) {
+                cg_sup_host_failed(h, 0, m->id, &err);
+                return;
+        }
+        if (!h->sup->private_mode && cg_sup_sessions_of(h->sup, h) >= CG_MAX_CLIENT_SESSIONS) {
+                cg_fail(&err, CG_E_LIMIT,
+                        "this client has %d sessions, no more are possible in a shared supervisor",
+                        CG_MAX_CLIENT_SESSIONS);
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }

@@ -5,7 +5,8 @@
  * opens at once.
  *
  * A private supervisor's spares belong to its host. Those of a shared one go to any host of this
- * user with the same options: a notebook's kernel that is restarted comes as a new host.
+ * user with the same options: a notebook's kernel that is restarted comes as a new host. Options
+ * that have secrets are kept no longer than their host.
  */
 #include "supervisor/spare.h"
 
@@ -45,7 +46,8 @@
 /* A session that was started in advance; it has no host yet. */
 struct spare {
         struct session *session;
-        int workspace; /* O_PATH */
+        const struct host *host; /* with whose options; NULL: it has ended */
+        int workspace;           /* O_PATH */
 };
 
 struct spares {
@@ -156,6 +158,7 @@ static void on_timer(uv_timer_t *t)
                 return;
         sp->workspace = open(json_string_value(json_object_get(options, "workspace")),
                              O_PATH | O_CLOEXEC | O_DIRECTORY);
+        sp->host = s->spares->host;
         sp->session = s->session_ops->make(s, NULL, options, 0, &err);
         if (sp->session) {
                 s->spares->n++;
@@ -234,13 +237,37 @@ void cg_sup_spare_plan(struct session *ss)
                 arm(s);
 }
 
+/* Variables, credentials and proxies' passwords; with settings that were not read, anything. */
+static bool has_secrets(const json_t *options)
+{
+        const json_t *settings = json_object_get(options, "settings");
+
+        return json_array_size(json_object_get(options, "env")) || json_object_get(settings, "credentials") ||
+               json_object_get(json_object_get(settings, "network"), "parentProxy");
+}
+
 void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
 {
-        if (s->spares->host != h)
+        struct spares *all = s->spares;
+
+        for (size_t i = 0; i < all->n;) {
+                struct spare *sp = &all->list[i];
+
+                if (sp->host == h && has_secrets(sp->session->options)) {
+                        drop(s, sp);
+                        continue;
+                }
+                if (sp->host == h)
+                        sp->host = NULL;
+                i++;
+        }
+        if (all->host != h)
                 return;
         if (s->private_mode)
                 cg_sup_spares_stop(s);
-        s->spares->host = NULL;
+        if (has_secrets(all->options))
+                json_decref(CG_STEAL(all->options));
+        all->host = NULL;
 }
 
 bool cg_sup_spare_ready(struct session *ss)

@@ -11,6 +11,15 @@ struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)
         return ss && ss->number == number ? ss : NULL;
 }
 
+size_t cg_sup_sessions_of(const struct sup *s, const struct host *h)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                n += s->sessions[i] && s->sessions[i]->host == h;
+        return n;
+}
+
 bool cg_sup_is_sandboxed(const struct session *ss)
 {
         return !json_is_false(json_object_get(ss->options, "sandbox"));

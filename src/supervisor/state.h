@@ -45,6 +45,7 @@ struct session {
         LIST_HEAD(, program_ask) program_asks; /* programs.c */
         uint64_t opening, resetting;           /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
+        bool attachable; /* other hosts can list it and attach to it */
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
         uint64_t view;
         bool warming;         /* it was made as a spare, and runs its first cell */
@@ -129,6 +130,8 @@ struct cg_session_ops {
 
 /* NULL: there is none. */
 struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number);
+/* The number of sessions that @h has opened; NULL: of spares. */
+size_t cg_sup_sessions_of(const struct sup *s, const struct host *h);
 /* The cell that runs in the main shell; 0 none. */
 uint64_t cg_sup_running_cell(const struct session *ss);
 /* Bytes that the cell or request @id has printed; NULL: it does not run. */

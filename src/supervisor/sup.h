@@ -29,6 +29,7 @@
  *      spare                   sessions that are started in advance
  *      session                 sessions: options, kernels, ends
  *      attach                  hosts that attach to a session of another host
+ *      status                  what the supervisor is used for, and its end on request
  *      host                    connections of hosts: lifelines, HELLO, requests
  *      main
  */
@@ -40,6 +41,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 #include <uv.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/ceilings.h"
 #include "base/log.h"
@@ -77,6 +79,8 @@ struct sup {
         bool private_mode;
         bool stopping;
         int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */
+        int64_t started_ms;
+        struct cg_buf confinement; /* hosts must have the same (base/confinement.h); empty: any */
         uv_signal_t sig_term, sig_int, sig_chld;
         pid_t children[CG_CHILDREN]; /* 0: does not run */
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -20,6 +21,7 @@ import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
 from forging import LIBRARY
 from processes import children, eventually, parent, words
+from shared_supervisor import find_supervisors, runtime_folder
 from wire_table import HOST, HOST_WIRE
 
 
@@ -465,3 +467,86 @@ def test_too_many_attached(address: str, tmp_path: Path) -> None:
             t.close()
         for c in clients:
             c.close()
+
+
+# ---------------------------------------------------------------- the user's own
+
+
+@pytest.fixture
+def folder(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with runtime_folder() as path:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+        yield path
+
+
+def test_the_users_own_is_found_by_equal_options(folder: Path, tmp_path: Path) -> None:
+    with Client(share=1) as a, Client(share=1) as b:
+        assert a.why_private() is b.why_private() is None
+        (pid,) = find_supervisors(folder)
+        assert a.status()["pid"] == pid
+        assert [c["own"] for c in sorted(b.status()["clients"], key=lambda c: c["own"])] == [False, True]
+        with a.session(workspace=tmp_path) as s:
+            assert s.run("1").value == "1"
+            assert sorted(c["sessions"] for c in b.status()["clients"]) == [0, 1]
+        for other in ({"preload": "uuid"}, {"spares": 2}, {"linger_ms": 1000}, {"log_level": 2}, {"no_spare": 1}):
+            with Client(share=1, **other) as c:
+                assert c.status()["pid"] != pid
+        with Client() as c:
+            assert "linger_ms" not in c.status(), "a private one"
+
+
+def test_another_version_is_another_supervisor(folder: Path, tmp_path: Path) -> None:
+    """After an upgrade the old one serves its clients, and new clients start a new one."""
+    installed = Path(os.environ["CG_PREFIX"]) / "libexec/cellgate/cellgate-supervisor"
+    copy = tmp_path / "cellgate-supervisor"
+    shutil.copy(installed, copy)
+    with Client(share=1, supervisor=str(copy)) as a, a.session(workspace=tmp_path) as s:
+        os.utime(copy)
+        with Client(share=1, supervisor=str(copy)) as b, b.session(workspace=tmp_path) as t:
+            assert len(find_supervisors(folder)) == 2
+            assert a.status()["pid"] != b.status()["pid"]
+            assert s.run("1").value == t.run("1").value == "1"
+        with Client(share=1) as c:
+            assert len(find_supervisors(folder)) == 3
+            assert c.why_private() is None
+
+
+def test_sessions_in_the_users_own_are_their_clients(folder: Path, tmp_path: Path) -> None:
+    """As with a private supervisor. Those of notebooks are for other clients, too."""
+    with Client(share=1) as a, Client(share=1) as b:
+        with a.session(workspace=tmp_path) as s:
+            assert [x["id"] for x in a.sessions()] == [s.id]
+            assert b.sessions() == []
+            with pytest.raises(CellgateError, match="no session") as e:
+                b.attach(s.id)
+            assert e.value.code == E_NOTFOUND
+        with a.session(workspace=tmp_path, front=1) as s:
+            assert [x["id"] for x in b.sessions()] == [s.id]
+            with b.attach(s.id) as t:
+                assert t.run("1").value == "1"
+
+
+def test_it_is_stopped_by_consent_or_force(folder: Path, tmp_path: Path) -> None:
+    with Client(share=1) as a, Client(share=1) as b:
+        with a.session(workspace=tmp_path) as s:
+            with pytest.raises(CellgateError, match="1 session of other clients would end") as e:
+                b.stop()
+            assert e.value.code == E_STATE
+            assert s.run("1").value == "1"
+            b.stop(force=1)
+            with pytest.raises((EOFError, CellgateError)):
+                s.until("result")
+    eventually(lambda: not find_supervisors(folder))
+    with Client(share=1) as a, a.session(workspace=tmp_path):
+        a.stop()  # its own sessions are no obstacle
+    eventually(lambda: not find_supervisors(folder))
+
+
+def test_a_broken_supervisor_leads_to_the_same_error(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "supervisor"
+    program.write_text('#!/bin/sh\nprintf \'{"code": -8, "error": "no, thanks"}\' >&3\n')
+    program.chmod(0o755)
+    with pytest.raises(CellgateError, match="did not start: no, thanks") as e:
+        Client(share=1, supervisor=str(program))
+    assert e.value.code == E_STATE

@@ -54,6 +54,7 @@ class Jupyter:
             "MPLCONFIGDIR": str(self.home / "mpl"),
         }
         self.env.pop("JPY_PARENT_PID", None)
+        self.env.pop("CELLGATE_PRIVATE", None)  # kernels share a supervisor, as a user's do
 
     def mcp_file(self) -> Path:
         """Definition of one MCP server, `echo`; what its tool `danger` does is seen in self.mark."""

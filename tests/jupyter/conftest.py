@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +17,7 @@ from typing import Any
 import pytest
 import zmq
 from jupyter_client.session import Session
+from shared_supervisor import find_supervisors, runtime_folder
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 SERVER = Path(__file__).parent.parent / "cli/data/server.py"
@@ -36,44 +34,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("jupyter"))
 
 
-def find_supervisors(folder: Path) -> list[int]:
-    """Processes of supervisors whose folder is in this one."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        if words and words[0].endswith(b"cellgate-supervisor") and any(w.startswith(bytes(folder)) for w in words):
-            found.append(int(entry.name))
-    return found
-
-
-@contextlib.contextmanager
-def _runtime_dir() -> Iterator[Path]:
-    """Not below pytest's: longer paths are not taken."""
-    folder = Path(tempfile.mkdtemp(prefix="cgj-", dir="/tmp"))
-    yield folder
-    for pid in find_supervisors(folder):
-        with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
-            os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 60
-    while find_supervisors(folder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    shutil.rmtree(folder, ignore_errors=True)
+@pytest.fixture(autouse=True)
+def _share_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about kernels that share one."""
+    monkeypatch.delenv("CELLGATE_PRIVATE")
 
 
 @pytest.fixture(scope="session")
 def runtime_dir() -> Iterator[Path]:
     """XDG_RUNTIME_DIR of all kernels: their own supervisor, which is ended afterwards."""
-    with _runtime_dir() as folder:
+    with runtime_folder() as folder:
         yield folder
 
 
 @pytest.fixture
 def empty_runtime_dir() -> Iterator[Path]:
     """A runtime folder for this test alone."""
-    with _runtime_dir() as folder:
+    with runtime_folder() as folder:
         yield folder
 
 

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import alive, children, eventually
+from shared_supervisor import find_supervisors, runtime_folder
 
 DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
 
@@ -542,3 +543,66 @@ def test_render() -> None:
     import cellgate
 
     assert cellgate.render("a\x1b[31mb\u202ec") == "a\\x1b[31mb\\u202ec"
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The runtime folder of a user whose programs share a supervisor."""
+    monkeypatch.delenv("CELLGATE_PRIVATE")
+    with runtime_folder() as path:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+        yield path
+
+
+def test_clients_share_the_users_supervisor(folder: Path, workspace: Path, cellgate: Path) -> None:
+    import cellgate as package
+
+    env = {k: v for k, v in os.environ.items() if k != "CELLGATE_PRIVATE"}
+    subprocess.run([cellgate, "run", "-c", "1"], cwd=workspace, env=env, check=True, capture_output=True)
+    (pid,) = find_supervisors(folder)
+    with package.Client() as a, package.Client() as b, package.Session(workspace, client=a) as s:
+        assert s.run("6 * 7").value == "42"
+        assert a.why_private is None
+        assert a.status()["pid"] == b.status()["pid"] == pid
+        assert b.sessions() == []
+        with pytest.raises(package.CellgateError, match="1 session of other clients"):
+            b.stop()
+    assert find_supervisors(folder) == [pid]
+
+
+@pytest.mark.parametrize(
+    "options", [{"private": True}, {"log_level": 2, "log_fd": 2}, {"address": None, "private": True, "spares": 0}]
+)
+def test_private_clients(folder: Path, workspace: Path, options: dict[str, Any]) -> None:
+    import cellgate as package
+
+    with package.Client(**options) as client, package.Session(workspace, client=client) as s:
+        assert s.run("6 * 7").value == "42"
+        assert "linger_ms" not in client.status()
+        assert client.why_private is None
+    assert not find_supervisors(folder)
+
+
+def test_sessions_that_are_private(folder: Path, workspace: Path) -> None:
+    """In a process of their own: its clients stay until it ends."""
+    code = """
+import asyncio, sys, cellgate, cellgate.aio
+async def main():
+    async with cellgate.aio.Session(sys.argv[1], private=True) as s:
+        return (await s.run("1 + 1")).value
+with cellgate.Session(sys.argv[1], private=True) as s, cellgate.Session(sys.argv[1], sandbox=False) as t:
+    print(s.run("1").value, asyncio.run(main()), t.run("3").value, s._core.client is t._core.client)
+    print("linger_ms" in s._core.client.status())
+with cellgate.Session(sys.argv[1]) as s:
+    print("linger_ms" in s._core.client.status())
+"""
+    path = os.pathsep.join(p for p in sys.path if p.endswith("cellgate/package"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(workspace)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split("\n") == ["1 2 3 True", "False", "True", ""], done.stderr
+    assert len(find_supervisors(folder)) == 1

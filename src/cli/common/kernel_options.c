@@ -113,11 +113,21 @@ static const struct cg_opt table[] = {
         { CG_KOPT_FILE, 'f', "file", "FILE", CG_JUP_ATTACH,
           "the connection file to make (default: in Jupyter's runtime folder)" },
         { CG_KOPT_JSON, 0, "json", NULL, CG_JUP_LIST, "print a JSON array" },
+        { CG_KOPT_PRIVATE, 0, "private", NULL, STARTS,
+          "start a supervisor for this command alone, which ends with it, instead of using the one that this user's"
+          " commands share (`cellgate daemon`), as with CELLGATE_PRIVATE in the environment. run and mcp serve"
+          " have one with --no-sandbox as well" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N", STARTS | CG_JUP_ATTACH,
           "messages on standard error: 0 errors, 1 warnings, 2 information (run: also calls that a rule"
-          " accepted), 3 debugging (default: 1, run: 0)" },
+          " accepted), 3 debugging (default: 1, run: 0). With more than the default, run and mcp serve have a"
+          " private supervisor, whose messages are among them" },
         { CG_KOPT_HELP, 'h', "help", NULL, STARTS | CG_JUP_ATTACH | CG_JUP_LIST, "this text" },
 };
+
+static int default_log_level(enum cg_kernel_command command)
+{
+        return command == CG_CMD_RUN ? CG_LOG_ERROR : CG_LOG_WARN;
+}
 
 int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command command, int argc, char **argv,
                            struct cg_optscan *scan, struct cg_err *err)
@@ -129,7 +139,8 @@ int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command c
                                      .argv = argv,
                                      .i = 1 };
         *o = (struct cg_kernel_options){
-                .log_level = command == CG_CMD_RUN ? CG_LOG_ERROR : CG_LOG_WARN,
+                .command = command,
+                .log_level = default_log_level(command),
                 .env_by_name = command & JUPYTER,
         };
         if (cg_approve_new(&o->approve, err) < 0)
@@ -198,6 +209,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return cg_kernel_env_find(value, &o->kernel_env, err) < 0
                                ? -1
                                : cg_kernel_env_check(o->kernel_env, err);
+        case CG_KOPT_PRIVATE:
+                o->private = true;
+                return 0;
         case CG_KOPT_LOG_LEVEL:
                 return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
         case CG_KOPT_HELP:
@@ -216,6 +230,19 @@ int cg_kernel_options_help(enum cg_kernel_command command, const char *before, c
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err)
 {
         return cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
+}
+
+void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co)
+{
+        const char *private = getenv("CELLGATE_PRIVATE");
+
+        co->preload = o->preload;
+        co->kernel_env = o->kernel_env;
+        co->log_level = o->log_level;
+        co->share = !o->private && !(private && *private);
+        /* Cells without a sandbox could end a supervisor, and with it the sessions of others. */
+        if (!(o->command & JUPYTER) && (o->no_sandbox || o->log_level > default_log_level(o->command)))
+                co->share = 0;
 }
 
 int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err)

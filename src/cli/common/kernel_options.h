@@ -37,6 +37,7 @@ enum cg_kernel_opt {
         CG_KOPT_IMAGES,
         CG_KOPT_PRELOAD,
         CG_KOPT_KERNEL_ENV,
+        CG_KOPT_PRIVATE,
         CG_KOPT_LOG_LEVEL,
         CG_KOPT_HELP,
         /* read by the commands themselves */
@@ -61,6 +62,7 @@ enum cg_kernel_opt {
 };
 
 struct cg_kernel_options {
+        enum cg_kernel_command command;
         struct cg_approve *approve;
         const char **env;   /* NULL-terminated; the strings are argv's */
         const char **hosts; /* of --allow-host; the same */
@@ -71,6 +73,7 @@ struct cg_kernel_options {
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;
+        bool private; /* a supervisor of its own */
 };
 
 /*
@@ -87,6 +90,12 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
 int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
 /* CG_E_INVAL when they contradict each other. */
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
+
+/*
+ * Sets the preloaded modules, the environment and the log of @co, and whether it shares a
+ * supervisor.
+ */
+void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co);
 
 /* The settings of --sandbox or --allow-host; *ret as of cg_settings_file_read(). */
 int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err);

@@ -40,15 +40,6 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
 int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 
-/*
- * The folder of the supervisor that all notebooks of this user share, as long as they run the same
- * programs with the same preloaded modules: a kernel that is started anew finds everything warm.
- * Its parent is made, and must be this user's alone.
- */
-int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err);
-/* Calls @each for each such folder there is; stops when it returns other than 0. */
-int cg_jup_addresses(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
-
 /* Rules first, then the person; see struct cg_front_judge. Borrows @rules. */
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules);
 

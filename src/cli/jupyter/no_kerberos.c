@@ -1,5 +1,5 @@
 /*
- * Stubs of Kerberos for cellgate-jupyter. Debian's libzmq.a refers to it, and there is no static
+ * Stubs of Kerberos for cellgate-run. Debian's libzmq.a refers to it, and there is no static
  * library of it. cellgate never uses this authentication; the stubs refuse it. docs/jupyter.md says
  * why the program is static.
  */

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/util.h"
+#include "cli/common/supervisors.h"
 #include "jupyter/kernelspec.h"
 
 /* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
@@ -64,17 +65,12 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
 int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *settings = NULL;
-        char address[256], **env = NULL;
+        char **env = NULL;
         size_t mcp_len = 0;
         struct cg_kernel_hides hides = { .mcp = NULL };
-        struct cg_client_options co = { .size = sizeof(co),
-                                        .preload = o->kernel.preload,
-                                        .kernel_env = o->kernel.kernel_env,
-                                        .start = 1,
-                                        .linger_ms = o->linger_ms,
-                                        .log_level = o->kernel.log_level,
-                                        .spares = o->spares,
-                                        .no_spare = o->spares == 0 };
+        struct cg_client_options co = {
+                .size = sizeof(co), .linger_ms = o->linger_ms, .spares = o->spares, .no_spare = o->spares == 0
+        };
         struct cg_session_options so = { .size = sizeof(so), .color = 1, .front = CG_FRONT_JUPYTER };
         struct cg_front_options fo = { .connection_file = o->file,
                                        .client = &co,
@@ -95,11 +91,9 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 r = cg_kernel_options_session(&o->kernel, NULL, &hides, &so, err);
         if (r == 0)
                 r = make_env(o, &env, err);
-        if (r == 0)
-                r = cg_jup_address(o->kernel.preload, o->kernel.kernel_env, address, sizeof(address), err);
+        cg_kernel_options_client(&o->kernel, &co);
         so.settings = settings;
         so.ask_egress = settings != NULL;
-        co.address = address;
         so.env = (const char *const *)env;
         fo.mcp = mcp;
         fo.mcp_len = mcp_len;
@@ -167,7 +161,7 @@ static int collect_all(const char *address, struct session_list *l, struct cg_er
         if (!l->all)
                 return cg_fail(err, CG_E_NOMEM, "list");
         if (!address)
-                return cg_jup_addresses(collect, l, err);
+                return cg_supervisors(collect, l, err);
         list = sessions_at(address, err);
         if (!list)
                 return err->code < 0 ? err->code : -1;

@@ -235,10 +235,7 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
 static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
-        struct cg_client_options co = { .size = sizeof(co),
-                                        .no_spare = 1,
-                                        .log_level = sv->opts.kernel.log_level,
-                                        .kernel_env = sv->opts.kernel.kernel_env };
+        struct cg_client_options co = { .size = sizeof(co) };
         struct cg_session_options so = { .size = sizeof(so),
                                          .front = CG_FRONT_MCP,
                                          .workspace = sv->workspace,
@@ -258,8 +255,13 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
                                                                               : MAX_ASK_MS;
 
+        cg_kernel_options_client(&sv->opts.kernel, &co);
+        co.no_spare = !co.share;
         if (r == 0)
                 r = cg_client_open(&co, &sv->client, err);
+        if (r == 0 && cg_client_why_private(sv->client))
+                cg_log(&sv->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
+                       cg_client_why_private(sv->client));
         if (r == 0) {
                 r = cg_session_new(sv->client, &so, &s, err);
                 if (r < 0)

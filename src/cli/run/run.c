@@ -421,11 +421,7 @@ static int set_up(struct cg_run *run, struct cg_err *err)
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
         size_t len;
-        struct cg_client_options co = { .size = sizeof(co),
-                                        .no_spare = 1,
-                                        .preload = run->opts.kernel.preload,
-                                        .kernel_env = run->opts.kernel.kernel_env,
-                                        .log_level = run->opts.kernel.log_level };
+        struct cg_client_options co = { .size = sizeof(co) };
         struct cg_session_options so = { .size = sizeof(so),
                                          .workspace = run->opts.kernel.workspace,
                                          .env = run->opts.kernel.env };
@@ -448,8 +444,13 @@ static int set_up(struct cg_run *run, struct cg_err *err)
                 cg_screen_note(&run->screen,
                                "no sandbox: the cells' code can do all that you can, with or without "
                                "approval");
+        cg_kernel_options_client(&run->opts.kernel, &co);
+        co.no_spare = !co.share;
         if (r == 0)
                 r = cg_client_open(&co, &run->client, err);
+        if (r == 0 && cg_client_why_private(run->client))
+                cg_screen_note(&run->screen, "private supervisor, since none can be shared: %s",
+                               cg_client_why_private(run->client));
         if (r == 0)
                 r = cg_session_new(run->client, &so, &run->session, err);
         cg_kernel_hides_fini(&hides);

@@ -1,7 +1,7 @@
 /*
  * The program `cellgate`: sandboxes, which must start at once, and for everything else
  * cellgate-cli, which is linked with all libraries. Loading those takes more than half of the time
- * that a sandbox's start may take; notebooks have cellgate-jupyter, a static program.
+ * that a sandbox's start may take; kernels have cellgate-run, a static program.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static int sandbox(int argc, char **argv, char **all)
 int main(int argc, char **argv)
 {
         const char *rest = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"),
-                   *jupyter = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-jupyter");
+                   *kernels = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-run");
         const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
         if (argc && strcmp(slash ? slash + 1 : argv[0], "srt") == 0)
@@ -49,8 +49,8 @@ int main(int argc, char **argv)
                 enter_profile(argv);
                 return cg_cli_doctor(argc - 1, argv + 1);
         }
-        if (argc > 2 && strcmp(argv[1], "jupyter") == 0)
-                execv(jupyter, argv); /* not everywhere there */
+        if (argc > 2 && (strcmp(argv[1], "jupyter") == 0 || strcmp(argv[1], "run") == 0))
+                execv(kernels, argv); /* not everywhere there */
         execv(rest, argv);
         fprintf(stderr, "cellgate: %s cannot be run: %s (is cellgate installed completely?)\n", rest,
                 strerror(errno));

@@ -1,0 +1,264 @@
+/*
+ * `cellgate daemon`: the supervisors that this user's commands share. Runs in the command
+ * `cellgate`.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/ceilings.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/supervisors.h"
+
+/* A supervisor answers at once; one that hangs must not hold up the others. */
+#define ANSWER_MS 3000
+/* MCP servers are ended in order first. */
+#define END_MS 15000
+
+static const char help[] =
+        "Usage: cellgate daemon status [--json]\n"
+        "       cellgate daemon stop [--force]\n"
+        "\n"
+        "The supervisors that cellgate run, mcp serve, jupyter and the Python package share, so that only the\n"
+        "first of them waits for Python. Each is started when it is needed, and ends 10 minutes after its last\n"
+        "client. There are several where programs differ in their preloaded modules, their environment, their\n"
+        "limits or rights, or their version (docs/architecture.md, Shared supervisors).\n"
+        "\n"
+        "  status    shows them, with their clients\n"
+        "  stop      ends them, unless that would end sessions\n"
+        "\n"
+        "  --json    prints a JSON array\n"
+        "  --force   also ends sessions, and supervisors that do not answer\n"
+        "\n"
+        "A command with --private, or with CELLGATE_PRIVATE in its environment, has a supervisor of its own.\n"
+        "\n"
+        "Exit status: 0; 1 stop: a supervisor runs on; 2 command line, or output that cannot be written.\n";
+
+struct daemons {
+        bool json, force;
+        json_t *list;
+        struct cg_buf text;
+        bool left; /* stop: one runs on */
+};
+
+/* The process that listens at @address; 0: none. */
+static pid_t listener(const char *address)
+{
+        cg_auto_fd int fd = -1;
+        struct ucred cred = { 0 };
+        socklen_t len = sizeof(cred);
+        char path[450];
+
+        snprintf(path, sizeof(path), "%s/life.sock", address);
+        if (cg_connect_unix_now(path, &fd, NULL) < 0 ||
+            getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
+                return 0;
+        return cred.pid;
+}
+
+/* The status of the supervisor, or {"address", "pid", "error"}; NULL: none runs. */
+static json_t *status_of(const char *address, struct cg_client **client)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
+        pid_t pid = listener(address);
+        struct cg_err err;
+        char *text = NULL;
+        json_t *o = NULL;
+
+        *client = NULL;
+        if (!pid)
+                return NULL;
+        if (cg_client_open(&co, client, &err) == 0 && cg_client_status(*client, &text, &err) == 0)
+                o = json_loads(text, 0, NULL);
+        cg_free(text);
+        return o ? o : json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
+}
+
+static void show_duration(struct cg_buf *b, int64_t ms)
+{
+        int64_t s = ms / 1000;
+
+        if (s < 120)
+                cg_buf_addf(b, NULL, "%lld s", (long long)s);
+        else if (s < 7200)
+                cg_buf_addf(b, NULL, "%lld min", (long long)(s / 60));
+        else
+                cg_buf_addf(b, NULL, "%lld h", (long long)(s / 3600));
+}
+
+/* The clients that have sessions, a line each. */
+static void show_clients(struct cg_buf *b, const json_t *o)
+{
+        const json_t *client;
+        size_t i;
+
+        json_array_foreach(json_object_get(o, "clients"), i, client)
+        {
+                json_int_t pid = json_integer_value(json_object_get(client, "pid")),
+                           n = json_integer_value(json_object_get(client, "sessions"));
+                char path[64], words[400] = "";
+                cg_auto_free char *shown = NULL;
+                size_t len = 0;
+
+                if (json_is_true(json_object_get(client, "own")))
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%lld/cmdline", (long long)pid);
+                cg_proc_read_text(path, words, sizeof(words));
+                while (len + 1 < sizeof(words) &&
+                       (words[len] || words[len + 1])) { /* NULs are between words */
+                        if (!words[len])
+                                words[len] = ' ';
+                        len++;
+                }
+                cg_render(words, len, 0, &shown, NULL);
+                cg_buf_addf(b, NULL, "  process %lld: %lld session%s: %s\n", (long long)pid, (long long)n,
+                            n == 1 ? "" : "s", shown ? shown : "");
+        }
+}
+
+static json_int_t sessions_of_others(const json_t *o)
+{
+        json_int_t n = 0;
+        const json_t *client;
+        size_t i;
+
+        json_array_foreach(json_object_get(o, "clients"), i, client)
+        {
+                if (!json_is_true(json_object_get(client, "own")))
+                        n += json_integer_value(json_object_get(client, "sessions"));
+        }
+        return n;
+}
+
+static long long integer(const json_t *o, const char *key)
+{
+        return json_integer_value(json_object_get(o, key));
+}
+
+static int show(const char *address, void *data)
+{
+        struct daemons *d = data;
+        struct cg_buf *b = &d->text;
+        struct cg_client *client;
+        cg_auto_json json_t *o = status_of(address, &client);
+        const char *error = json_string_value(json_object_get(o, "error")),
+                   *preload = json_string_value(json_object_get(o, "preload")),
+                   *env = json_string_value(json_object_get(o, "kernel_env"));
+
+        cg_client_close(client);
+        if (!o)
+                return 0;
+        json_array_append(d->list, o);
+        if (error) {
+                cg_buf_addf(b, NULL, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
+                return 0;
+        }
+        cg_buf_addf(b, NULL, "process %lld: version %s, up ", integer(o, "pid"),
+                    json_string_value(json_object_get(o, "version")));
+        show_duration(b, integer(o, "uptime_ms"));
+        cg_buf_addf(b, NULL, ", %lld session%s, %lld spare%s, %lld MB, ends ",
+                    (long long)sessions_of_others(o), sessions_of_others(o) == 1 ? "" : "s",
+                    integer(o, "spares"), integer(o, "spares") == 1 ? "" : "s",
+                    integer(o, "memory_bytes") >> 20);
+        show_duration(b, integer(o, "linger_ms"));
+        cg_buf_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
+                    preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
+                    env ? env : "", address);
+        show_clients(b, o);
+        return 0;
+}
+
+/* Ends a supervisor that does not answer, which no client is then left with. */
+static bool kill_listener(const char *address, struct cg_err *err)
+{
+        pid_t pid = listener(address);
+        cg_auto_fd int pidfd = pid ? cg_pidfd_open(pid, err) : -1;
+
+        /* It still listens: the descriptor is of no process that has got its number since. */
+        if (pidfd < 0 || listener(address) != pid)
+                return false;
+        cg_pidfd_kill(pidfd, SIGTERM);
+        if (cg_wait_fd(pidfd, POLLIN, ANSWER_MS, err) == 0)
+                return true;
+        cg_pidfd_kill(pidfd, SIGKILL);
+        return cg_wait_fd(pidfd, POLLIN, ANSWER_MS, err) == 0;
+}
+
+static int stop(const char *address, void *data)
+{
+        struct daemons *d = data;
+        struct cg_client *client;
+        cg_auto_json json_t *o = status_of(address, &client);
+        const char *error = json_string_value(json_object_get(o, "error"));
+        long long pid = integer(o, "pid");
+        cg_auto_fd int pidfd = o ? cg_pidfd_open((pid_t)pid, NULL) : -1;
+        bool ended = false;
+        struct cg_err err = { 0 };
+
+        if (!o)
+                return 0;
+        if (error) {
+                ended = d->force && kill_listener(address, &err);
+                snprintf(err.msg, sizeof(err.msg), "%.900s; --force ends it", error);
+        } else if (cg_client_stop(client, d->force, &err) == 0) {
+                ended = pidfd >= 0 && cg_wait_fd(pidfd, POLLIN, END_MS, NULL) == 0;
+                if (!ended)
+                        cg_fail(&err, CG_E_TIMEDOUT, "it has not ended within %d s", END_MS / 1000);
+        }
+        cg_client_close(client);
+        cg_buf_addf(&d->text, NULL, "process %lld %s%s\n", pid,
+                    ended ? "has ended" : "runs on: ", ended ? "" : err.msg);
+        if (!ended && sessions_of_others(o)) {
+                show_clients(&d->text, o);
+                cg_buf_adds(&d->text, "  --force ends these sessions\n", NULL);
+        }
+        d->left |= !ended;
+        return 0;
+}
+
+int cg_cli_daemon(int argc, char **argv)
+{
+        struct daemons d = { .list = json_array(), .text = { .max = CG_MAX_REPORT } };
+        bool stops = argc > 1 && strcmp(argv[1], "stop") == 0;
+        cg_auto_free char *json = NULL;
+        struct cg_err err;
+        int r = 0;
+
+        for (int i = 1; i < argc; i++)
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+                        return cg_cli_print(help);
+        if (argc < 2 || (!stops && strcmp(argv[1], "status") != 0)) {
+                cg_fail(&err, CG_E_INVAL, "status or stop? --help says more");
+                return cg_cli_fail("daemon", &err);
+        }
+        for (int i = 2; i < argc; i++) {
+                if (!stops && strcmp(argv[i], "--json") == 0)
+                        d.json = true;
+                else if (stops && strcmp(argv[i], "--force") == 0)
+                        d.force = true;
+                else
+                        r = cg_fail(&err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
+                                    argv[i]);
+        }
+        if (r == 0)
+                r = cg_supervisors(stops ? stop : show, &d, &err);
+        if (r < 0) {
+                json_decref(d.list);
+                cg_buf_fini(&d.text);
+                return cg_cli_fail("daemon", &err);
+        }
+        if (!d.text.len)
+                cg_buf_adds(&d.text, "no shared supervisor is running\n", NULL);
+        json = d.json ? json_dumps(d.list, JSON_INDENT(2)) : NULL;
+        r = cg_cli_print(json ? json : d.text.data);
+        if (r == CG_EXIT_OK && json)
+                r = cg_cli_print("\n");
+        json_decref(d.list);
+        cg_buf_fini(&d.text);
+        return r == CG_EXIT_OK && d.left ? CG_EXIT_RAISED : r;
+}

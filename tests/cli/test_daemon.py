@@ -1,0 +1,458 @@
+"""The supervisor that a user's commands share: who finds it, what it takes from whom, and `cellgate daemon`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import alive, eventually
+from shared_supervisor import Shared, runtime_folder
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this without a user namespace")
+NOTE = "private supervisor, since none can be shared: "
+GO = "open('go').read()"
+
+
+@pytest.fixture
+def shared(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Shared]:
+    with runtime_folder() as folder:
+        (tmp_path / "work").mkdir()
+        yield Shared(cellgate, folder, tmp_path / "work", slowness)
+
+
+# ---------------------------------------------------------------- sharing
+
+
+def test_commands_share_one_and_no_state(shared: Shared) -> None:
+    assert shared.run("x = 1; x") == "1"
+    (pid,) = shared.supervisors()
+    assert shared.run("'x' in globals()") == "False"
+    assert shared.supervisors() == [pid]
+    (status,) = shared.status()
+    assert status["pid"] == pid
+    assert status["version"] == shared("--version").stdout.split()[1]
+    assert status["address"] == str(shared.address)
+    assert status["uptime_ms"] > 0
+    assert status["linger_ms"] == 600_000
+    assert status["memory_bytes"] > 10 << 20
+    assert [c["sessions"] for c in status["clients"]] == [0]
+    text = shared("daemon", "status").stdout
+    assert f"process {pid}: version {status['version']}, up " in text
+    assert "0 sessions" in text
+
+
+def test_run_serve_and_jupyter_share_one(shared: Shared) -> None:
+    shared.run()
+    before = shared.supervisors()
+    calls = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+         "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+         "params": {"name": "execute_ipython_cell", "arguments": {"code": "6 * 7"}}},
+    ]  # fmt: skip
+    served = subprocess.run(
+        [shared.cellgate, "mcp", "serve"],
+        input="".join(json.dumps(c) + "\n" for c in calls),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=shared.cwd,
+        env=shared.env,
+    )
+    assert "42" in served.stdout
+    with subprocess.Popen(
+        [shared.cellgate, "jupyter", "run", "-f", "c.json"], cwd=shared.cwd, env=shared.env
+    ) as kernel:
+        eventually(lambda: any(c["sessions"] for s in shared.status() for c in s["clients"]))
+        kernel.send_signal(signal.SIGTERM)
+    assert shared.supervisors() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [
+        (["--private"], {}),
+        ([], {"CELLGATE_PRIVATE": "1"}),
+        (["--no-sandbox"], {}),
+        (["--log-level", "1"], {}),
+    ],
+)
+def test_private_ones(shared: Shared, options: list[str], env: dict[str, str]) -> None:
+    done = shared("run", *options, "-c", "6 * 7", env=env)
+    assert done.stdout == "42\n"
+    assert NOTE not in done.stderr
+    assert not shared.supervisors()
+
+
+def test_a_spare_is_for_equal_options(shared: Shared, tmp_path: Path) -> None:
+    """The next command in the same folder gets it; another one does not."""
+    where = "import os; os.getcwd()"
+    assert shared.run(where) == repr(str(shared.cwd))
+    eventually(lambda: [s["spares"] for s in shared.status()] == [1])
+    (tmp_path / "other").mkdir()
+    assert shared.run(where, cwd=tmp_path / "other") == repr(str(tmp_path / "other"))
+    assert shared.run(where) == repr(str(shared.cwd))
+    assert shared.run("import os; os.environ.get('NAME')", "--env", "NAME=value") == "'value'"
+    assert shared.run("import os; os.environ.get('NAME') is None") == "True"
+
+
+# ---------------------------------------------------------------- what belongs to the client
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "same"),
+    [
+        ("SHLVL", "9", True),
+        ("PWD", "/", True),
+        ("TERM", "vt100", True),
+        ("LANG", "C.UTF-8", True),
+        ("PATH", "/usr/bin:/bin", True),
+        ("SECRET", "of mine", True),
+        ("HOME", "/var", False),
+        ("XDG_STATE_HOME", "/var/tmp/state", False),
+        ("XDG_DATA_HOME", "/var/tmp/data", False),
+        ("https_proxy", "http://proxy.test:3128", False),
+        ("NO_PROXY", "localhost", False),
+        ("SSL_CERT_FILE", "/etc/hosts", False),
+        ("LD_LIBRARY_PATH", "/usr/lib", False),
+    ],
+)
+def test_variables(shared: Shared, name: str, value: str, same: bool) -> None:
+    shared.run()
+    assert shared.run(env={name: value}) == "1"
+    assert len(shared.supervisors()) == (1 if same else 2)
+
+
+def test_it_starts_with_the_variables_that_it_reads(shared: Shared) -> None:
+    """Whoever starts it: its other variables are not kept for those who come later."""
+    shared.run(env={"SECRET": "of the first", "http_proxy": "http://proxy.test"})
+    (pid,) = shared.supervisors()
+    environ = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"http_proxy=http://proxy.test\0" in environ
+    assert b"SECRET" not in environ
+    assert b"PATH=" not in environ
+
+
+@pytest.mark.parametrize(
+    ("by", "code", "value"),
+    [
+        (("sh", "-c", 'umask 037; exec "$@"', "sh"), "import os; oct(os.umask(0))", "'0o37'"),
+        (("nice", "-n", "3"), "import os; os.nice(0)", None),
+        (("prlimit", "--core=0:4096"), "1", None),
+        (("prlimit", "--stack=4194304"), "import resource; resource.getrlimit(resource.RLIMIT_STACK)[0]", "4194304"),
+        (("taskset", "1"), "import os; os.sched_getaffinity(0)", "{0}"),
+    ],
+)
+def test_limits(shared: Shared, by: tuple[str, ...], code: str, value: str | None) -> None:
+    """Kernels are the supervisor's children: a program with other limits has another one."""
+    alone = shared.run(code, "--private", by=by)
+    assert value is None or alone == value
+    shared.run(code)
+    assert shared.run(code, by=by) == alone
+    assert len(shared.supervisors()) == 2
+    assert shared.run(code, by=by) == alone
+    assert len(shared.supervisors()) == 2
+
+
+@ROOT
+@pytest.mark.parametrize("namespace", ["--net", "--uts", "--ipc", "--mount"])
+def test_namespaces(shared: Shared, namespace: str) -> None:
+    shared.run()
+    assert shared.run(by=("unshare", namespace)) == "1"
+    assert len(shared.supervisors()) == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/setpriv"), reason="needs setpriv")
+def test_a_process_in_an_unknown_sandbox_shares_with_nobody(shared: Shared) -> None:
+    """no_new_privs: it may be in a Landlock domain, which no other process can see."""
+    shared.run()
+    before = shared.supervisors()
+    done = shared("run", "-c", "6 * 7", by=("setpriv", "--no-new-privs"))
+    assert done.stdout == "42\n"
+    assert NOTE + "the process has no_new_privs" in done.stderr
+    assert shared.supervisors() == before
+
+
+def test_preloaded_modules_and_environments(shared: Shared, packages_env: Path) -> None:
+    shared.run()
+    assert shared.run("import sys; 'uuid' in sys.modules", "--preload", "uuid") == "True"
+    assert shared.run("import sys; sys.prefix", "--kernel-env", packages_env).endswith(f"{packages_env.name}'")
+    pids = sorted(shared.supervisors())
+    assert len(pids) == 3
+    assert sorted(s["pid"] for s in shared.status()) == pids
+    shared.run("1", "--preload", "uuid")
+    assert sorted(shared.supervisors()) == pids
+
+
+def test_servers_get_the_variables_of_their_own_client(shared: Shared, tmp_path: Path) -> None:
+    """${VAR} and PATH; the shared supervisor was started by a client that had neither."""
+    shared.run()
+    before = shared.supervisors()
+    program = tmp_path / "bin/my-server"
+    program.parent.mkdir()
+    script = Path(__file__).parent.parent / "api/echo_server.py"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {script}\n")
+    program.chmod(0o755)
+    mcp = tmp_path / "mcp.json"
+    mcp.write_text(json.dumps({"mcpServers": {"e": {"command": "my-server", "env": {"TOKEN": "${MY_TOKEN}"}}}}))
+    own = {"PATH": f"{program.parent}:{os.environ['PATH']}", "MY_TOKEN": "of mine", "LC_TIME": "C.UTF-8"}
+    code = "from mcptools.e import env\n[str(env.run(name=n)) for n in ('TOKEN', 'LC_TIME', 'MY_TOKEN')]"
+    assert shared.run(code, "--mcp", mcp, "--approve", "all", env=own) == "['of mine', 'C.UTF-8', 'None']"
+    failed = shared("run", "--mcp", mcp, "-c", "1")
+    assert "environment variable MY_TOKEN is not set" in failed.stderr
+    assert shared.supervisors() == before
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_secrets_do_not_stay(shared: Shared, kept: bool) -> None:
+    """A spare with a client's variables ends with the client."""
+    with shared.start(GO, *([] if kept else ["--env", "TOKEN=secret"])) as run:
+        os.mkfifo(shared.cwd / "go")
+        eventually(lambda: [s["spares"] for s in shared.status()] == [1])
+        (shared.cwd / "go").write_bytes(b"")
+        run.communicate(timeout=60)
+    assert run.returncode == 0
+    eventually(lambda: [s["spares"] for s in shared.status()] == [int(kept)])
+    time.sleep(0.2)  # no other is started
+    assert [s["spares"] for s in shared.status()] == [int(kept)]
+
+
+# ---------------------------------------------------------------- others at the address
+
+
+def connect(address: Path, by: tuple[str, ...] = ()) -> str:
+    """What the supervisor's lifeline sends to a process: a token of 32 digits, or nothing."""
+    code = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX)\n"
+        "s.settimeout(20)\n"
+        "s.connect(sys.argv[1])\n"
+        "try: print(s.recv(33).decode().strip())\n"
+        "except ConnectionResetError: print()\n"
+    )
+    argv = [*by, "/usr/bin/python3", "-c", code, str(address / "life.sock")]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_processes_in_sandboxes_are_refused(shared: Shared) -> None:
+    shared.run()
+    assert len(connect(shared.address)) == 32
+    assert connect(shared.address, ("setpriv", "--no-new-privs")) == ""
+    assert connect(shared.address, ("nice", "-n", "3")) == ""
+    if os.geteuid() == 0:
+        assert connect(shared.address, ("unshare", "--net")) == ""
+        assert connect(shared.address, ("setpriv", "--bounding-set=-sys_admin")) == ""
+    assert len(connect(shared.address)) == 32
+    assert "refused the host" in shared.address.with_suffix(".log").read_text()
+
+
+def test_a_command_in_a_sandbox_cannot_use_it(shared: Shared, tmp_path: Path) -> None:
+    """Even where its settings allow every unix socket."""
+    shared.run()
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"network": {"allowAllUnixSockets": True}, "filesystem": {"disabled": True}}))
+    code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print('GOT', s.recv(33))"
+    done = shared("sandbox", "-s", settings, "/usr/bin/python3", "-c", code, shared.address / "life.sock")
+    assert "GOT b''" in done.stdout or done.returncode != 0, done
+    assert "GOT b'" not in done.stdout.replace("GOT b''", "")
+
+
+def test_cells_cannot_see_or_change_its_folder(shared: Shared) -> None:
+    """Not even where the runtime folder is their workspace."""
+    shared.run()
+    folder = shared.address.parent
+    look = (
+        f"import os\np = {str(folder)!r}\n"
+        "def attempt(f, *a):\n    try: return f(*a)\n    except OSError as e: return type(e).__name__\n"
+        "print(attempt(os.listdir, p), attempt(os.rename, p, p + '.old'), attempt(os.mkdir, p + '/x'))"
+    )
+    for options in ([], ["--workspace", shared.folder]):
+        done = shared("run", *options, "-c", look)
+        assert "shared-" not in done.stdout, done
+        assert "None" not in done.stdout, done
+    assert len(shared.supervisors()) == 1
+    assert shared.run() == "1"
+
+
+def test_many_connections_of_one_process_take_no_place_of_others(shared: Shared) -> None:
+    shared.run()
+    with contextlib.ExitStack() as stack:
+        refused = 0
+        for _ in range(260):
+            s = stack.enter_context(socket.socket(socket.AF_UNIX))
+            s.settimeout(20)
+            s.connect(str(shared.address / "life.sock"))
+            refused += s.recv(33) == b""
+        assert refused == 4
+        assert shared.run() == "1"
+    assert len(shared.supervisors()) == 1
+
+
+@pytest.mark.parametrize("what", ["mode", "foreign file", "not a folder"])
+def test_a_planted_folder_is_not_used(shared: Shared, what: str) -> None:
+    parent = shared.folder / f"cellgate-{os.geteuid()}"
+    if what == "mode":
+        parent.mkdir()
+        parent.chmod(0o777)
+    elif what == "not a folder":
+        parent.write_text("")
+    else:
+        shared.run()
+        address = shared.address
+        assert shared("daemon", "stop").returncode == 0
+        address.mkdir(mode=0o700)
+        (address / "thesis.txt").write_text("years of work")
+    done = shared("run", "-c", "6 * 7")
+    assert done.stdout == "42\n"
+    assert NOTE in done.stderr
+    assert not shared.supervisors()
+    if what == "foreign file":
+        assert (address / "thesis.txt").read_text() == "years of work"
+
+
+@ROOT
+def test_another_users_socket_is_not_used(shared: Shared) -> None:
+    shared.run()
+    address = shared.address
+    assert shared("daemon", "stop").returncode == 0
+    address.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as s:
+        pid = os.fork()
+        if pid == 0:
+            s.bind(str(address / "life.sock"))
+            os.setuid(65534)
+            s.listen()  # the process that others see
+            time.sleep(60)
+            os._exit(0)
+        try:
+            eventually(lambda: str(address / "life.sock") in Path("/proc/net/unix").read_text())
+            time.sleep(0.1)
+            done = shared("run", "-c", "6 * 7")
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert done.stdout == "42\n"
+    assert NOTE in done.stderr
+    assert "another user" in done.stderr
+
+
+def test_what_a_killed_one_left_is_no_obstacle(shared: Shared) -> None:
+    shared.run()
+    (pid,) = shared.supervisors()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not alive(pid))
+    done = shared("run", "-c", "6 * 7")
+    assert (done.stdout, done.stderr) == ("42\n", "")
+    assert len(shared.supervisors()) == 1
+    assert shared.supervisors() != [pid]
+
+
+def test_one_that_hangs_holds_nobody_up(shared: Shared) -> None:
+    shared.run()
+    (pid,) = shared.supervisors()
+    os.kill(pid, signal.SIGSTOP)
+    done = shared("run", "-c", "6 * 7")
+    assert done.stdout == "42\n"
+    assert NOTE in done.stderr
+    assert "does not answer" in done.stderr
+    status = shared("daemon", "status").stdout
+    assert f"process {pid} at {shared.address}: " in status
+    stop = shared("daemon", "stop")
+    assert stop.returncode == 1
+    assert "--force ends it" in stop.stdout
+    assert shared("daemon", "stop", "--force").returncode == 0
+    eventually(lambda: not alive(pid))
+
+
+def test_sessions_are_not_shown_to_others(shared: Shared) -> None:
+    os.mkfifo(shared.cwd / "go")
+    with shared.start(GO) as run:
+        eventually(lambda: any(c["sessions"] for s in shared.status() for c in s["clients"]))
+        assert shared("jupyter", "list").stdout == "no session is open\n"
+        (shared.cwd / "go").write_bytes(b"")
+        run.communicate(timeout=60)
+    assert run.returncode == 0
+
+
+def test_a_client_that_is_killed_leaves_nothing(shared: Shared) -> None:
+    run = shared.start("import time; print('on', flush=True); time.sleep(1000)")
+    assert run.stdout
+    assert run.stdout.readline() == "on\n"
+    run.kill()
+    run.communicate()
+    eventually(lambda: [len(s["clients"]) for s in shared.status()] == [1])
+    assert shared.run() == "1"
+
+
+def test_it_holds_no_descriptor_of_its_starter(shared: Shared) -> None:
+    """A pipe that it kept open would never end for the program that reads it."""
+    shared.run()
+    (pid,) = shared.supervisors()
+    links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert links["0"] == links["1"] == "/dev/null"
+    assert links["2"] == str(shared.address) + ".log"
+    assert os.getsid(pid) == pid
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+def test_its_log_does_not_grow_for_ever(shared: Shared) -> None:
+    shared.run()
+    log = shared.address.with_suffix(".log")
+    with log.open("ab") as f:
+        f.write(b"x" * (9 << 20))
+    shared.run()
+    assert log.stat().st_size < 1 << 20
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+# ---------------------------------------------------------------- cellgate daemon
+
+
+def test_stop_without_clients(shared: Shared) -> None:
+    assert shared("daemon", "stop").stdout == "no shared supervisor is running\n"
+    assert shared("daemon", "status").stdout == "no shared supervisor is running\n"
+    assert shared.status() == []
+    shared.run()
+    (pid,) = shared.supervisors()
+    done = shared("daemon", "stop")
+    assert (done.returncode, done.stdout) == (0, f"process {pid} has ended\n")
+    assert not alive(pid)
+    assert shared.run() == "1"
+
+
+def test_stop_says_whose_sessions_it_would_end(shared: Shared) -> None:
+    os.mkfifo(shared.cwd / "go")
+    run = shared.start("print('on', flush=True)\n" + GO)
+    assert run.stdout
+    assert run.stdout.readline() == "on\n"
+    (pid,) = shared.supervisors()
+    refused = shared("daemon", "stop")
+    assert refused.returncode == 1
+    assert f"process {pid} runs on: 1 session of other clients would end" in refused.stdout
+    assert f"process {run.pid}: 1 session: " in refused.stdout
+    assert "run -c print('on'" in refused.stdout
+    assert f"process {run.pid}: 1 session: " in shared("daemon", "status").stdout
+    assert run.poll() is None
+    assert shared("daemon", "stop", "--force").returncode == 0
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "`cellgate daemon stop`" in errors
+    assert not shared.supervisors()
+
+
+@pytest.mark.parametrize("words", [[], ["start"], ["status", "--force"], ["stop", "--json"], ["stop", "1"]])
+def test_usage(shared: Shared, words: list[str]) -> None:
+    done = shared("daemon", *words)
+    assert done.returncode == 2
+    assert "--help" in done.stderr
+    assert shared("daemon", "--help").stdout.startswith("Usage: cellgate daemon status")
