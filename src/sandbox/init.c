@@ -411,9 +411,10 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
                 return false;
         if (sp->sb->grants) {
                 end_all();
-        } else if (sp->sb->command && !sp->sb->off) {
+        } else if (!sp->sb->off) {
                 /*
-                 * Ends all others, so that the caller need not wait for the end of the namespaces.
+                 * Ends all others, so that the caller need not wait for the end of the namespaces,
+                 * which takes longer than all the rest.
                  */
                 kill(-1, SIGKILL);
                 while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)

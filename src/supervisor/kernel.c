@@ -118,6 +118,7 @@ static void kernel_dispose(struct kernel *k)
         }
         k->closing += cg_sup_functions_close(k, on_link_closed);
         k->closing += cg_sup_watch_close(&k->pid, on_watch_closed);
+        k->closing += cg_sup_watch_close(&k->status, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->programs, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->doors_watch, on_watch_closed);
@@ -162,6 +163,21 @@ static void report_retired(struct kernel *k)
 
         if (h && k->retire_request)
                 cg_sup_host_send(h, &out, json_object());
+        k->retire_request = 0;
+}
+
+/*
+ * Init writes the status when it has ended all other processes. Its own end takes longer than all
+ * the rest, since the namespaces end with it: the host does not wait for that.
+ */
+static void on_status(struct watch *w)
+{
+        struct kernel *k = w->data;
+        struct cg_sandbox_status st;
+
+        if (read(w->fd, &st, sizeof(st)) == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC)
+                report_retired(k);
+        cg_sup_watch_for(w, 0);
 }
 
 static void on_overdue(uv_timer_t *t)
@@ -187,6 +203,8 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         cg_sup_doors_close(k); /* the session's next kernel may want the same ports of this machine */
         cg_sup_kernel_send(k, &out, NULL);
         cg_sup_kernel_pause(k, false); /* its output is discarded now, so it must not block */
+        if (cg_sup_is_sandboxed(k->session) && k->status_fd >= 0)
+                cg_sup_watch_start(k->sup, &k->status, cg_steal_fd(&k->status_fd), on_status, k, NULL);
         k->session->kernel = NULL;
         k->session = NULL;
         k->retiring = true;

@@ -41,6 +41,7 @@ struct kernel {
         struct watch pid, denied, programs;
         struct cg_oom oom; /* the counters at its start */
         int status_fd;
+        struct watch status; /* the same descriptor, of a kernel that ends in order */
         uv_timer_t drain, lost;
         bool drain_open, lost_open;
         int closing; /* handles whose close callback is still to come */
