@@ -570,7 +570,7 @@ def main() -> int:
     if opt.only_clients:
         plans = plans[-3:]
     if opt.only_frameworks:
-        plans = plans[-2:]
+        plans = tuple(plan for plan in plans if plan[0] == "agent frameworks")
     bad = False
     for name, amount, work in plans:
         if not amount:
