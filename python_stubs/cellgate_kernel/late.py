@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -29,7 +30,9 @@ class _Loader:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _patches[module.__name__]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the import is a cell's, the use of what is deprecated is ours
+            _patches[module.__name__]()
         del _patches[module.__name__]
         if not _patches:
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]

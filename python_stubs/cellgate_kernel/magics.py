@@ -13,8 +13,6 @@ from typing import Any
 from IPython.core import page
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magics.code import CodeMagics, InteractivelyDefined, MacroToEdit
-from IPython.core.magics.config import ConfigMagics
 from IPython.display import Javascript, display
 
 from cellgate_kernel import missing
@@ -72,6 +70,8 @@ class KernelMagics(Magics):
         """Open a file, or where a thing is defined, in the front-end's editor."""
         if not self.shell.for_notebook:
             raise UsageError("%edit: there is no editor in this kernel. Write files with %%writefile or Python.")
+        from IPython.core.magics.code import CodeMagics, InteractivelyDefined, MacroToEdit
+
         opts, args = self.parse_options(line, "prn:")
         try:
             filename, number, _ = CodeMagics._find_edit_target(self.shell, args, opts, ["", ""])
@@ -111,6 +111,9 @@ class KernelMagics(Magics):
         """Show or set IPython's options, also those of InlineBackend before the first figure."""
         if line.strip().startswith("InlineBackend"):
             _know_inline_backend(self.shell)
+        from IPython.core.magics.config import ConfigMagics
+
+        _ = self.shell.Completer  # has options, and is made when it is first used
         magics: Any = ConfigMagics(self.shell)
         return magics.magics["line"]["config"](line)  # the attribute "config" is another object
 

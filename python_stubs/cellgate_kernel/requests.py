@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.completer import Completion, provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellgate_kernel import comms, completion, errors, values
 from cellgate_kernel.request import BadRequest, Request, field, parse_object
 
 if TYPE_CHECKING:
+    from IPython.core.completer import Completion
+
     from cellgate_kernel.frontend import FrontendKernel
     from cellgate_kernel.shell import ZMQInteractiveShell
 
@@ -82,6 +83,8 @@ class Requests:
         code = field(content, "code", str)
         pos = _cursor(content, code)
         found: list[Any] = []
+        from IPython.core.completer import provisionalcompleter, rectify_completions
+
         completer: Any = self._shell.Completer
         interrupted = False
         hook = sys.excepthook
@@ -125,6 +128,8 @@ class Requests:
 
     def _names(self, code: str) -> list[Completion]:
         """Completions of a plain name at the end of the code, without jedi and without any code of the user."""
+        from IPython.core.completer import Completion, provisionalcompleter
+
         name = _NAME.search(code)
         if not name:
             return []

@@ -254,6 +254,16 @@ class ZMQInteractiveShell(InteractiveShell):
     def init_io(self) -> None:
         """Does nothing: the output is no terminal."""
 
+    def init_completer(self) -> None:
+        """Does nothing: the completer is made when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "Completer":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        super().init_completer()
+        completion.configure(self.Completer)
+        return self.Completer
+
     def init_magics(self) -> None:
         from cellgate_kernel.magics import KernelMagics
 
@@ -558,7 +568,6 @@ def make(color: bool) -> ZMQInteractiveShell:
     config.InteractiveShell.colors = "linux" if color else "nocolor"
     warnings.filterwarnings("ignore", message="To exit: use")
     shell: ZMQInteractiveShell = ZMQInteractiveShell.instance(config=config)
-    completion.configure(shell.Completer)
     shell.run_sync = lambda func: func()
     shell.was_interrupted = lambda: False
     return shell

@@ -62,7 +62,8 @@ def _warm(sh: shell.ZMQInteractiveShell, code: str) -> None:
     del sh.run_async
 
 
-def _cache_colors(sh: shell.ZMQInteractiveShell) -> None:
+def _make_parts(sh: shell.ZMQInteractiveShell) -> None:
+    _ = sh.Completer
     for colors in ("neutral", "linux", "nocolor"):  # computed when first set, then cached
         sh.colors = colors
 
@@ -132,7 +133,7 @@ def prepare(modules: str) -> tuple[str, str]:
     sh.forget_cells()
     _freeze()
     _todo.extend(functools.partial(_warm, sh, code) for code in _WARM_CELLS)
-    _todo.extend((functools.partial(_cache_colors, sh), functools.partial(_clean, sh), _collect))
+    _todo.extend((functools.partial(_make_parts, sh), functools.partial(_clean, sh), _collect))
     return sys.version.split()[0], IPython.__version__
 
 

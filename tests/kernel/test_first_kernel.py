@@ -147,6 +147,22 @@ def test_a_patch_that_fails_is_tried_again(first: Kernel) -> None:
     assert first.run(code).out.split()[-1] == "CellPdb"
 
 
+def test_patches_do_not_warn(first: Kernel) -> None:
+    """Python 3.14 deprecates the policies of loops."""
+    r = first.run("import warnings; warnings.simplefilter('error'); import asyncio, pdb; pdb.Pdb.__name__")
+    assert (r.result, r.err) == ("'CellPdb'", "")
+
+
+def test_the_completer_is_made_when_it_is_used(first: Kernel) -> None:
+    assert first.run("'IPython.core.completer' in __import__('sys').modules").result == "False"
+    assert "IPCompleter" in first.run("%config").out
+    assert first.run("%config IPCompleter.greedy = True\nget_ipython().Completer.greedy").result == "True"
+    assert first.run("get_ipython().Completer.use_jedi, 'Completer' in vars(get_ipython())").result.endswith("True)")
+    error = first.run("get_ipython().nonsense").error
+    assert error["ename"] == "AttributeError"
+    assert error["evalue"] == "'ZMQInteractiveShell' object has no attribute 'nonsense'"
+
+
 def test_errors_of_a_first_cell(first: Kernel) -> None:
     error = first.run("def f():\n    1/0\nf()").error
     assert error["ename"] == "ZeroDivisionError"
