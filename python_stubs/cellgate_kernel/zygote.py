@@ -1,13 +1,14 @@
-"""Preparation before any kernel exists, and the rest of it before the second one.
+"""Preparation of the process that all kernels are forked from.
 
-The first kernel is forked as soon as the shell can run a cell: it imports what it needs itself. All
-others are forked after a warm-up and share what that has imported, compiled and cached.
+The first kernel is forked as soon as the shell can run a cell, and imports what else it needs itself.
+Then the zygote warms up. Later kernels share what that has imported, compiled and cached.
 """
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -15,7 +16,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # jedi needs a home folder on import, which a user without a passwd entry does not have.
@@ -37,8 +38,19 @@ from cellgate_kernel import (
     streams,
 )
 
+# What the cells below, and most cells of users, import; a step of the warm-up each.
+_WARM_IMPORTS = (
+    ("asyncio",),
+    ("asttokens", "executing", "pure_eval"),
+    ("decimal", "fractions", "stack_data"),
+    ("IPython.core.magics.namespace", "pygments.formatters", "pygments.formatters.terminal256", "pygments.styles"),
+    ("pygments.formatters.html", "pygments.lexers", "pygments.lexers.python", "pygments.styles.default"),
+    ("html", "importlib.resources", "pdb", "random", "shutil", "sysconfig", "tempfile"),
+    ("IPython.core.completer", "IPython.core.completerlib", "IPython.core.magics.code", "IPython.core.magics.config"),
+)
 # Each makes IPython or the standard library import, compile or cache what cells need.
 _WARM_CELLS = (
+    "1",
     "x = [1, 2.5, 'a', None, {'k': (1, 2)}]\nx",
     "print('x')",
     "1/0",
@@ -47,25 +59,31 @@ _WARM_CELLS = (
     "raise ValueError('x') from KeyError('y')",
     "from IPython.display import HTML, display\ndisplay(HTML('x'))",
     "%who",
-    "!true",
     "int?",
     "import subprocess, threading, traceback, json, re, time, pathlib, datetime, random, collections, itertools",
-    "import html, importlib.resources, pdb, shutil, sysconfig, tempfile",
 )
 
 
-def _warm(sh: shell.ZMQInteractiveShell, code: str) -> None:
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        with contextlib.suppress(Exception):  # a cell that imports it sees the error
+            importlib.import_module(name)
+    gc.freeze()
+
+
+def _run_cells(sh: shell.ZMQInteractiveShell) -> None:
     cells = runner.CellRunner()
     sh.run_async = cells.run_async
-    shell.reply_of(sh, sh.run_cell(code, store_history=True))
+    for code in _WARM_CELLS:
+        shell.reply_of(sh, sh.run_cell(code, store_history=True))
     cells.close()
     del sh.run_async
-
-
-def _make_parts(sh: shell.ZMQInteractiveShell) -> None:
     _ = sh.Completer
     for colors in ("neutral", "linux", "nocolor"):  # computed when first set, then cached
         sh.colors = colors
+    gc.unfreeze()
+    _clean(sh)  # collects the garbage, too
+    _freeze()
 
 
 def _clean(sh: shell.ZMQInteractiveShell) -> None:
@@ -98,13 +116,7 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _collect() -> None:
-    gc.unfreeze()
-    gc.collect()
-    _freeze()
-
-
-# What the second kernel and later ones are forked after.
+# The steps of the warm-up that are left.
 _todo: deque[Callable[[], None]] = deque()
 
 
@@ -132,16 +144,13 @@ def prepare(modules: str) -> tuple[str, str]:
     sh.run_cell("1", silent=True)  # make() does the same, and cannot import
     sh.forget_cells()
     _freeze()
-    _todo.extend(functools.partial(_warm, sh, code) for code in _WARM_CELLS)
-    _todo.extend((functools.partial(_make_parts, sh), functools.partial(_clean, sh), _collect))
+    _todo.extend(functools.partial(_import, names) for names in _WARM_IMPORTS)
+    _todo.append(functools.partial(_run_cells, sh))
     return sys.version.split()[0], IPython.__version__
 
 
 def warm_up() -> bool:
-    """Take a step towards forks of further kernels; returns True if there are more.
-
-    A step that fails is taken again: no kernel is forked between two steps.
-    """
+    """Take a step, after which kernels can be forked; returns True if there are more. One that fails is taken again."""
     if _todo:
         _todo[0]()
         _todo.popleft()

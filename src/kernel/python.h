@@ -32,9 +32,8 @@ int cg_py_check_path(struct cg_err *err);
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err);
 
 /*
- * One step of the preparation for all other kernels, and of that of completion. At most one kernel
- * is forked before the warm-up, and none between its steps. Return: 1: there are more steps;
- * 0: finished; negative: error.
+ * One step of the warm-up, and of the preparation of completion. Kernels can be forked between
+ * steps. Return: 1: there are more steps; 0: finished; negative: error.
  */
 int cg_py_warm_up(struct cg_err *err);
 int cg_py_prepare_completion(struct cg_err *err);

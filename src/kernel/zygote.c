@@ -23,8 +23,12 @@
 #define REQUEST_BYTES 4096
 /* spec memfd, listener of the kernel wire, listener of the tool wire */
 #define REQUEST_FDS 4
-/* Time without requests before other work starts. */
+/* Time without requests before the warm-up goes on: a first cell has ended by then. */
+#define WARM_UP_MS 25
+/* Time without requests before completion is prepared. */
 #define IDLE_MS 200
+/* Kernels that do not wait for the warm-up, without which each takes some MB more. */
+#define COLD_FORKS 4
 
 struct child {
         LIST_ENTRY(child) entry;
@@ -41,9 +45,9 @@ struct cg_zygote {
         /* copied for every kernel, so that the system call filter is compiled once */
         struct cg_sandbox *base;
         LIST_HEAD(child_list, child) children;
-        bool fresh;      /* one kernel can be forked without a warm-up, unless that has begun */
-        bool cold;       /* the warm-up is not finished */
-        bool completion; /* to be prepared while there are no requests */
+        bool cold;           /* the warm-up is not finished */
+        unsigned cold_forks; /* kernels that were forked before that */
+        bool completion;     /* to be prepared while there are no requests */
 };
 
 int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err)
@@ -55,7 +59,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
                 return cg_fail(err, CG_E_NOMEM, "zygote");
         z->control = control;
         z->log = log;
-        z->fresh = z->cold = true;
+        z->cold = true;
         z->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (z->epoll < 0 || epoll_ctl(z->epoll, EPOLL_CTL_ADD, control, &ev) < 0) {
                 cg_fail_errno(err, "control socket");
@@ -202,7 +206,7 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
 
 /* ------------------------------------------------------------------ requests */
 
-/* All of the warm-up comes before the forks of the kernels that share what it imports. */
+/* The rest of the warm-up, before the forks of kernels that share what it imports. */
 static int warm_up(struct cg_zygote *z, struct cg_err *err)
 {
         while (z->cold) {
@@ -218,7 +222,7 @@ static int warm_up(struct cg_zygote *z, struct cg_err *err)
 }
 
 /* On failure *err is sent to the supervisor as the reply. */
-static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_err *err)
+static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds, struct cg_err *err)
 {
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
@@ -231,10 +235,9 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         /* The supervisor removes it. */
         if (spec.tmp && mkdir(spec.tmp, 0700) < 0)
                 r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
-        if (r == 0 && !z->fresh)
+        if (r == 0 && z->cold && (spare || z->cold_forks++ >= COLD_FORKS))
                 r = warm_up(z, err);
         if (r == 0) {
-                z->fresh = false;
                 start = (struct cg_kernel_start){ .config = spec.config,
                                                   .config_len = spec.config_len,
                                                   .kernel_fd = fds[1],
@@ -280,6 +283,7 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
         size_t n_fds = REQUEST_FDS;
         cg_auto_json json_t *o = NULL;
         int64_t id = 0;
+        bool spare = false;
         struct cg_err why;
         ssize_t len = cg_recv_fds(z->control, text, sizeof(text), fds, &n_fds, err);
         int r;
@@ -291,13 +295,15 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
         r = cg_json_object(text, (size_t)len, "request", &o, &why);
         if (r == 0)
                 r = cg_json_int(o, "spawn", -1, &id, &why);
+        if (r == 0)
+                r = cg_json_bool(o, "spare", false, &spare, &why);
         if (r == 0 && id < 0)
                 r = cg_fail(&why, CG_E_PROTO, "request without \"spawn\"");
         if (r == 0 && n_fds != REQUEST_FDS)
                 r = cg_fail(&why, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
                             REQUEST_FDS);
         if (r == 0)
-                r = spawn(z, id, fds, &why);
+                r = spawn(z, id, spare, fds, &why);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
         if (r < 0) {
@@ -317,7 +323,7 @@ void cg_zygote_prepare_completion(struct cg_zygote *z)
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 {
-        int idle_ms = IDLE_MS; /* 0 once that time has passed without requests */
+        int idle_ms = IDLE_MS; /* 0 once there was time without requests */
 
         for (;;) {
                 struct epoll_event ev[16];
@@ -327,15 +333,16 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 
                 if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "epoll_wait");
-                idle_ms = n ? IDLE_MS : 0;
+                idle_ms = n == 0 ? 0 : z->cold ? WARM_UP_MS : IDLE_MS;
                 if (n == 0) { /* one part at a time, so that requests do not wait */
                         struct cg_err why;
 
-                        z->fresh = false;
                         r = z->cold ? cg_py_warm_up(&why) : cg_py_prepare_completion(&why);
                         if (r < 0) {
                                 cg_log(z->log, CG_LOG_WARN, "preparing kernels: %s", why.msg);
                                 idle_ms = -1; /* the next request reports it */
+                        } else if (r == 0) {
+                                idle_ms = IDLE_MS;
                         }
                         if (z->cold)
                                 z->cold = r != 0;

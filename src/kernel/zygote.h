@@ -4,8 +4,9 @@
  * The datagrams on its control socket are JSON objects:
  *   {"ready": true, "python", "ipython"} or {"ready": false, "code", "message"}
  *        sent first, and once
- *   {"spawn": ID}
- *        received; descriptors: spec memfd, listeners of the kernel wire and of the tool wire
+ *   {"spawn": ID, "spare": BOOL}
+ *        received; descriptors: spec memfd, listeners of the kernel wire, of the tool wire, and of
+ *        function calls; a spare waits for the warm-up (cg_py_warm_up())
  *   {"spawned": ID, "pid", "layers", ...} or {"failed": ID, "code", "errno", "message"}
  *        the reply; descriptors of the first: pidfd of init, status pipe (struct
  *        cg_sandbox_status), socket for commands, then those of denials, doors and ports, if any

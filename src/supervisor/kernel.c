@@ -512,7 +512,7 @@ static void kernel_spawn(struct kernel *k)
                 fds[1] = k->kernel_listener;
                 fds[2] = k->tool_listener;
                 fds[3] = k->function_listener;
-                r = cg_sup_zygote_request(k->sup, k->seq, fds, &err);
+                r = cg_sup_zygote_request(k->sup, k->seq, !k->session->host, fds, &err);
         }
         if (r < 0 && (err.sys_errno == EPIPE || err.sys_errno == ECONNRESET))
                 return; /* the zygote has ended; the watch of its process starts another one */

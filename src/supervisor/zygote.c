@@ -348,10 +348,11 @@ void cg_sup_zygote_forget(struct kernel *k)
         }
 }
 
-int cg_sup_zygote_request(struct sup *s, uint64_t seq, const int fds[4], struct cg_err *err)
+int cg_sup_zygote_request(struct sup *s, uint64_t seq, bool spare, const int fds[4], struct cg_err *err)
 {
         char text[64];
-        int n = snprintf(text, sizeof(text), "{\"spawn\": %llu}", (unsigned long long)seq);
+        int n = snprintf(text, sizeof(text), "{\"spawn\": %llu, \"spare\": %s}", (unsigned long long)seq,
+                         spare ? "true" : "false");
 
         return cg_send_fds(s->zygote->control.fd, text, (size_t)n, fds, 4, err);
 }

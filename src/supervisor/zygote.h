@@ -3,6 +3,7 @@
 #define CG_SUPERVISOR_ZYGOTE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
@@ -39,6 +40,6 @@ const char *cg_sup_zygote_ipython(const struct sup *s);
 void cg_sup_zygote_want(struct kernel *k);
 void cg_sup_zygote_forget(struct kernel *k);
 /* @fds: spec; listeners of the kernel wire, of the tool wire, and of function calls */
-int cg_sup_zygote_request(struct sup *s, uint64_t seq, const int fds[4], struct cg_err *err);
+int cg_sup_zygote_request(struct sup *s, uint64_t seq, bool spare, const int fds[4], struct cg_err *err);
 
 #endif

@@ -164,12 +164,14 @@ class Zygote:
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def request(self, spec: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    def request(
+        self, spec: dict[str, Any], fds: list[int], spare: bool = False
+    ) -> tuple[dict[str, Any], list[int]]:
         """Send a spawn request with these listeners; returns the reply and its descriptors."""
         memfd = os.memfd_create("spec")
         try:
             os.write(memfd, json.dumps(spec).encode())
-            message = json.dumps({"spawn": next(self._ids)}).encode()
+            message = json.dumps({"spawn": next(self._ids), "spare": spare}).encode()
             socket.send_fds(self.control, [message], [memfd, *fds])
         finally:
             os.close(memfd)
@@ -205,6 +207,7 @@ class Kernel:
         self.workspace = workspace
         self._cells = itertools.count(1)
         number = next(zygote._ids)
+        spare = spec.pop("spare", False)
         paths = [zygote.dir / f"{n}{number}" for n in "ktf"]
         listeners = [listener(p) for p in paths]
         full = {
@@ -218,7 +221,7 @@ class Kernel:
             "hide": [],
             "python_path": [],
         } | spec
-        self.answer, fds = zygote.request(full, [s.fileno() for s in listeners])
+        self.answer, fds = zygote.request(full, [s.fileno() for s in listeners], spare)
         for s in listeners:
             s.close()
         if "failed" in self.answer:

@@ -79,7 +79,7 @@ def test_bad_specs_are_answered(zygote: Zygote, tmp_path: Path, spec: bytes, tex
     assert fds == []
 
 
-@pytest.mark.parametrize("message", [b"junk", b"{}", b'{"spawn": "x"}', b'{"spawn": 1}'])
+@pytest.mark.parametrize("message", [b"junk", b"{}", b'{"spawn": "x"}', b'{"spawn": 1}', b'{"spawn": 1, "spare": 2}'])
 def test_bad_requests_are_answered(zygote: Zygote, message: bytes) -> None:
     socket.send_fds(zygote.control, [message], [])
     answer, _ = zygote._receive(10 * SLOWNESS)
