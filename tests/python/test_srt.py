@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,33 @@ def test_new_rules_for_commands_that_run_and_that_were_wrapped(folder: Path, por
         p.stdin.close()
         assert await p.wait() == 0
         assert "Read-only" in (await wrapped("touch now")).stderr
+
+    run(main())
+
+
+def test_a_host_that_is_late(port: int) -> None:
+    """It takes a connection, and reads denials, only after the program has gone on."""
+    import cellgate.srt.manager as manager
+    from cellgate.srt import SandboxManager
+
+    def delay(seconds: float) -> None:
+        assert manager._host
+        manager._host._loop.call_soon_threadsafe(time.sleep, seconds)
+
+    async def main() -> None:
+        await SandboxManager.initialize(config(["127.0.0.1"]))
+        command = FETCH.format("other.example")
+        line = await SandboxManager.wrap_with_sandbox(command)
+        delay(1)
+        assert shell(line).stdout == REFUSED
+        assert "other.example" in SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
+        delay(2)
+        p = await start(f"echo ready; while read x; do ({FETCH.format(f'127.0.0.1:{port}')}); done")
+        assert await read_line(p) == "ready\n" and p.stdin
+        SandboxManager.update_config(config(["other.example"]))
+        await answers(p, REFUSED)
+        p.stdin.close()
+        await p.wait()
 
     run(main())
 
