@@ -79,12 +79,18 @@ def host(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Host]:
     h.listener.close()
     for p in h.processes:
         p.kill()
-        p.communicate()
+        p.wait()
+        for stream in (p.stdin, p.stdout, p.stderr):
+            assert stream
+            stream.close()
 
 
-def end(p: subprocess.Popen[str], deadline: float = 120) -> list[str]:
-    out, err = p.communicate(timeout=deadline)
-    assert p.returncode == 0, err
+def end(p: subprocess.Popen[str]) -> list[str]:
+    """The rest of its output: what readline() has read ahead is not lost, as it is with communicate()."""
+    assert p.stdin and p.stdout and p.stderr
+    p.stdin.close()
+    out, err = p.stdout.read(), p.stderr.read()
+    assert p.wait() == 0, err
     return out.splitlines()
 
 
