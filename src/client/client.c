@@ -203,12 +203,12 @@ static int open_beside(const struct cg_client *c, const char *suffix, int *ret, 
 }
 
 /*
- * A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, and
- * sessions' folders sN.
+ * A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, fN,
+ * and sessions' folders sN.
  */
 static bool is_supervisors(const char *name)
 {
-        static const char *const beginnings[] = { "broker", "k", "t", "s" };
+        static const char *const beginnings[] = { "broker", "k", "t", "f", "s" };
 
         if (strcmp(name, "host.sock") == 0 || strcmp(name, "life.sock") == 0)
                 return true;
