@@ -1,15 +1,20 @@
 /*
  * libcellgate: files of a session. Each function runs one command that is built into the sandbox
- * (docs/wire.md) and waits for it. Its events do not join the session's, and have a window of their
- * own, so that it goes on when the host does not read the session's events.
+ * (docs/wire.md) and waits for it. Its input or output is a socket, which the lifeline passes to
+ * the supervisor, and that to the process inside: no byte of it is a message. The command's events
+ * do not join the session's, so that it goes on when the host does not read these.
  */
 #include "client/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,73 +23,165 @@
 #include "base/text.h"
 #include "base/util.h"
 
-#define DEFAULT_MS 60000
-#define MEMORY_MAX ((size_t)1 << 30) /* of a file or a list that is returned in memory */
-#define CHUNK      (256u << 10)
-/* Less than the window of an operation, which is 1 MiB. */
-#define CREDIT_BYTES  (256u << 10)
+#define DEFAULT_MS    60000
+#define MEMORY_MAX    ((size_t)1 << 30) /* of a file or a list that is returned in memory */
+#define CHUNK         (1u << 20)
 #define MESSAGE_BYTES 1000
 #define JSON_DEPTH    4 /* of lists and entries */
 
-/* How long the host's input is waited for before the operation's end is looked for. */
-#define INPUT_TURN_MS 100
+/* How long a descriptor is waited for before the operation's end is looked for. */
+#define TURN_MS 100
 
 /* Where input comes from and output goes to: a descriptor, or memory. */
 struct transfer {
         int in_fd, out_fd; /* -1: memory */
-        const char *data;
+        const char *data;  /* with @in_fd -1; NULL: no input */
         size_t len;
         struct cg_buf *out; /* NULL: output is not expected */
         int64_t max;        /* bytes for @out_fd; -1: no limit */
-        char *chunk;        /* of @in_fd */
-        bool fed;
+        bool pieces;        /* the input is sent as `write` in sandbox/files.h expects it */
+        char *chunk;
+        int64_t end_ms;
 };
 
-/* Lock held. Sends some input. */
-static int feed(struct cg_session *s, struct operation *op, struct transfer *t, int64_t left_ms,
-                struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_COMMAND_INPUT,
-                              .session = s->number,
-                              .id = op->number,
-                              .raw = t->data,
-                              .has_raw = true };
-        ssize_t n = (ssize_t)(t->len < CHUNK ? t->len : CHUNK);
-        int r = 0;
+static const char too_long[] = "the operation took too long";
 
-        if (t->in_fd >= 0) {
-                out.raw = t->chunk;
-                pthread_mutex_unlock(&s->client->lock);
-                r = cg_wait_fd(t->in_fd, POLLIN, left_ms < INPUT_TURN_MS ? left_ms : INPUT_TURN_MS, err);
-                n = r == 0 ? read(t->in_fd, t->chunk, CHUNK) : 0;
-                if (n < 0 && (errno == EINTR || errno == EAGAIN))
-                        r = CG_TIMEOUT;
-                else if (n < 0)
-                        r = cg_fail_errno(err, "reading the file of the host");
-                pthread_mutex_lock(&s->client->lock);
-                if (r != 0)
-                        return r == CG_TIMEOUT ? 0 : r;
-        } else {
-                t->data += n;
-                t->len -= (size_t)n;
-        }
-        out.raw_len = (size_t)n;
-        t->fed = n == 0;
-        op->waiting += (size_t)n;
-        return cg_client_send(s->client, &out, NULL, err);
+static bool has_ended(struct cg_session *s, const struct operation *op)
+{
+        bool ended;
+
+        pthread_mutex_lock(&s->client->lock);
+        ended = op->done || s->closed;
+        pthread_mutex_unlock(&s->client->lock);
+        return ended;
 }
 
-/* A blocking descriptor of a pipe has room for no more than this when it is writable. */
-static int write_within(int fd, const char *data, size_t len, int64_t left_ms, struct cg_err *err)
+/* Waits until @fd is ready for @event. CG_CLOSED: the operation has ended first. */
+static int wait_ready(struct cg_session *s, const struct operation *op, const struct transfer *t, int fd,
+                      short event, struct cg_err *err)
 {
-        int64_t end = cg_now_ms() + left_ms;
+        for (;;) {
+                int64_t left = t->end_ms - cg_now_ms();
+                int r = cg_wait_fd(fd, event, left < 0 ? 0 : left < TURN_MS ? left : TURN_MS, err);
+
+                if (r != CG_TIMEOUT)
+                        return r;
+                if (has_ended(s, op))
+                        return CG_CLOSED;
+                if (left <= 0)
+                        return cg_fail(err, CG_E_TIMEDOUT, "%s", too_long);
+        }
+}
+
+/* ------------------------------------------------------------------ input */
+
+/* sendfile() without SIGPIPE, which it has no flag for: the signal would be this thread's. */
+static ssize_t send_from_file(int sock, int file, size_t len)
+{
+        static const struct timespec now = { 0 };
+        sigset_t sigpipe, pending, old;
+        ssize_t n;
+        int e;
+
+        sigemptyset(&sigpipe);
+        sigaddset(&sigpipe, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &sigpipe, &old);
+        sigpending(&pending);
+        n = sendfile(sock, file, NULL, len);
+        e = errno;
+        if (!sigismember(&pending, SIGPIPE))
+                sigtimedwait(&sigpipe, NULL, &now);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        errno = e;
+        return n;
+}
+
+/* Sends @data, or with @file >= 0 what that has. CG_CLOSED: the other end reads no more. */
+static int send_bytes(struct cg_session *s, const struct operation *op, const struct transfer *t, int sock,
+                      int file, const void *data, size_t len, struct cg_err *err)
+{
+        const char *p = data;
+        int r = 0;
+
+        while (len && r == 0) {
+                ssize_t n = file >= 0 ? send_from_file(sock, file, len)
+                                      : send(sock, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+                if (n < 0 && errno == EAGAIN)
+                        r = wait_ready(s, op, t, sock, POLLOUT, err);
+                else if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+                        return CG_CLOSED;
+                else if (n < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "reading the file of the host");
+                else if (n == 0)
+                        return cg_fail(err, CG_E_SYS, "the file of the host became shorter");
+                p += n > 0 && file < 0 ? n : 0;
+                len -= n > 0 ? (size_t)n : 0;
+        }
+        return r;
+}
+
+/* What a regular file has, from its offset on; 0: read() finds its end, or waits. */
+static ssize_t left_in_file(int fd)
+{
         struct stat st;
-        size_t most = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? len : PIPE_BUF;
+        off_t at;
+
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (at = lseek(fd, 0, SEEK_CUR)) < 0)
+                return 0;
+        return st.st_size > at ? st.st_size - at : 0;
+}
+
+/* Sends the input to its end. CG_CLOSED: the operation reads no more; its result says why. */
+static int send_input(struct cg_session *s, const struct operation *op, struct transfer *t, int sock,
+                      struct cg_err *err)
+{
+        uint64_t size = 1;
+        int r = 0;
+
+        while (r == 0 && size) {
+                ssize_t n = (ssize_t)(t->len < CHUNK ? t->len : CHUNK), left = left_in_file(t->in_fd);
+                const char *data = t->data;
+                int file = -1;
+
+                if (left > 0) { /* without copies in memory */
+                        file = t->in_fd;
+                        n = left < CHUNK ? left : CHUNK;
+                } else if (t->in_fd >= 0) {
+                        data = t->chunk;
+                        r = wait_ready(s, op, t, t->in_fd, POLLIN, err);
+                        n = r == 0 ? read(t->in_fd, t->chunk, CHUNK) : 0;
+                        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                                continue;
+                        if (n < 0)
+                                return cg_fail_errno(err, "reading the file of the host");
+                } else {
+                        t->data += n;
+                        t->len -= (size_t)n;
+                }
+                size = (uint64_t)n;
+                if (r == 0 && t->pieces)
+                        r = send_bytes(s, op, t, sock, -1, &size, sizeof(size), err);
+                if (r == 0)
+                        r = send_bytes(s, op, t, sock, file, data, size, err);
+        }
+        if (r == 0 && !t->pieces)
+                shutdown(sock, SHUT_WR);
+        return r;
+}
+
+/* ------------------------------------------------------------------ output */
+
+/* A blocking descriptor of a pipe has room for no more than this when it is writable. */
+static int write_within(const struct transfer *t, const char *data, size_t len, struct cg_err *err)
+{
+        struct stat st;
+        size_t most = fstat(t->out_fd, &st) == 0 && S_ISREG(st.st_mode) ? len : PIPE_BUF;
 
         while (len) {
-                int64_t left = end - cg_now_ms();
-                int r = cg_wait_fd(fd, POLLOUT, left > 0 ? left : 0, err);
-                ssize_t n = r == 0 ? write(fd, data, len < most ? len : most) : 0;
+                int64_t left = t->end_ms - cg_now_ms();
+                int r = cg_wait_fd(t->out_fd, POLLOUT, left > 0 ? left : 0, err);
+                ssize_t n = r == 0 ? write(t->out_fd, data, len < most ? len : most) : 0;
 
                 if (r == CG_TIMEOUT)
                         return cg_fail(err, CG_E_TIMEDOUT, "the host does not read the file");
@@ -98,24 +195,34 @@ static int write_within(int fd, const char *data, size_t len, int64_t left_ms, s
         return 0;
 }
 
-/* Lock not held. */
-static int take_output(struct transfer *t, const struct cg_event *e, char message[MESSAGE_BYTES],
-                       int64_t left_ms, struct cg_err *err)
+/* Receives the output to its end; its result says whether that is all. */
+static int receive_output(struct cg_session *s, const struct operation *op, struct transfer *t, int sock,
+                          struct cg_err *err)
 {
-        size_t n = strlen(message);
+        bool ended = false;
 
-        if (e->is_stderr) {
-                snprintf(message + n, MESSAGE_BYTES - n, "%.*s", (int)e->text_len, e->text);
-                return 0;
+        for (;;) {
+                ssize_t n = recv(sock, t->chunk, CHUNK, MSG_DONTWAIT);
+                int r = 0;
+
+                if (n == 0 || (n < 0 && (errno == ECONNRESET || (errno == EAGAIN && ended))))
+                        return 0;
+                if (n < 0 && errno == EAGAIN)
+                        r = wait_ready(s, op, t, sock, POLLIN, err);
+                else if (n < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "reading from the sandbox");
+                else if (n > 0 && t->out)
+                        r = cg_buf_add(t->out, t->chunk, (size_t)n, err);
+                else if (n > 0 && t->max >= 0 && t->max < n)
+                        return cg_fail(err, CG_E_LIMIT, "more than the bytes that the host allows");
+                else if (n > 0 && t->out_fd >= 0) {
+                        t->max -= t->max >= 0 ? n : 0;
+                        r = write_within(t, t->chunk, (size_t)n, err);
+                }
+                if (r < 0)
+                        return r;
+                ended |= r == CG_CLOSED; /* its last output may have come since */
         }
-        if (t->out)
-                return cg_buf_add(t->out, e->text, e->text_len, err);
-        if (t->out_fd < 0)
-                return 0;
-        if (t->max >= 0 && (uint64_t)t->max < e->text_len)
-                return cg_fail(err, CG_E_LIMIT, "more than the bytes that the host allows");
-        t->max -= t->max >= 0 ? (int64_t)e->text_len : 0;
-        return write_within(t->out_fd, e->text, e->text_len, left_ms, err);
 }
 
 /* @message: error output, untrusted. The exit status of a built-in operation is an errno. */
@@ -156,62 +263,63 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
         return err ? err->code : CG_E_SYS;
 }
 
-/* Lock held. Gives back room for what was read, not for each event. */
-static void credit(struct cg_session *s, const struct operation *op, const struct cg_event *e, size_t *owed)
-{
-        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .session = s->number, .id = op->number };
-
-        if (e->type != CG_EVENT_COMMAND_OUTPUT || s->closed)
-                return;
-        *owed += e->text_len;
-        if (*owed >= CREDIT_BYTES) {
-                cg_client_send(s->client, &out, json_pack("{s:I}", "credit", (json_int_t)*owed), NULL);
-                *owed = 0;
-        }
-}
-
-/* Lock held. Waits for the end of the operation, whose events it handles. */
-static int await(struct cg_session *s, struct operation *op, bool builtin, struct transfer *t, int64_t ms,
+/* Lock held. Waits for the operation's result, and collects its error output. */
+static int await(struct cg_session *s, struct operation *op, bool builtin, const struct transfer *t,
                  struct cg_err *err)
 {
-        struct timespec end = cg_client_deadline(ms);
-        int64_t end_ms = cg_now_ms() + ms;
         char message[MESSAGE_BYTES] = "";
-        size_t owed = 0;
-        int r = 0;
 
-        while (r == 0) {
+        for (;;) {
+                int64_t left = t->end_ms - cg_now_ms();
                 struct cg_event *e = op->events;
-                int64_t left = end_ms - cg_now_ms();
+                struct timespec end = cg_client_deadline(left > 0 ? left : 0);
+                size_t n = strlen(message);
 
                 if (e && e->type == CG_EVENT_COMMAND_RESULT)
                         return result_of(e, builtin, message, err);
-                if (left <= 0) {
-                        r = cg_fail(err, CG_E_TIMEDOUT, "the operation took too long");
-                } else if (e) {
+                if (e) {
+                        if (e->is_stderr)
+                                snprintf(message + n, sizeof(message) - n, "%.*s", (int)e->text_len, e->text);
                         op->events = e->next;
                         if (!op->events)
                                 op->events_tail = &op->events;
-                        credit(s, op, e, &owed);
-                        pthread_mutex_unlock(&s->client->lock);
-                        r = take_output(t, e, message, left, err);
                         cg_event_free(e);
-                        pthread_mutex_lock(&s->client->lock);
                 } else if (s->closed) {
-                        r = cg_fail(err, CG_E_CLOSED, "the session has ended");
-                } else if (!t->fed && op->waiting + CHUNK <= CG_MAX_COMMAND_INPUT) {
-                        r = feed(s, op, t, left, err);
+                        return cg_fail(err, CG_E_CLOSED, "the session has ended");
+                } else if (left <= 0) {
+                        return cg_fail(err, CG_E_TIMEDOUT, "%s", too_long);
                 } else {
                         pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
                 }
         }
-        /* It is not wanted any more; what is left of it ends. */
-        if (!s->closed) {
-                struct cg_out out = { .type = CG_HOST_CANCEL, .session = s->number, .id = op->number };
+}
 
-                cg_client_send(s->client, &out, NULL, NULL);
+/* Lock held. Requests the operation, with the other end of *sock. */
+static int request(struct cg_session *s, struct cg_out *out, json_t *body, int *sock, uint64_t *number,
+                   struct cg_err *err)
+{
+        uint64_t id = ++s->client->next_socket;
+        int fds[2], r;
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) {
+                json_decref(body);
+                return cg_fail_errno(err, "socketpair");
         }
-        return r;
+        *sock = fds[0];
+        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
+                close(fds[1]);
+                json_decref(body);
+                return cg_fail_errno(err, "socketpair");
+        }
+        r = cg_send_fds(s->client->life_fd, &id, sizeof(id), &fds[1], 1, err);
+        close(fds[1]);
+        if (r == 0 && json_object_set_new(body, "socket", json_integer((json_int_t)id)) < 0)
+                r = cg_fail(err, CG_E_NOMEM, "operation");
+        if (r < 0) {
+                json_decref(body);
+                return r;
+        }
+        return cg_session_send_numbered(s, out, body, number, err);
 }
 
 /* @argv: of a built-in operation, or with @builtin false of a program. */
@@ -219,61 +327,71 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
                int64_t timeout_ms, struct cg_err *err)
 {
         int64_t ms = timeout_ms > 0 ? timeout_ms : timeout_ms < 0 ? INT_MAX : DEFAULT_MS;
+        bool input = t->in_fd >= 0 || t->data;
         struct operation op = { .events_tail = &op.events };
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_COMMAND_TEXT };
         struct cg_out out = { .type = CG_HOST_EXEC, .has_raw = true };
-        cg_auto_free char *chunk = t->in_fd >= 0 ? malloc(CHUNK) : NULL;
+        cg_auto_free char *chunk = malloc(CHUNK);
+        cg_auto_fd int sock = -1;
         json_int_t argc = 0;
-        json_t *body;
         int r = cg_buf_add(&text, "", 1, err); /* the session's folder */
 
         for (; r == 0 && argv[argc]; argc++)
                 r = cg_buf_add(&text, argv[argc], strlen(argv[argc]) + 1, err);
         if (r < 0)
                 return cg_err_prefix(err, "path");
-        if (t->in_fd >= 0 && !chunk)
-                return cg_fail(err, CG_E_NOMEM, "input");
+        if (!chunk)
+                return cg_fail(err, CG_E_NOMEM, "operation");
         t->chunk = chunk;
-        t->fed = t->in_fd < 0 && !t->data;
+        t->pieces = builtin;
+        t->end_ms = cg_now_ms() + ms;
         out.raw = text.data;
         out.raw_len = text.len;
-        body = json_pack("{s:I, s:b, s:b, s:b, s:I}", "argc", argc, "input", !t->fed, "builtin", builtin,
-                         "own_window", true, "timeout_ms", (json_int_t)ms);
         r = cg_session_enter(s, err);
+        if (r < 0)
+                return r;
+        r = request(s, &out,
+                    json_pack("{s:I, s:b, s:b, s:I}", "argc", argc, "input", input, "builtin", builtin,
+                              "timeout_ms", (json_int_t)ms),
+                    &sock, &op.number, err);
         if (r < 0) {
-                json_decref(body);
+                pthread_mutex_unlock(&s->client->lock);
                 return r;
         }
-        r = cg_session_send_numbered(s, &out, body, &op.number, err);
-        if (r == 0) {
-                op.next = s->operations;
-                s->operations = &op;
-                r = await(s, &op, builtin, t, ms, err);
-                for (struct operation **p = &s->operations; *p; p = &(*p)->next) {
-                        if (*p == &op) {
-                                *p = op.next;
-                                break;
-                        }
-                }
-                while (op.events) {
-                        struct cg_event *e = op.events;
+        op.next = s->operations;
+        s->operations = &op;
+        pthread_mutex_unlock(&s->client->lock);
+        r = input ? send_input(s, &op, t, sock, err) : receive_output(s, &op, t, sock, err);
+        pthread_mutex_lock(&s->client->lock);
+        if (r >= 0)
+                r = await(s, &op, builtin, t, err);
+        if (!op.done && !s->closed) { /* it is not wanted any more; what is left of it ends */
+                struct cg_out cancel = { .type = CG_HOST_CANCEL, .session = s->number, .id = op.number };
 
-                        op.events = e->next;
-                        cg_event_free(e);
+                cg_client_send(s->client, &cancel, NULL, NULL);
+        }
+        for (struct operation **p = &s->operations; *p; p = &(*p)->next) {
+                if (*p == &op) {
+                        *p = op.next;
+                        break;
                 }
         }
         pthread_mutex_unlock(&s->client->lock);
+        while (op.events) {
+                struct cg_event *e = op.events;
+
+                op.events = e->next;
+                cg_event_free(e);
+        }
         return r;
 }
 
-/* The output as text that the caller frees. @input: NULL for none. */
-static int run_for_text(struct cg_session *s, const char *const *argv, const char *input, int64_t timeout_ms,
-                        char **ret, size_t *len, struct cg_err *err)
+/* The output as text that the caller frees. */
+static int run_for_text(struct cg_session *s, const char *const *argv, int64_t timeout_ms, char **ret,
+                        size_t *len, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = MEMORY_MAX };
-        struct transfer t = {
-                .in_fd = -1, .out_fd = -1, .data = input, .len = input ? strlen(input) : 0, .out = &out
-        };
+        struct transfer t = { .in_fd = -1, .out_fd = -1, .out = &out };
         int r = run(s, true, argv, &t, timeout_ms, err);
 
         if (r < 0)
@@ -285,12 +403,12 @@ static int run_for_text(struct cg_session *s, const char *const *argv, const cha
 }
 
 /* As run_for_text(), one JSON value that starts with @open: untrusted. */
-static int run_for_json(struct cg_session *s, const char *const *argv, const char *input, char open,
-                        int64_t timeout_ms, char **ret, struct cg_err *err)
+static int run_for_json(struct cg_session *s, const char *const *argv, char open, int64_t timeout_ms,
+                        char **ret, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         size_t len, used;
-        int r = run_for_text(s, argv, input, timeout_ms, &text, &len, err);
+        int r = run_for_text(s, argv, timeout_ms, &text, &len, err);
 
         if (r < 0)
                 return r;
@@ -308,7 +426,7 @@ CG_API int cg_session_files_read(struct cg_session *s, const char *path, int64_t
 
         snprintf(from, sizeof(from), "%lld", (long long)(offset > 0 ? offset : 0));
         snprintf(count, sizeof(count), "%lld", (long long)(max >= 0 ? max : -1));
-        return run_for_text(s, argv, NULL, timeout_ms, ret, len, err);
+        return run_for_text(s, argv, timeout_ms, ret, len, err);
 }
 
 CG_API int cg_session_files_get(struct cg_session *s, const char *path, int fd, int64_t max,
@@ -347,7 +465,7 @@ CG_API int cg_session_files_stat(struct cg_session *s, const char *path, int64_t
 {
         const char *argv[] = { "stat", path, NULL };
 
-        return run_for_json(s, argv, NULL, '{', timeout_ms, ret, err);
+        return run_for_json(s, argv, '{', timeout_ms, ret, err);
 }
 
 CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t timeout_ms, char **ret,
@@ -355,7 +473,7 @@ CG_API int cg_session_files_list(struct cg_session *s, const char *path, int64_t
 {
         const char *argv[] = { "list", path, NULL };
 
-        return run_for_json(s, argv, NULL, '[', timeout_ms, ret, err);
+        return run_for_json(s, argv, '[', timeout_ms, ret, err);
 }
 
 /* A change without output. */

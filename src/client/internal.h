@@ -23,7 +23,7 @@ struct cg_event {
         uint64_t cell, approval;
         int64_t question; /* of an INPUT_REQUEST */
         bool is_stderr, refused, foreign;
-        bool own_window; /* of a command of files.c */
+        bool own_window; /* of an operation of files.c */
         enum cg_status status;
         int64_t execution_count;
         struct cg_costs costs; /* size is 0 where there are none */
@@ -77,8 +77,7 @@ struct operation {
         struct operation *next;
         uint64_t number;
         struct cg_event *events, **events_tail;
-        bool done;      /* its result is among the events */
-        size_t waiting; /* input that it has not taken yet */
+        bool done; /* its result is among the events */
 };
 
 struct cg_session {
@@ -115,7 +114,7 @@ struct cg_client {
         pthread_cond_t read_done;
         bool stop, broken;
         struct cg_err broken_err;
-        uint64_t next_request;
+        uint64_t next_request, next_socket;
         struct request *requests;
         struct cg_session *sessions;
         struct cg_proc proc; /* private supervisor */

@@ -109,10 +109,6 @@ void cg_session_push(struct cg_session *s, struct cg_event *e)
 
 void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes)
 {
-        for (struct operation *op = s->operations; op; op = op->next) {
-                if (op->number == command)
-                        op->waiting -= bytes < op->waiting ? (size_t)bytes : op->waiting;
-        }
         for (struct command_input *i = s->inputs; i; i = i->next) {
                 if (i->number == command)
                         i->waiting -= bytes < i->waiting ? (size_t)bytes : i->waiting;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,11 +41,23 @@ static int open_regular(const char *path, struct stat *st)
         return -1;
 }
 
-/* Copies at most @left bytes; -1: to the end. */
+/* Copies at most @left bytes; -1: to the end. Files go into a socket as they are in memory. */
 static bool copy(int from, int to, long long left)
 {
-        cg_auto_free char *data = malloc(COPY_BYTES);
+        cg_auto_free char *data = NULL;
+        ssize_t sent = 0;
 
+        while (left != 0) {
+                sent = sendfile(to, from, NULL, left > 0 && left < COPY_BYTES ? (size_t)left : COPY_BYTES);
+                if (sent == 0 || (sent < 0 && errno != EINTR))
+                        break;
+                left -= left > 0 && sent > 0 ? sent : 0;
+        }
+        if (left == 0 || sent >= 0)
+                return true;
+        if (errno != EINVAL && errno != ENOSYS) /* of a file that is not in memory, as in /proc */
+                return false;
+        data = malloc(COPY_BYTES);
         while (data && left != 0) {
                 ssize_t n = read(from, data, left > 0 && left < COPY_BYTES ? (size_t)left : COPY_BYTES);
 
@@ -78,6 +92,43 @@ static int do_read(char *const *argv)
 }
 
 /* ---- writing */
+
+/*
+ * The host's data: pieces after their lengths, and a length of 0. Without that, the host has ended
+ * or given up.
+ */
+static bool receive(int fd)
+{
+        cg_auto_free char *data = malloc(COPY_BYTES);
+        uint64_t left = 0;
+
+        while (data) {
+                size_t n = 0;
+
+                for (ssize_t r = 1; n < sizeof(left) && (r > 0 || (r < 0 && errno == EINTR));
+                     n += r > 0 ? (size_t)r : 0)
+                        r = recv(STDIN_FILENO, (char *)&left + n, sizeof(left) - n, 0);
+                if (n < sizeof(left))
+                        break;
+                if (!left)
+                        return true;
+                while (left) {
+                        ssize_t r = recv(STDIN_FILENO, data, left < COPY_BYTES ? left : COPY_BYTES, 0);
+
+                        if (r < 0 && errno == EINTR)
+                                continue;
+                        if (r <= 0) {
+                                errno = ECONNRESET;
+                                return false;
+                        }
+                        if (cg_write_all(fd, data, (size_t)r, NULL) < 0)
+                                return false;
+                        left -= (size_t)r;
+                }
+        }
+        errno = data ? ECONNRESET : ENOMEM;
+        return false;
+}
 
 /* A name for the file that replaces @path: of a new one, or with @unnamed of that one. */
 static int make_name(const char *path, int unnamed, mode_t mode, char *name, size_t size)
@@ -147,7 +198,7 @@ static int do_write(char *const *argv)
         if (exists)
                 fchmod(fd, st.st_mode & 07777);
         /* A power failure may cost a new file, but not the old one's content. */
-        if (copy(STDIN_FILENO, fd, -1) && (!exists || fsync(fd) == 0) &&
+        if (receive(fd) && (!exists || fsync(fd) == 0) &&
             (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
                 return 0;
         e = cg_files_failed("write", argv[1]);

@@ -3,8 +3,9 @@
  * in a process of the sandbox, so they see and may do what its programs see and may do.
  *
  *      read PATH OFFSET LENGTH    copies a regular file to the output; LENGTH -1: to its end
- *      write PATH MODE            replaces a file by the input, atomically; MODE (octal): of a new
- *                                 one
+ *      write PATH MODE            replaces a file, atomically; MODE (octal): of a new one. The
+ *                                 input is a socket with pieces of data, each after its length
+ *                                 (uint64_t of this machine), and a length of 0
  *      stat PATH                  a JSON object: see add_entry()
  *      list PATH                  a JSON array of such objects with "name", at most CG_FILES_LIST_MAX
  *      mkdir PATH MODE            with missing parents; an existing folder is no error

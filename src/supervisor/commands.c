@@ -37,8 +37,8 @@
 #define MAX_COMMANDS 64
 /* Requests that the command server has not taken yet. */
 #define MAX_UNTAKEN 8
-/* Bytes of output that the host has not read, of a command with a window of its own. */
-#define OWN_WINDOW ((size_t)1 << 20)
+/* Bytes of output for the host of a command with a socket of its own; more is dropped. */
+#define MAX_MESSAGES ((size_t)64 << 10)
 /* Messages of output read of one command before others have their turn. */
 #define OUTPUT_TURN 16
 
@@ -62,9 +62,14 @@ struct command {
         uint64_t id;           /* as in struct cell */
         enum state state;
         bool terminal, has_input, builtin;
-        bool begun;      /* the runner has reported */
-        bool own_window; /* its events are not the session's; its host gives credit for them */
-        size_t unread;
+        bool begun; /* the runner has reported */
+        /*
+         * It is a file operation of a host with its input or output through @socket (-1: given to
+         * it). Its events are not the session's, and its other output is error messages.
+         */
+        bool own_socket, socket_is_input;
+        int socket;
+        size_t messages; /* bytes */
         int64_t timeout_ms;
         int spec;                            /* until it is started; else -1 */
         struct watch orders, output, errors; /* a terminal: output has both */
@@ -147,6 +152,7 @@ static void command_free(struct command *c)
         c->ss = NULL;
         c->kernel = NULL;
         cg_closep_(&c->spec);
+        cg_closep_(&c->socket);
         c->closing++; /* for the timer */
         uv_close((uv_handle_t *)&c->timer, on_timer_closed);
         close_watch(c, &c->orders);
@@ -166,14 +172,16 @@ static void send_event(struct command *c, struct cg_out *out, json_t *body)
                 json_decref(body);
                 return;
         }
-        if (!c->own_window) {
+        if (!c->own_socket) {
                 cg_sup_event_to_host(c->ss, out, body);
                 return;
         }
         out->session = c->ss->number;
         out->id = CELL_NUMBER(c->id);
         out->flags |= CG_FLAG_OWN_WINDOW;
-        c->unread += out->raw_len;
+        c->messages += out->raw_len;
+        if (c->messages > MAX_MESSAGES && out->type == CG_HOST_COMMAND_OUTPUT)
+                return;
         cg_sup_host_send(cg_sup_host_of(c->ss, CELL_SLOT(c->id)), out, body);
 }
 
@@ -191,6 +199,7 @@ static void finish(struct command *c, const char *status, const char *why)
         else if (c->end.type == CG_COMMAND_ENDED)
                 json_object_set_new(body, "exit_code", json_integer(c->end.exit_code));
         c->state = LEFT;
+        cg_closep_(&c->socket);
         close_watch(c, &c->output);
         close_watch(c, &c->errors);
         close_watch(c, &c->input);
@@ -216,7 +225,7 @@ static void end_now(struct command *c, const char *status, const char *why)
 
 static bool has_room(const struct command *c)
 {
-        return c->own_window ? c->unread < OWN_WINDOW : cg_sup_has_room(c->ss, CELL_SLOT(c->id));
+        return c->own_socket || c->done || cg_sup_has_room(c->ss, CELL_SLOT(c->id));
 }
 
 /* Reads what is there and fits into the host's window, at most *@left. False: more may be there. */
@@ -518,6 +527,10 @@ static int make_pipes(struct command *c, int theirs[3], struct cg_err *err)
         for (size_t i = 0; i < 3; i++) {
                 int fds[2], mine = i == 0 ? 1 : 0;
 
+                if (c->socket >= 0 && i == (c->socket_is_input ? 0 : 1)) {
+                        theirs[i] = cg_steal_fd(&c->socket);
+                        continue;
+                }
                 if (i == 0 && !c->has_input) {
                         theirs[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
                         if (theirs[0] < 0)
@@ -753,9 +766,11 @@ static void enqueue(struct session *ss, struct command *c)
 
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m)
 {
-        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id }, *o;
+        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = -1 }, *o;
         struct cg_out failed = { .type = CG_HOST_COMMAND_RESULT, .id = id };
         cg_auto_json json_t *body = NULL;
+        cg_auto_fd int fd = -1;
+        int64_t socket = 0;
         const char *texts;
         struct cg_err err;
         size_t len, n = 0;
@@ -765,11 +780,16 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
                 n += !o->done;
         texts = cg_msg_raw(m, 0, &len);
         if (r == 0)
-                r = cg_json_bool(body, "own_window", false, &refused.own_window, &err);
+                r = cg_json_int(body, "socket", 0, &socket, &err);
+        refused.own_socket = r == 0 && socket > 0;
+        if (refused.own_socket)
+                fd = cg_sup_host_socket(cg_sup_host_of(ss, CELL_SLOT(id)), (uint64_t)socket);
         if (r == 0 && !c)
                 r = cg_fail(&err, CG_E_NOMEM, "command");
         if (c)
-                *c = (struct command){ .spec = -1, .own_window = refused.own_window };
+                *c = (struct command){ .spec = -1,
+                                       .socket = cg_steal_fd(&fd),
+                                       .own_socket = refused.own_socket };
         if (r == 0 && n >= MAX_COMMANDS)
                 r = cg_fail(&err, CG_E_LIMIT,
                             "%d commands of the session run already, or have left processes that run",
@@ -780,11 +800,19 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
                 r = cg_json_bool(body, "input", false, &c->has_input, &err);
         if (r == 0)
                 r = make_spec(c, body, texts, len, &err);
+        if (r == 0 && c->own_socket) {
+                c->socket_is_input = c->has_input;
+                c->has_input = false;
+                if (c->socket < 0 || c->terminal)
+                        r = cg_fail(&err, CG_E_PROTO, "the command's socket is missing");
+        }
         if (r == 0 && c->has_input && !(c->pending = malloc(CG_MAX_COMMAND_INPUT)))
                 r = cg_fail(&err, CG_E_NOMEM, "command");
         if (r < 0) {
-                if (c)
+                if (c) {
                         cg_closep_(&c->spec);
+                        cg_closep_(&c->socket);
+                }
                 free(c);
                 send_event(&refused, &failed,
                            json_pack("{s:s, s:o}", "status", "error", "text", cg_sup_text_json(err.msg)));
@@ -809,8 +837,8 @@ void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint
                 return;
         }
         *c = (struct command){ .spec = -1,
+                               .socket = -1,
                                .builtin = true,
-                               .own_window = true,
                                .timeout_ms = timeout_ms,
                                .done = done,
                                .done_data = data };
@@ -862,18 +890,12 @@ void cg_sup_commands_control(struct session *ss, uint64_t id, const struct cg_ms
         struct cg_command_order order = { .type = CG_COMMAND_SIGNAL };
         struct command *c = find(ss, id);
         cg_auto_json json_t *body = NULL;
-        int64_t sig, rows, columns, credit;
+        int64_t sig, rows, columns;
 
         if (!c || cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "signal", 0, &sig, NULL) < 0 ||
             cg_json_int(body, "rows", 0, &rows, NULL) < 0 ||
-            cg_json_int(body, "columns", 0, &columns, NULL) < 0 ||
-            cg_json_int(body, "credit", 0, &credit, NULL) < 0)
+            cg_json_int(body, "columns", 0, &columns, NULL) < 0)
                 return;
-        if (credit > 0 && c->own_window && (c->state == STARTED || c->state == ENDED)) {
-                c->unread -= (size_t)credit < c->unread ? (size_t)credit : c->unread;
-                pump(c);
-                return;
-        }
         if (c->state != STARTED)
                 return;
         if (sig > 0 && sig < NSIG) {

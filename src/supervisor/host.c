@@ -78,6 +78,8 @@ static void on_life_closed(struct watch *w)
         if (h->link)
                 link_drop(h->link);
         LIST_REMOVE(h, entry);
+        while (h->n_sockets)
+                close(h->sockets[--h->n_sockets].fd);
         free(h);
         if (!LIST_EMPTY(&s->hosts) || s->stopping)
                 return;
@@ -87,15 +89,11 @@ static void on_life_closed(struct watch *w)
                 uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
 }
 
-/* Nothing is sent on a lifeline: bytes, like the end of file, end the host. */
+/* Only sockets are sent on a lifeline: other bytes, like the end of file, end the host. */
 static void on_life(struct watch *w)
 {
-        char c;
-        ssize_t n = recv(w->fd, &c, 1, MSG_DONTWAIT);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-                return;
-        cg_sup_watch_close(w, on_life_closed);
+        if (!cg_sup_host_take_sockets(w->data))
+                cg_sup_watch_close(w, on_life_closed);
 }
 
 /* @pid: may be NULL. */
@@ -159,7 +157,7 @@ static void limit_log(const struct sup *s)
 static void on_life_connect(struct watch *w)
 {
         struct sup *s = w->data;
-        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC);
+        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         struct cg_err err;
         struct host *h;
         char line[34];

@@ -3,11 +3,15 @@
 #define CG_SUPERVISOR_HOST_LINK_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/wire.h"
 #include "base/zlink.h"
 #include "supervisor/sup.h"
+
+/* A host with more on their way loses the oldest, which are probably those of ended sessions. */
+#define CG_HOST_SOCKETS 256
 
 /* A connection of the host wire. */
 struct hostlink {
@@ -25,6 +29,12 @@ struct host {
         struct watch lifeline;
         char token[33];
         struct hostlink *link; /* NULL: no HELLO yet, or the host has closed the connection */
+        /* From the lifeline, for EXEC that are still to come. */
+        struct {
+                uint64_t number;
+                int fd;
+        } sockets[CG_HOST_SOCKETS];
+        size_t n_sockets;
 };
 
 /*
@@ -36,6 +46,13 @@ void cg_sup_host_send(struct host *h, const struct cg_out *out, json_t *body);
 void cg_sup_host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m);
 /* Sends FAILED for @request. */
 void cg_sup_host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err);
+/*
+ * Takes the sockets that the host has sent on its lifeline. False: it has ended, or sent something
+ * else.
+ */
+bool cg_sup_host_take_sockets(struct host *h);
+/* The socket with that number (returns), or -1; those with lower ones are closed. */
+int cg_sup_host_socket(struct host *h, uint64_t number);
 /* NULL: it has ended. */
 struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number);
 /*

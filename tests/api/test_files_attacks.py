@@ -7,6 +7,9 @@ import errno
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -566,3 +569,84 @@ def test_the_landlock_tier(client: Client, tmp_path: Path) -> None:
                 with contextlib.suppress(CellgateError):
                     s.file_write("m/key", b"in")
         assert (hidden / "key").read_text() == SECRET and os.listdir(hidden) == ["key"]
+
+
+# ---------------------------------------------------------------- ends of the host's side
+
+LEAVES = """
+import os, sys, threading, time
+from cellgate_api import Client
+with Client(log_level=0) as client, client.session(workspace=sys.argv[1]) as s:
+    s.command("true")
+    r, w = os.pipe()
+    os.write(w, b"x" * 60000)
+    threading.Thread(target=s.file_put, args=(sys.argv[2], r), kwargs={"timeout_ms": 60000}, daemon=True).start()
+    s.command("sleep", "0.5")
+    print("sending", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_host_that_dies_while_it_sends(prefix: Path, workspace: Path, exists: bool) -> None:
+    """What it has sent does not take the place of the file."""
+    target = workspace / "file"
+    if exists:
+        target.write_text("old")
+    folder = Path(__file__).parents[1]
+    env = os.environ | {"PYTHONPATH": str(folder), "CG_PREFIX": str(prefix)}
+    argv = [sys.executable, "-c", LEAVES, str(workspace), str(target)]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None and host.stdout.readline() == b"sending\n"
+        time.sleep(0.5)
+        host.kill()
+    time.sleep(1)
+    assert (target.read_text() if target.exists() else None) == ("old" if exists else None)
+
+
+def test_an_operation_that_reads_no_more_sends_no_signal(session: Session, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with source.open("wb") as f:
+        f.truncate(50_000_000)
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        with source.open("rb") as f:
+            for target in ("/tmp", "/proc/version", "/none/f"):
+                with pytest.raises(CellgateError):
+                    session.file_put(target, f.fileno())
+                f.seek(0)
+            session.file_put("/tmp/copy", f.fileno())
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert session.file_stat("/tmp/copy")["size"] == 50_000_000
+
+
+def test_a_tar_of_the_cells_own(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """A program that keeps the socket, sends descriptors and never reads."""
+    fake = """#!/usr/bin/python3
+import os, socket, sys, time
+s = socket.socket(fileno=os.dup(1 if "-cf" in sys.argv else 0))
+fds = [os.open("/etc/passwd", os.O_RDONLY) for _ in range(50)]
+for _ in range(5):
+    try:
+        socket.send_fds(s, [b"x" * 100], fds)
+    except OSError:
+        break
+if os.fork() == 0:
+    time.sleep(100)
+"""
+    (workspace / "bin").mkdir()
+    (workspace / "bin/tar").write_text(fake)
+    (workspace / "bin/tar").chmod(0o755)
+    path = f"PATH={workspace}/bin:/usr/bin:/bin"
+    with client.session(workspace=workspace, env=[path]) as session, (tmp_path / "out").open("w+b") as f:
+        session.command("true")
+        before = len(os.listdir("/proc/self/fd"))
+        start = time.monotonic()
+        session.file_pack("/tmp", f.fileno())
+        f.seek(0)
+        assert f.read() == b"x" * 500
+        f.seek(0)
+        session.file_unpack("/tmp", f.fileno())
+        assert time.monotonic() - start < 20
+        assert len(os.listdir("/proc/self/fd")) <= before
