@@ -204,11 +204,11 @@ static int open_beside(const struct cg_client *c, const char *suffix, int *ret, 
 
 /*
  * A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, fN,
- * and sessions' folders sN.
+ * and folders of sessions sN and of kernels tmpN.
  */
 static bool is_supervisors(const char *name)
 {
-        static const char *const beginnings[] = { "broker", "k", "t", "f", "s" };
+        static const char *const beginnings[] = { "broker", "k", "t", "f", "s", "tmp" };
 
         if (strcmp(name, "host.sock") == 0 || strcmp(name, "life.sock") == 0)
                 return true;

@@ -164,6 +164,9 @@ def test_a_folder_of_anything_else_is_left_alone(address: str, name: str) -> Non
     folder.mkdir(mode=0o700)
     (folder / name).write_text("years of work")
     (folder / "s1").mkdir()
+    (folder / "tmp2").mkdir()  # of the landlock tier
+    for socket_name in ("k1", "t1", "f1", "broker3"):
+        (folder / socket_name).touch()
     with pytest.raises(CellgateError, match=f"holds {name}, which is not of a supervisor") as e:
         open_client(address)
     assert e.value.code == E_INVAL
