@@ -1,4 +1,7 @@
-/* The system calls of mountfd.h. Runs in init. */
+/*
+ * The system calls of mountfd.h. Runs in init. By number: glibc has functions for those of mounts
+ * from 2.36 on only, and a Python wheel runs with older ones.
+ */
 #include "sandbox/mountfd.h"
 
 #include <errno.h>
@@ -45,9 +48,9 @@ int cg_mount_open_link(const char *path)
 
 int cg_mount_clone(int fd, bool recursive)
 {
-        return open_tree(fd, "",
-                         AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
-                                 (recursive ? AT_RECURSIVE : 0u));
+        return (int)syscall(SYS_open_tree, fd, "",
+                            AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
+                                    (recursive ? AT_RECURSIVE : 0u));
 }
 
 int cg_mount_set(int fd, uint64_t attrs, bool recursive)
@@ -57,8 +60,8 @@ int cg_mount_set(int fd, uint64_t attrs, bool recursive)
         int r;
 
         for (;;) {
-                r = mount_setattr(fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u), &attr,
-                                  sizeof(attr));
+                r = (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u),
+                                 &attr, sizeof(attr));
                 if (r == 0 || errno != EBUSY || cg_now_ms() >= end)
                         return r;
                 poll(NULL, 0, 1);
@@ -67,24 +70,25 @@ int cg_mount_set(int fd, uint64_t attrs, bool recursive)
 
 int cg_mount_new(const char *type, const struct cg_mount_option *options, uint64_t attrs)
 {
-        cg_auto_fd int fs = fsopen(type, FSOPEN_CLOEXEC);
+        cg_auto_fd int fs = (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
 
         if (fs < 0)
                 return -1;
         for (; options && options->key; options++) {
                 unsigned int cmd = options->value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG;
 
-                if (fsconfig(fs, cmd, options->key, options->value, 0) < 0)
+                if (syscall(SYS_fsconfig, fs, cmd, options->key, options->value, 0) < 0)
                         return -1;
         }
-        if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
                 return -1;
-        return fsmount(fs, FSMOUNT_CLOEXEC, (unsigned int)attrs);
+        return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned int)attrs);
 }
 
 int cg_mount_attach(int mount_fd, int target_fd)
 {
-        return move_mount(mount_fd, "", target_fd, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+        return (int)syscall(SYS_move_mount, mount_fd, "", target_fd, "",
+                            MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 }
 
 bool cg_mount_is_root(int fd)
