@@ -8,19 +8,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 #include "sandbox/mountfd.h"
 
 static int refusals, refusal, calls;
 
-int __wrap_mount_setattr(int fd, const char *path, unsigned int flags, struct mount_attr *attr, size_t size);
-int __wrap_mount_setattr(int fd, const char *path, unsigned int flags, struct mount_attr *attr, size_t size)
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
 {
-        (void)path;
-        assert_int_equal(fd, 7);
-        assert_true(flags & AT_RECURSIVE);
+        const struct mount_attr *attr;
+        va_list ap;
+
+        va_start(ap, number);
+        assert_int_equal(number, SYS_mount_setattr);
+        assert_int_equal(va_arg(ap, int), 7);
+        assert_string_equal(va_arg(ap, const char *), "");
+        assert_true(va_arg(ap, unsigned int) & AT_RECURSIVE);
+        attr = va_arg(ap, const struct mount_attr *);
         assert_int_equal(attr->attr_set, MOUNT_ATTR_RDONLY);
-        assert_int_equal(size, sizeof(*attr));
+        assert_int_equal(va_arg(ap, size_t), sizeof(*attr));
+        va_end(ap);
         calls++;
         if (refusals-- <= 0)
                 return 0;
