@@ -6,6 +6,7 @@ import time
 
 import pytest
 from kernel.harness import Call, Kernel, Result
+from processes import eventually
 
 SETUP = (
     "import _cellgate, threading\n"
@@ -253,6 +254,8 @@ def test_forked_child_holds_the_connection_of_a_tool_server_that_ended(tools: Ke
     assert tools.run(code).status == "ok"
     tools.end_tool_server()
     tools.next_tool_server()
+    # A call that is sent before the end of the old one is noticed fails.
+    eventually(lambda: tools.run("call()[0]").result == "'ok'")
     assert tools.run("[call()[0] for _ in range(3)]").result == "['ok', 'ok', 'ok']"
     code = "import signal\nbefore = time.process_time()\ntime.sleep(0.5)\nused = time.process_time() - before"
     assert tools.run(code + "\nos.kill(pid, signal.SIGKILL)\nos.waitpid(pid, 0)\nused < 0.25").result == "True"

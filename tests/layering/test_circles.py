@@ -20,14 +20,15 @@ def calls(objects: dict[str, Path]) -> dict[str, set[str]]:
     """Which file needs a symbol of which other one."""
     defined: dict[str, str] = {}
     needed: dict[str, set[str]] = defaultdict(set)
-    for name, path in objects.items():
-        out = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-        for line in out.splitlines():
-            *_, kind, symbol = line.split()
-            if kind in "TDBR" and symbol != "main":
-                defined[symbol] = name
-            elif kind == "U":
-                needed[name].add(symbol)
+    names = {str(path): name for name, path in objects.items()}
+    out = subprocess.run(["nm", "-A", *names], capture_output=True, text=True, check=True).stdout
+    for line in out.splitlines():
+        path, _, rest = line.partition(":")
+        *_, kind, symbol = rest.split()
+        if kind in "TDBR" and symbol != "main":
+            defined[symbol] = names[path]
+        elif kind == "U":
+            needed[names[path]].add(symbol)
     return {name: {defined[s] for s in symbols if s in defined} - {name} for name, symbols in needed.items()}
 
 
