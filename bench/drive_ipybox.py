@@ -123,6 +123,7 @@ class Bench:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cellgate-bench-") as folder:
+        os.chdir(folder)  # the workspace: the servers' programs are outside
         bench = Bench(Path(folder))
         while line := await asyncio.to_thread(sys.stdin.readline):
             name, n, rest = (line.rstrip("\n").split(" ", 2) + ["", ""])[:3]
