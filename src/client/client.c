@@ -78,7 +78,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
                 "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares
         };
         cg_auto_free char *env = NULL;
-        cg_auto_fd int rd = -1, wr = -1;
+        cg_auto_fd int theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path,
                                      .argv = (char *const *)(uintptr_t)argv,
@@ -105,17 +105,17 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
                 argv[n++] = "--preload";
                 argv[n++] = o->preload;
         }
-        if (pipe2(p, O_CLOEXEC) < 0)
-                return cg_fail_errno(err, "pipe");
-        rd = p[0];
-        wr = p[1];
-        fds[3].fd = wr;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) < 0)
+                return cg_fail_errno(err, "socketpair");
+        c->start_fd = p[0];
+        theirs = p[1];
+        fds[3].fd = theirs;
         if (fcntl(fds[2].fd, F_GETFD) < 0)
                 fds[2].fd = -1; /* a host without standard error */
         if (cg_proc_spawn(&spec, &c->proc, err) < 0)
                 return cg_err_prefix(err, "cannot start the supervisor");
-        close(cg_steal_fd(&wr));
-        return read_ready(rd, c, c->timeout_ms, err);
+        close(cg_steal_fd(&theirs));
+        return read_ready(c->start_fd, c, c->timeout_ms, err);
 }
 
 static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
@@ -341,7 +341,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "client");
         c->proc = CG_PROC_NONE;
-        c->life_fd = -1;
+        c->life_fd = c->start_fd = -1;
         c->next_request = CG_FIRST_REQUEST;
         pthread_mutex_init(&c->lock, NULL);
         pthread_condattr_init(&attr);
@@ -375,6 +375,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         }
         if (r == 0)
                 r = o->address && o->start ? find_or_start(c, o, token, err) : get_token(c, token, err);
+        cg_closep_(&c->start_fd);
         if (r == 0)
                 r = connect_supervisor(c, token, err);
         pthread_sigmask(SIG_SETMASK, &old, NULL);

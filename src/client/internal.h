@@ -107,6 +107,7 @@ struct cg_client {
         struct cg_zconn conn;
         struct cg_err read_err; /* code is 0 while there was no error */
         int life_fd;            /* constant while the thread runs */
+        int start_fd;           /* to a supervisor that is being started, until it has the lifeline */
         int wake_fd;            /* eventfd: look at the socket again, or at stop */
         int read_epoll;         /* has the socket while the library's thread is to read it */
         bool watched;           /* it has it */

@@ -196,6 +196,7 @@ static void on_life_connect(struct watch *w)
         if (send(h->lifeline.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
                 cg_sup_watch_close(&h->lifeline, on_life_closed);
         uv_timer_stop(&s->no_host);
+        cg_sup_watch_close(&s->starter, NULL); /* the lifeline takes its place */
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -340,6 +341,16 @@ int cg_sup_hosts_start(struct sup *s, struct cg_err *err)
         if (s->private_mode || s->linger_ms >= 0)
                 uv_timer_start(&s->no_host, on_no_host, FIRST_HOST_MS, 0);
         return 0;
+}
+
+static void on_starter_end(struct watch *w)
+{
+        cg_sup_stop(w->data, "the process that started it has ended");
+}
+
+int cg_sup_hosts_watch_starter(struct sup *s, int fd, struct cg_err *err)
+{
+        return cg_sup_watch_start(s, &s->starter, fd, on_starter_end, s, err);
 }
 
 void cg_sup_hosts_stop(struct sup *s)

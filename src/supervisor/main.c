@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include "base/confinement.h"
 #include "base/fd.h"
@@ -71,17 +72,25 @@ static void on_child(uv_signal_t *h, int signum)
         cg_sup_reap_orphans(h->data, false);
 }
 
-/* Reports to the starting process: one JSON line, or nothing when the descriptor is not there. */
-static void report_start(const struct cg_err *err)
+/*
+ * Reports to the starting process: one JSON line and the end, or nothing when the descriptor is not
+ * there. A private supervisor then watches the socket for the end of that process.
+ */
+static void report_start(struct sup *s, const struct cg_err *err)
 {
         cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg)
                                      : json_pack("{s:b}", "ready", 1);
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        struct cg_err why;
         struct stat st;
 
-        if (text && fstat(READY_FD, &st) == 0 && S_ISFIFO(st.st_mode) &&
-            cg_write_all(READY_FD, text, strlen(text), NULL) == 0)
+        if (!text || fstat(READY_FD, &st) < 0 || (!S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode)) ||
+            cg_write_all(READY_FD, text, strlen(text), &why) < 0)
+                return;
+        if (err || !s->private_mode || !S_ISSOCK(st.st_mode))
                 close(READY_FD);
+        else if (shutdown(READY_FD, SHUT_WR) < 0 || cg_sup_hosts_watch_starter(s, READY_FD, &why) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the starting process is not watched");
 }
 
 static void end_sessions(struct sup *s, const char *why)
@@ -290,10 +299,10 @@ int main(int argc, char **argv)
 #endif
         if (r < 0 || start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
-                report_start(&err);
+                report_start(s, &err);
                 _exit(1); /* what was started ends with its sockets; the folder may be another's */
         }
-        report_start(NULL);
+        report_start(s, NULL);
         uv_run(&s->loop, UV_RUN_DEFAULT);
         finish(s);
         cg_buf_fini(&s->confinement);

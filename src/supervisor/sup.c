@@ -49,7 +49,8 @@ static void on_watch_closed(uv_handle_t *h)
 
         close(w->fd);
         w->fd = -1;
-        w->on_closed(w);
+        if (w->on_closed)
+                w->on_closed(w);
 }
 
 bool cg_sup_watch_close(struct watch *w, watch_cb on_closed)

@@ -104,6 +104,7 @@ struct sup {
          * Ends a supervisor without hosts: a private one at its start, a lingering one at any time.
          */
         uv_timer_t no_host;
+        struct watch starter; /* of a private supervisor, until its host has connected */
         LIST_HEAD(host_list, host) hosts;
         uint64_t next_host, next_session, next_approval, next_kernel, next_request;
 
@@ -124,8 +125,8 @@ struct sup {
 /* Calls @cb whenever @fd (takes) is readable. */
 int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err);
 /*
- * Closes a watch; @on_closed runs later from the loop. false: it is not active, and @on_closed will
- * not run.
+ * Closes a watch; @on_closed (may be NULL) runs later from the loop. false: it is not active, and
+ * @on_closed will not run.
  */
 bool cg_sup_watch_close(struct watch *w, watch_cb on_closed);
 /* Waits for other events of uv_poll than being readable; 0: for none. */

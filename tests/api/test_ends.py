@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,40 @@ def test_what_does_not_end_is_ended(client: Client, workspace: Path) -> None:
     size = mark.stat().st_size
     time.sleep(0.3)
     assert mark.stat().st_size == size, "it is gone when the session is"
+
+
+def start_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A supervisor that is ready, and the socket of the process that started it, its descriptor 3."""
+    ours, theirs = socket.socketpair()
+    program = prefix / "libexec/cellgate/cellgate-supervisor"
+    shell = f'exec 3<&{theirs.fileno()} "$0" --private --spares 0 --dir "$1"'
+    with theirs:
+        argv = ["/bin/bash", "-c", shell, program, folder]
+        p = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True)
+    assert b"ready" in ours.recv(100) and ours.recv(100) == b""
+    return p, ours
+
+
+def test_a_supervisor_ends_with_the_process_that_started_it(prefix: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        p, ours = start_private(prefix, Path(folder) / "s")
+        assert p.poll() is None
+        ours.close()
+        assert p.wait(20) == 0
+        assert os.listdir(folder) == []
+
+
+def test_the_lifeline_takes_the_place_of_the_starting_process(prefix: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        p, ours = start_private(prefix, Path(folder) / "s")
+        with socket.socket(socket.AF_UNIX) as lifeline:
+            lifeline.connect(f"{folder}/s/life.sock")
+            assert len(lifeline.recv(100)) == 33  # the token
+            ours.close()
+            with socket.socket(socket.AF_UNIX) as host:  # it still serves
+                host.connect(f"{folder}/s/host.sock")
+                assert host.recv(1)
+        assert p.wait(20) == 0
 
 
 def test_atexit_runs_when_the_host_is_killed(workspace: Path, prefix: Path) -> None:

@@ -241,8 +241,7 @@ def kill_hosts(package: Path, folder: Path, times: int, seconds: float) -> None:
                 groups.update(*map(groups_of, new))
                 todo += new
             host.send_signal(signal.SIGKILL)
-        # A supervisor whose host ends before it has connected waits for it for 30 s.
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + 30
         while (found := left(pids, groups)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not found, f"left by program {i}: {found}"
