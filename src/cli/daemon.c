@@ -223,7 +223,7 @@ static int stop(const char *address, void *data)
 
 int cg_cli_daemon(int argc, char **argv)
 {
-        struct daemons d = { .list = json_array(), .text = { .max = CG_MAX_REPORT } };
+        struct daemons d = { .text = { .max = CG_MAX_REPORT } };
         bool stops = argc > 1 && strcmp(argv[1], "stop") == 0;
         cg_auto_free char *json = NULL;
         struct cg_err err;
@@ -245,6 +245,7 @@ int cg_cli_daemon(int argc, char **argv)
                         r = cg_fail(&err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
                                     argv[i]);
         }
+        d.list = json_array();
         if (r == 0)
                 r = cg_supervisors(stops ? stop : show, &d, &err);
         if (r < 0) {

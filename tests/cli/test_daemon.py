@@ -60,16 +60,20 @@ def test_run_serve_and_jupyter_share_one(shared: Shared) -> None:
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
          "params": {"name": "execute_ipython_cell", "arguments": {"code": "6 * 7"}}},
     ]  # fmt: skip
-    served = subprocess.run(
+    with subprocess.Popen(
         [shared.cellgate, "mcp", "serve"],
-        input="".join(json.dumps(c) + "\n" for c in calls),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
         cwd=shared.cwd,
         env=shared.env,
-    )
-    assert "42" in served.stdout
+    ) as served:
+        assert served.stdin and served.stdout
+        print(*map(json.dumps, calls), sep="\n", file=served.stdin, flush=True)
+        answers = (json.loads(line) for line in served.stdout)  # the end of its input would end the cell
+        assert "42" in next(str(a["result"]) for a in answers if a.get("id") == 2)
+        assert len(shared.supervisors()) == 1
+        served.stdin.close()
     with subprocess.Popen(
         [shared.cellgate, "jupyter", "run", "-f", "c.json"], cwd=shared.cwd, env=shared.env
     ) as kernel:
