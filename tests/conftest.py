@@ -23,9 +23,13 @@ from web import web_server
 REPO = Path(__file__).resolve().parent.parent
 # Files of half a minute. They start first, so that no worker runs one of them while the others have finished.
 LONG = (
-    "clients/test_ends.py",
-    "layering/test_circles.py",
+    "conformance/test_clients.py",
+    "codegen/test_real_tools.py",
     "real_servers/test_real_servers.py",
+    "wheel/test_wheel.py",
+    "clients/test_ends.py",
+    "python/test_ends.py",
+    "codegen/test_hostile.py",
     "sandbox_command/test_selftest.py",
     "setup/test_kernel_env.py",
     "setup/test_scripts.py",
@@ -40,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         excluded = item.get_closest_marker("slow") or item.get_closest_marker("no_sanitizer")
         if item.path.relative_to(tests).parts[0] in SANITIZED_TESTS and not excluded:
             item.add_marker("sanitized")
-    items.sort(key=lambda item: str(item.path.relative_to(tests)) not in LONG)
+    order = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(str(item.path.relative_to(tests)), len(LONG)))
 
 
 # Programs under test end with the test: those that share a supervisor leave one behind. shared_supervisor.py has what

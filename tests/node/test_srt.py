@@ -141,7 +141,7 @@ const host = '127.0.0.1:' + process.argv[1]
 const answers = [true, 1, { allow: false, reason: 'not \\x1b on <Sundays>' }], asked = []
 await m.initialize(config(), async h => { asked.push(h); if (!answers.length) throw Error('x'); return answers.shift() })
 const all = fetch(host).replace('head -n1', 'cat')
-assert((await run(all)).stdout.startsWith(OK))
+assert((await run(fetch(host))).stdout.startsWith(OK))
 assert((await run(all)).stdout.startsWith(REFUSED))
 assert.match((await run(all)).stdout, /not {3}on {2}Sundays/)
 assert.match((await run(all)).stdout, /user denied/)
