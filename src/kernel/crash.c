@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config.h"
+
 /* Most bytes of a dump: a hundred frames of a hundred threads, with long paths. */
 #define DUMP_MAX ((size_t)256 << 10)
 
@@ -53,12 +55,12 @@ static bool begins(const char *line, const char *end, const char *with)
 /* Is this line of the dump a frame of the code that runs cells? */
 static bool is_internal(const char *line, const char *end)
 {
-        static const char shell[] = "/IPython/core/interactiveshell.py\"",
-                          ours[] = "/cellgate/python/cellgate_";
+        static const char shell[] = "/IPython/core/interactiveshell.py\"";
+        const char *ours = CG_WHEEL ? "/_cellgate_kernel/cellgate_" : "/cellgate/python/cellgate_";
         size_t len = (size_t)(end - line);
 
         return begins(line, end, "  File \"") &&
-               (memmem(line, len, ours, sizeof(ours) - 1) || memmem(line, len, shell, sizeof(shell) - 1));
+               (memmem(line, len, ours, strlen(ours)) || memmem(line, len, shell, sizeof(shell) - 1));
 }
 
 static void write_out(const char *p, size_t len)

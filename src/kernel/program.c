@@ -21,7 +21,7 @@
 #define CONTROL_FD 3
 
 struct options {
-        bool zygote, completion;
+        bool zygote, completion, runtime;
         const char *preload, *env;
         int log_level;
 };
@@ -61,6 +61,7 @@ static int parse_options(int argc, char **argv, struct options *o)
                         break;
                 case 'r':
                         cg_installed_below(optarg);
+                        o->runtime = true;
                         break;
                 case 'c':
                         o->completion = true;
@@ -78,7 +79,8 @@ static int parse_options(int argc, char **argv, struct options *o)
                         return -1;
                 }
         }
-        return o->zygote && optind == argc ? 0 : -1;
+        /* An interpreter does not tell where the files are that cells must not change. */
+        return o->zygote && optind == argc && (o->runtime || !CG_WHEEL) ? 0 : -1;
 }
 
 static int run(const struct options *o, cg_start_python *start, const struct cg_log *log, struct cg_err *err)
@@ -121,7 +123,7 @@ static int run(const struct options *o, cg_start_python *start, const struct cg_
 void cg_kernel_program(int argc, char **argv, cg_start_python *start)
 {
         char env[PATH_MAX];
-        struct options o = { .log_level = CG_LOG_WARN, .env = cg_installed(env, CG_KERNEL_ENV) };
+        struct options o = { .log_level = CG_LOG_WARN };
         struct cg_log log = { .fd = 2, .who = "zygote" };
         struct cg_err err;
 
@@ -129,6 +131,8 @@ void cg_kernel_program(int argc, char **argv, cg_start_python *start)
                 usage(stderr);
                 _exit(2);
         }
+        if (!o.env)
+                o.env = cg_installed(env, CG_KERNEL_ENV);
         log.level = o.log_level;
         if (run(&o, start, &log, &err) < 0) {
                 cg_log(&log, CG_LOG_ERROR, "%s", err.msg);

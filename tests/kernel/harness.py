@@ -109,18 +109,25 @@ def listener(path: Path) -> socket.socket:
     return s
 
 
-def program(prefix: Path) -> list[str | Path]:
-    """The zygote's program; in a wheel an interpreter with the extension module."""
-    path = prefix / "libexec/cellgate/cellgate-kernel"
-    script = prefix / "lib/cellgate/python/cellgate_kernel/__main__.py"
-    return [path] if path.exists() else [KERNEL_ENV / "bin/python", "-I", "-X", "utf8", script]
+def is_wheel(prefix: Path) -> bool:
+    """The programs' package in an environment, with cellgate's modules for kernels beside it."""
+    return prefix.name == "cellgate_runtime"
+
+
+def program(prefix: Path, env: Path | None = None) -> list[str | Path]:
+    """The zygote's program; in a wheel an interpreter with the extension module. Its environment, if not the own."""
+    if not is_wheel(prefix):
+        return [prefix / "libexec/cellgate/cellgate-kernel", *(["--kernel-env", env] if env else [])]
+    env = env or prefix.parents[3]
+    script = prefix.parent / "_cellgate_kernel/cellgate_kernel/__main__.py"
+    return [env / "bin/python", "-I", "-X", "utf8", script, "--runtime", prefix, "--kernel-env", env]
 
 
 class Zygote:
     """A cellgate-kernel process and its control socket."""
 
     def __init__(
-        self, prefix: Path, *args: str, env: dict[str, str] | None = None, kernel_env: Path = KERNEL_ENV
+        self, prefix: Path, *args: str, env: dict[str, str] | None = None, kernel_env: Path | None = None
     ) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="cgk-"))
         self.context = zmq.Context()
@@ -129,17 +136,15 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
         # As the supervisor does: the sandbox hides /tmp of the host.
-        ours = prefix / "lib/cellgate"
-        argv = program(prefix)
-        chosen = [] if kernel_env == KERNEL_ENV and len(argv) == 1 else ["--kernel-env", kernel_env]
-        if len(argv) > 1:
-            argv[0] = kernel_env / "bin/python"
-        shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", kernel_env) if p.is_dir()]
+        argv = [*program(prefix, kernel_env), "--zygote", *args]
+        installed = prefix / "lib/cellgate"
+        ours = [prefix.parents[3]] if is_wheel(prefix) else [installed / "python", installed / "kernel-env", KERNEL_ENV]
+        shown = [p.resolve() for p in (*ours, *([kernel_env] if kernel_env else [])) if p.is_dir()]
         self.libraries = [[str(p), str(p)] for p in shown]
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()
             self.process = subprocess.Popen(
-                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", *argv, "--zygote", *chosen, *args],
+                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

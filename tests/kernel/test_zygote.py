@@ -61,15 +61,15 @@ def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]
         (b'{"workspace": 5}', "workspace"),
         (b'{"workspace": "relative"}', "relative"),
         (b'{"workspace": "/nonexistent/folder"}', "/nonexistent/folder"),
-        (b'{"workspace": "/srv", "bind_ro": [5]}', "bind_ro"),
-        (b'{"workspace": "/srv", "hide": 5}', "hide"),
-        (b'{"workspace": "/srv", "limits": {"memory_bytes": -1}}', "memory_bytes"),
+        (b'{"workspace": "WORKSPACE", "bind_ro": [5]}', "bind_ro"),
+        (b'{"workspace": "WORKSPACE", "hide": 5}', "hide"),
+        (b'{"workspace": "WORKSPACE", "limits": {"memory_bytes": -1}}', "memory_bytes"),
     ],
 )
-def test_bad_specs_are_answered(zygote: Zygote, tmp_path: Path, spec: bytes, text: str) -> None:
+def test_bad_specs_are_answered(zygote: Zygote, workspace: Path, tmp_path: Path, spec: bytes, text: str) -> None:
     listeners = [listener(tmp_path / n) for n in "abc"]
     memfd = os.memfd_create("spec")
-    os.write(memfd, spec)
+    os.write(memfd, spec.replace(b"WORKSPACE", str(workspace).encode()))
     socket.send_fds(zygote.control, [json.dumps({"spawn": 4242}).encode()], [memfd, *(s.fileno() for s in listeners)])
     os.close(memfd)
     answer, fds = zygote._receive(10 * SLOWNESS)

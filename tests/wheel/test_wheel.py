@@ -189,6 +189,13 @@ def test_the_interpreter_must_be_isolated(env: Path) -> None:
     assert "must be started with -I -X utf8" in json.loads(ours.recv(4096))["message"]
 
 
+def test_the_programs_package_must_be_named(env: Path) -> None:
+    """Without it the module would not know which files cells must not change."""
+    script = env / PACKAGES / "_cellgate_kernel/cellgate_kernel/__main__.py"
+    p = run(env, "-I", "-X", "utf8", script, "--zygote")
+    assert p.returncode == 2 and "usage" in p.stderr, p.stderr
+
+
 @pytest.fixture(scope="module")
 def other(env: Path, files: Path, packages: Path) -> Iterator[Path]:
     """Another environment with cellgate."""
