@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from docs_readme import Block, Shell, differs, read_page
+from shared_supervisor import runtime_folder
 
 KEPT = ("SSL_CERT_FILE", "LD_LIBRARY_PATH", "CG_SANITIZED")
 
@@ -38,9 +39,11 @@ def shell(tree: Path, tmp_path: Path) -> Iterator[Shell]:
     temporary.mkdir()
     env = {k: os.environ[k] for k in KEPT if k in os.environ}
     env |= {"HOME": str(home), "TMPDIR": str(temporary), "PATH": "/usr/bin:/bin", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
-    s = Shell(["bash", "--norc", "--noprofile", "--noediting", "-i"], env, tree)
-    yield s
-    s.close()
+    with runtime_folder() as runtime:  # the commands share a supervisor, as a reader's do
+        env["XDG_RUNTIME_DIR"] = str(runtime)
+        s = Shell(["bash", "--norc", "--noprofile", "--noediting", "-i"], env, tree)
+        yield s
+        s.close()
 
 
 def test_commands_do_what_the_page_shows(blocks: list[Block], shell: Shell, slowness: float) -> None:

@@ -84,9 +84,12 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
     run(main())
 
 
-def test_a_client_that_probes_for_the_newer_era_falls_back(cellgate: Path, workspace: Path, run: Callable) -> None:
+def test_a_client_that_probes_for_the_newer_era_falls_back(
+    cellgate: Path, workspace: Path, environment: dict[str, str], run: Callable
+) -> None:
     async def main() -> None:
-        parameters = StdioServerParameters(command=str(cellgate), args=["mcp", "serve", "--workspace", str(workspace)])
+        argv = ["mcp", "serve", "--workspace", str(workspace)]
+        parameters = StdioServerParameters(command=str(cellgate), args=argv, env=environment)
         async with Client(parameters, mode="auto") as client:
             assert client.protocol_version == "2025-11-25"
             assert text_of(await client.call_tool("execute_ipython_cell", {"code": "6 * 7"})) == "42"
