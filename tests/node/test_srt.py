@@ -46,7 +46,8 @@ def node(cellgate: Path, repo: Path, tmp_path: Path, slowness: float) -> Callabl
         argv = [program, "--input-type=module", "-e", prelude + code, *(str(a) for a in args)]
         options: dict[str, Any] = {"cwd": folder, "env": os.environ | {"CELLGATE": str(cellgate)} | env, "text": True}
         if start:
-            return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+            pipe = subprocess.PIPE
+            return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, **options)
         p = subprocess.run(argv, capture_output=True, timeout=120 * slowness, **options)
         assert p.returncode == 0, p.stderr + p.stdout
         return p.stdout
@@ -221,6 +222,7 @@ setTimeout(() => {}, 1e6)
         assert p.stdout.readline().strip() == OK
         p.send_signal(signal.SIGKILL)
         p.wait()
+        assert any("no network any more" in line for line in p.stderr)
         go.write_text("\n")
         lines = p.stdout.read().splitlines()
     assert lines[-1] == "end" and OK not in lines

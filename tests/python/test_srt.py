@@ -105,7 +105,7 @@ def test_example(folder: Path, repo: Path) -> None:
     assert p.returncode == 0, p.stderr
     said, line, end = p.stdout.splitlines()[0], *p.stdout.splitlines()[-2:]
     assert said.startswith("curl: ") and end == "</sandbox_violations>"
-    assert line == "deny network-outbound example.com:443 (refused by the user)"
+    assert line == "deny network-outbound example.org:443 (refused by the user)"
 
 
 def test_files_network_and_violations(folder: Path, port: int) -> None:
@@ -433,6 +433,8 @@ def test_a_host_that_is_killed(folder: Path, package: Path, port: int, forked: b
             (left,) = folders()
             p.send_signal(signal.SIGKILL)
             p.wait()
+            # The sandbox learns of the end when it next runs: until then the command has its network.
+            assert p.stderr and any("no network any more" in line for line in p.stderr)
             Path("go").write_text("\n")
             lines = [p.stdout.readline()]
             while lines[-1] != "end\n":
@@ -464,6 +466,41 @@ def test_a_child_after_a_fork_has_a_host_of_its_own() -> None:
     assert os.waitpid(pid, 0)[1] == 0
     run(main())
     assert len(folders()) == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
+    """Also none whose command has not said anything yet, and none that waits to be taken. Other sockets stay."""
+    import cellgate.srt.manager as manager
+    from cellgate.srt import SandboxManager
+
+    run(SandboxManager.initialize(config()))
+    host = manager._host
+    assert host
+    ours, theirs = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as s, ours, theirs:
+        s.settimeout(30)
+        before = host._progress
+        if not taken:
+            host._loop.call_soon_threadsafe(time.sleep, 1)
+        s.connect(str(host.path))
+        while taken and host._progress == before:
+            time.sleep(0.01)
+        socket.setdefaulttimeout(30)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                s.close()
+                os._exit(0 if theirs.recv(1) == b"x" else 1)
+            finally:
+                os._exit(2)
+        try:
+            socket.setdefaulttimeout(None)
+            run(SandboxManager.reset())
+            assert s.recv(1) == b""
+        finally:
+            ours.send(b"x")
+            assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize("home", [True, False])

@@ -136,11 +136,20 @@ class Host:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def forget(self) -> None:
-        """In a child process after a fork: it has none of the host's sockets."""
+        """In a child process after a fork: it has none of the host's sockets.
+
+        They are found by their name: the host's thread may have been taking a connection that no object has yet.
+        """
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for s in (self._listener, *(w.get_extra_info("socket") for f in self._by_number for w in f.writers)):
-            if s.fileno() >= 0:  # not closed: their owners do that, when the number may be another file's
-                os.dup2(null, s.fileno(), inheritable=False)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:  # SOCK_NONBLOCK changes nothing here; without it a default timeout would set O_NONBLOCK
+                s = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=fd)
+            except OSError:  # no socket
+                continue
+            own = s.family == socket.AF_UNIX and s.getsockname() == str(self.path)
+            s.detach()
+            if own:  # not closed: their owners do that, when the number may be another file's
+                os.dup2(null, fd, inheritable=False)
         os.close(null)
 
     def _run(self) -> None:
