@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import sys
 import types
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn, Self, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -15,13 +14,10 @@ _OPTIONAL = (types.UnionType, Union)  # the latter since Python 3.14
 
 
 class ValidationError(ValueError):
-    """A configuration is wrong. In a program that uses pydantic, pydantic's own error is raised."""
+    """A configuration is wrong."""
 
 
-def _refuse(model: str, name: str, value: object, why: str) -> NoReturn:
-    if core := sys.modules.get("pydantic_core"):
-        detail = {"type": "value_error", "loc": (name,), "input": value, "ctx": {"error": ValueError(why)}}
-        raise core.ValidationError.from_exception_data(model, [detail])
+def _refuse(model: str, name: str, why: str) -> NoReturn:
     raise ValidationError(f"{model}.{name}: {why}")
 
 
@@ -49,11 +45,11 @@ class Model:
         for key, value in values.items():
             name = _snake(key)
             if name not in fields or name in given:
-                _refuse(model.__name__, key, value, "unknown name" if name not in fields else "given twice")
+                _refuse(model.__name__, key, "unknown name" if name not in fields else "given twice")
             given[name] = value
         for name, kind in fields.items():
             if name not in given and not hasattr(model, name):
-                _refuse(model.__name__, name, None, "required")
+                _refuse(model.__name__, name, "required")
             value = given[name] if name in given else copy.copy(getattr(model, name))
             setattr(self, name, self._checked(name, kind, value))
 
@@ -63,25 +59,25 @@ class Model:
             return None if value is None else self._checked(name, args[0], value)
         if origin is list:
             if not isinstance(value, list | tuple | None):
-                _refuse(type(self).__name__, name, value, "must be a list")
+                _refuse(type(self).__name__, name, "must be a list")
             return [self._checked(name, args[0], v) for v in value or []]
         if origin is dict:
             if not isinstance(value, Mapping):
-                _refuse(type(self).__name__, name, value, "must be an object")
+                _refuse(type(self).__name__, name, "must be an object")
             return {self._checked(name, args[0], k): self._checked(name, args[1], v) for k, v in value.items()}
         if kind is Any:
             return value
         if issubclass(kind, Model):
             return value if isinstance(value, kind) else kind.model_validate(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            _refuse(type(self).__name__, name, value, f"must be of type {kind.__name__}")
+            _refuse(type(self).__name__, name, f"must be of type {kind.__name__}")
         low, high = self.ranges.get(name, (value, value))
         if kind is int and not low <= value <= high:
-            _refuse(type(self).__name__, name, value, f"must be {low} to {high}")
+            _refuse(type(self).__name__, name, f"must be {low} to {high}")
         try:
             self.check(name, value)
         except ValueError as e:
-            _refuse(type(self).__name__, name, value, str(e))
+            _refuse(type(self).__name__, name, str(e))
         return value
 
     def check(self, name: str, value: object) -> None:
@@ -93,7 +89,7 @@ class Model:
         if isinstance(obj, cls):
             return obj
         if not isinstance(obj, Mapping):
-            _refuse(cls.__name__, "", obj, "must be an object")
+            _refuse(cls.__name__, "", "must be an object")
         return cls(**obj)
 
     @classmethod
