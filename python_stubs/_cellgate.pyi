@@ -123,6 +123,8 @@ def run(shell: str, kind: int, ident: int, allow_stdin: bool, func: object, /) -
 
 # Called in the main thread right before its KeyboardInterrupt is raised.
 before_interrupt: Callable[[], object] | None
+# Called with the arguments of a signal handler before it is raised; True: it is not, the cell's task was cancelled.
+interrupt_in_loop: Callable[[int, FrameType | None], bool] | None
 
 def on_sigint(signum: int, frame: FrameType | None, /) -> None:
     """The handler of SIGINT: raises KeyboardInterrupt if a cell runs."""

@@ -12,7 +12,10 @@ import contextvars
 import importlib
 import threading
 from collections.abc import Callable, Coroutine
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import _cellgate
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,6 +26,9 @@ T = TypeVar("T")
 
 # After this number of interrupts a coroutine that ignores its cancellation is abandoned.
 _CANCEL_ATTEMPTS = 3
+
+# Besides asyncio: modules with code of the loop, and callbacks that complete what tasks wait for.
+_LOOP_MODULES = frozenset(("cellgate_kernel.loop", "cellgate_tools._async", "contextlib", "heapq", "selectors"))
 
 
 class _Thread(threading.local):
@@ -41,6 +47,16 @@ def asyncio_imported(make_loop: Callable[[], KernelLoop], mark: Callable[[Any], 
     _make_loop, _mark = make_loop, mark
     if _thread.runner is not None:
         _mark(_thread.runner.loop)
+
+
+def _is_loops_own(frame: FrameType | None, runs: CodeType) -> bool:
+    """True if no code of a cell runs: an exception would lose a callback of the loop, and leave tasks waiting."""
+    while frame is not None and frame.f_code is not runs:
+        name = str(frame.f_globals.get("__name__"))
+        if name not in _LOOP_MODULES and not name.startswith("asyncio."):
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 class CellRunner:
@@ -93,18 +109,33 @@ class CellRunner:
     def _run_task(self, task: asyncio.Task[T]) -> T:
         self.interrupted = False
         attempts = 0
+        loop = self.loop
+
+        def cancel() -> bool:
+            """Cancel the task. False if it has ended, or ignores this."""
+            nonlocal attempts
+            attempts += 1
+            if task.done() or attempts > _CANCEL_ATTEMPTS:
+                return False
+            self.interrupted = True
+            loop.call_soon_threadsafe(task.cancel)  # it may be waiting for descriptors
+            return True
+
+        def interrupt_in_loop(_signum: int, frame: FrameType | None) -> bool:
+            return _is_loops_own(frame, CellRunner._run_task.__code__) and cancel()
+
+        outer = _cellgate.interrupt_in_loop
         while True:
             try:
                 self.waits = True
-                return self.loop.run_until_complete(task)
+                _cellgate.interrupt_in_loop = interrupt_in_loop
+                return loop.run_until_complete(task)
             except KeyboardInterrupt:
-                # Raised in the loop's code while the task was waiting: cancel the task.
-                attempts += 1
-                if task.done() or attempts > _CANCEL_ATTEMPTS:
+                # Raised in code of a callback while the task was waiting.
+                if not cancel():
                     raise
-                self.interrupted = True
-                task.cancel()
             finally:
+                _cellgate.interrupt_in_loop = outer
                 self.waits = False
 
     def renew(self) -> bool:

@@ -80,6 +80,19 @@ static void call_before_interrupt(PyObject *module)
         PyErr_Clear();
 }
 
+/* True if the loop that runs the cell interrupts it without an exception in its own code. */
+static bool interrupts_in_loop(PyObject *module, PyObject *args)
+{
+        PyObject *func = PyObject_GetAttrString(module, "interrupt_in_loop");
+        PyObject *r = func && func != Py_None ? PyObject_CallObject(func, args) : NULL;
+        bool done = r == Py_True;
+
+        Py_XDECREF(func);
+        Py_XDECREF(r);
+        PyErr_Clear();
+        return done;
+}
+
 /* The handler of SIGINT. In C, so that tracebacks show the cell and not the handler. */
 static PyObject *m_on_sigint(PyObject *module, PyObject *args)
 {
@@ -87,6 +100,8 @@ static PyObject *m_on_sigint(PyObject *module, PyObject *args)
 
         if (io && (cg_io_forked(io) || cg_io_take_interrupt(io))) {
                 call_before_interrupt(module);
+                if (!cg_io_forked(io) && interrupts_in_loop(module, args))
+                        Py_RETURN_NONE;
                 PyErr_SetNone(PyExc_KeyboardInterrupt);
                 return NULL;
         }
@@ -223,7 +238,8 @@ PyObject *cg_py_module_init(void)
                 return NULL;
         cg_py_state(m)->cell = PyContextVar_New("cellgate_cell", NULL);
         if (!cg_py_state(m)->cell || PyModule_AddObjectRef(m, "cell", cg_py_state(m)->cell) < 0 ||
-            PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0 || cg_py_add_output(m) < 0 ||
+            PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0 ||
+            PyModule_AddObjectRef(m, "interrupt_in_loop", Py_None) < 0 || cg_py_add_output(m) < 0 ||
             cg_py_add_requests(m) < 0 || cg_py_add_calls(m) < 0)
                 Py_CLEAR(m);
         return m;
