@@ -272,8 +272,7 @@ Handler = Callable[[Event], None]
 class Core:
     """A session's C object, and the way of its events to their consumers.
 
-    `with core as ptr` gives the C object, which is not freed meanwhile. That, call() and close() are
-    for any thread; for the rest the fronts make sure that one thread at a time uses it.
+    run(), call() and close() are for any thread; for the rest the fronts make sure that one thread at a time uses it.
     """
 
     # From so much on that waits for one reader the session is not read: the kernel's writes block.
@@ -297,7 +296,7 @@ class Core:
         self._read_err = ffi.new("struct cg_err *")
         self._lock = threading.RLock()  # a collected cell is cancelled in any thread, at any time
         self._unused = threading.Condition(self._lock)
-        self._users = 0  # threads in the library with this session
+        self._users: set[object] = set()  # one for each use of the C object, which is not freed meanwhile
         self._closing = False
         self._free = weakref.finalize(self, Core._free_ptr, ptr, client, self._pid)
         self._free.atexit = False  # the client's end frees all
@@ -308,20 +307,21 @@ class Core:
         if os.getpid() == pid:
             lib.cg_session_free(ptr)
 
-    def __enter__(self) -> Any:
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """function(C object, *args), which is not freed meanwhile. An interrupt at any place leaves no use behind."""
         self.check_process()
-        with self._lock:
+        use = object()
+        try:
+            self._users.add(use)
             # Where both are garbage, the session is freed before a coroutine ends that uses it.
             if self._closing or not self._free.alive:
                 raise ClosedError("the session is closed", lib.CG_E_CLOSED)
-            self._users += 1
-        return self._ptr
-
-    def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            self._users -= 1
+            return function(self._ptr, *args)
+        finally:
+            self._users.discard(use)
             if self._closing:
-                self._unused.notify_all()
+                with self._lock:
+                    self._unused.notify_all()
 
     def own_process(self) -> bool:
         """False after a fork."""
@@ -340,15 +340,13 @@ class Core:
         self.end("the session is closed")
         with self._lock:
             while self._users:
-                self._unused.wait()
+                self._unused.wait(1)  # an interrupt may prevent the notification
             self._free()
 
     def call(self, name: str, *args: Any) -> int:
         """A function of libcellgate on this session; raises for a negative result."""
         err = ffi.new("struct cg_err *")
-        with self as ptr:
-            result: int = getattr(lib, name)(ptr, *args, err)
-        return check(result, err)
+        return check(self.run(getattr(lib, name), *args, err), err)
 
     def call_text(self, name: str, *args: Any) -> bytes:
         """The same where the last argument but the error returns a text."""
@@ -358,8 +356,8 @@ class Core:
 
     def own_text(self, name: str) -> str:
         """A text that belongs to the session."""
-        with self as ptr:
-            text: str = ffi.string(getattr(lib, name)(ptr)).decode()
+        function = getattr(lib, name)
+        text: str = self.run(lambda ptr: ffi.string(function(ptr)).decode())
         return text
 
     def numbered(self, name: str, *args: Any, wake: Callable[[], None], reader: object) -> Consumer:
@@ -377,8 +375,7 @@ class Core:
         """Waits with the interpreter unlocked. False: nothing came; else there is something for dispatch()."""
         if self._batch.used < self._batch.n:
             return True  # a handler has raised
-        with self as ptr:
-            result = lib.cg_batch_read(ptr, timeout_ms, self._batch, self._read_err)
+        result = self.run(lib.cg_batch_read, timeout_ms, self._batch, self._read_err)
         if result == lib.CG_CLOSED:
             raise ClosedError(self.closed or "the session has ended", lib.CG_E_CLOSED)
         return check(result, self._read_err) == 0

@@ -81,8 +81,7 @@ class Session:
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise
-        with self._core_ as ptr:
-            self._fd = lib.cg_session_fd(ptr)
+        self._fd = self._core_.run(lib.cg_session_fd)
         self._read = False
         self._resume()
         if self._servers:

@@ -92,7 +92,7 @@ async def answers(p: asyncio.subprocess.Process, expected: str) -> None:
         assert line in (OK, REFUSED)
 
 
-def test_example(folder: Path, repo: Path) -> None:
+def test_example(folder: Path, repo: Path, package: Path) -> None:
     """The one of docs/python-package.md."""
     text = (repo / "docs/python-package.md").read_text().partition("## In place of srt")[2]
     code = text.partition("```python\n")[2].partition("```")[0]
@@ -100,7 +100,7 @@ def test_example(folder: Path, repo: Path) -> None:
     if not shutil.which("curl"):
         pytest.skip("there is no curl")
     p = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": sys.path[0]}
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(package)}
     )
     assert p.returncode == 0, p.stderr
     said, line, end = p.stdout.splitlines()[0], *p.stdout.splitlines()[-2:]
