@@ -257,7 +257,8 @@ class Kernel:
 @pytest.fixture
 def environment(runtime_dir: Path) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER") and k != "JPY_PARENT_PID"}
-    return {**env, "XDG_RUNTIME_DIR": str(runtime_dir)}
+    # The state folder of a test's own would give each test a supervisor of its own.
+    return {**env, "XDG_RUNTIME_DIR": str(runtime_dir), "XDG_STATE_HOME": str(runtime_dir / "state")}
 
 
 @pytest.fixture

@@ -410,7 +410,7 @@ async def main():
     line = await SandboxManager.wrap_with_sandbox(sys.argv[2])
     subprocess.Popen(["sh", "-c", line])
     if len(sys.argv) > 3 and os.fork() == 0:
-        while True: os.read(0, 1)
+        while os.read(0, 1): pass
     await asyncio.sleep(1000)
 asyncio.run(main())
 """
