@@ -84,10 +84,11 @@ static void report_start(struct sup *s, const struct cg_err *err)
         struct cg_err why;
         struct stat st;
 
-        if (!text || fstat(READY_FD, &st) < 0 || (!S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode)) ||
-            cg_write_all(READY_FD, text, strlen(text), &why) < 0)
+        if (!text || fstat(READY_FD, &st) < 0 || !S_ISSOCK(st.st_mode))
                 return;
-        if (err || !s->private_mode || !S_ISSOCK(st.st_mode))
+        if (cg_write_all(READY_FD, text, strlen(text), &why) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the starting process reads nothing: %s", why.msg);
+        if (err || !s->private_mode)
                 close(READY_FD);
         else if (shutdown(READY_FD, SHUT_WR) < 0 || cg_sup_hosts_watch_starter(s, READY_FD, &why) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "the starting process is not watched");

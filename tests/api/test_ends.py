@@ -60,14 +60,19 @@ def test_what_does_not_end_is_ended(client: Client, workspace: Path) -> None:
     assert mark.stat().st_size == size, "it is gone when the session is"
 
 
-def start_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A supervisor that is ready, and the socket of the process that started it, its descriptor 3."""
+def spawn_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A supervisor that is being started, and the other end of its descriptor 3."""
     ours, theirs = socket.socketpair()
     program = prefix / "libexec/cellgate/cellgate-supervisor"
     shell = f'exec 3<&{theirs.fileno()} "$0" --private --spares 0 --dir "$1"'
     with theirs:
         argv = ["/bin/bash", "-c", shell, program, folder]
-        p = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True)
+        return subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True), ours
+
+
+def start_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The same, ready."""
+    p, ours = spawn_private(prefix, folder)
     assert b"ready" in ours.recv(100) and ours.recv(100) == b""
     return p, ours
 
@@ -76,6 +81,14 @@ def test_a_supervisor_ends_with_the_process_that_started_it(prefix: Path) -> Non
     with tempfile.TemporaryDirectory() as folder:
         p, ours = start_private(prefix, Path(folder) / "s")
         assert p.poll() is None
+        ours.close()
+        assert p.wait(20) == 0
+        assert os.listdir(folder) == []
+
+
+def test_a_supervisor_ends_if_the_process_that_started_it_has_ended_before_it_is_ready(prefix: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        p, ours = spawn_private(prefix, Path(folder) / "s")
         ours.close()
         assert p.wait(20) == 0
         assert os.listdir(folder) == []
