@@ -1,6 +1,7 @@
 /*
- * What the binding has beside cellgate.h: several events with all that they have in one call. A call
- * from Python releases and takes the interpreter's lock, which costs more than what most of them do.
+ * The binding's own functions beside cellgate.h: they read several events, with all members, in one
+ * call. A call from Python releases and takes the interpreter's lock, which costs more than what
+ * most of them do.
  */
 #ifndef CELLGATE_BATCH_H
 #define CELLGATE_BATCH_H

@@ -38,7 +38,7 @@ from cellgate_kernel import (
     streams,
 )
 
-# What the cells below, and most cells of users, import; a step of the warm-up each.
+# Modules that the cells below, and most cells of users, import. Each row is a step of the warm-up.
 _WARM_IMPORTS = (
     ("asyncio",),
     ("asttokens", "executing", "pure_eval"),

@@ -1,5 +1,5 @@
 /*
- * What confines a process: everything that the operating system allows it or denies it, as text.
+ * The confinement of a process as text: all that the operating system allows it or denies it.
  * A process may use a supervisor that another one has started only where both texts are equal:
  * kernels and MCP servers are the supervisor's children, and get its limits and rights.
  */

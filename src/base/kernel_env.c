@@ -304,7 +304,7 @@ int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err)
 
 bool cg_kernel_env_system_packages(const char *dir, size_t i, char ret[PATH_MAX])
 {
-        /* Those of Debian's Python are dist-packages. */
+        /* Debian's Python has dist-packages. */
         static const struct {
                 const char *lib, *version, *name;
         } folders[] = { { "lib", NULL, "site-packages" },

@@ -121,7 +121,7 @@ static int send_bytes(struct cg_session *s, const struct operation *op, const st
         return r;
 }
 
-/* What a regular file has, from its offset on; 0: read() finds its end, or waits. */
+/* Bytes of a regular file from its offset on; 0: read() finds its end, or waits. */
 static ssize_t left_in_file(int fd)
 {
         struct stat st;

@@ -16,7 +16,7 @@
 
 #define MAX_LOGO ((size_t)1 << 20)
 #define MAX_SPEC ((size_t)1 << 20)
-/* Of the entry point in pyproject.toml. */
+/* The name of the entry point in pyproject.toml. */
 #define CG_PROVISIONER "cellgate-provisioner"
 
 int cg_jupyter_data_dir(char **ret, struct cg_err *err)

@@ -60,7 +60,7 @@ static PyObject *m_goes_on(PyObject *module, PyObject *unused)
         Py_RETURN_NONE;
 }
 
-/* Of which kind a call is: of a tool, another request of MCP, or of a function of the host. */
+/* The kind of a call: a tool, another request of MCP, or a function of the host. */
 enum what { TOOL, METHOD, FUNCTION };
 
 /* @name: of the tool, method or function. */

@@ -232,7 +232,7 @@ static void walk_all(struct walk *w, const struct cg_sandbox *sb)
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                /* Of several at a path, the last one is seen. */
+                /* The last one of several mounts at a path is seen. */
                 if ((m->kind == CG_PLAN_WRITE || (m->kind == CG_PLAN_TMPFS && !sb->grants)) &&
                     cg_plan_mount_at(sb, m->path) == m)
                         walk_root(w, m->path);
