@@ -4,7 +4,8 @@
  *      toolserver.c   main: descriptors, lifeline, the supervisor's messages
  *      ts_broker.c    sending to the supervisor, orderly end, look-ups
  *      ts_session.c   sessions: their MCP servers, and adding servers
- *      ts_call.c      a kernel's connection and its tool calls: check, ask, run, answer
+ *      ts_kernel.c    a kernel's connection; beside it ts_call.c, ts_progress.c, ts_kept.c, which
+ *                     ts_call_int.h describes
  *      ts_question.c  what MCP servers ask the host for
  */
 #ifndef CG_MCP_TOOLSERVER_H
