@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import socket
@@ -23,6 +24,40 @@ def test_atexit_has_run_when_the_session_is_freed(client: Client, workspace: Pat
     with client.session(workspace=workspace) as s:
         s.run(REGISTER)
     assert (workspace / "left").read_text() == "bye"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("f = open('left', 'w'); f.write('bye')", id="variable"),
+        pytest.param("open('left', 'w')\n", id="result"),
+        pytest.param("open('m.py', 'w').write(\"f = open('left', 'w'); f.write('bye')\")\n%run -n m.py", id="module"),
+        pytest.param(
+            "class Late:\n    def __del__(self): open('left', 'w').write('bye')\na = Late(); a.a = a; del a", id="cycle"
+        ),
+    ],
+)
+def test_objects_of_cells_are_released(client: Client, workspace: Path, code: str) -> None:
+    """What a cell has written to an open file is in it."""
+    with client.session(workspace=workspace) as s:
+        assert s.run(code).status == "ok"
+        if code.startswith("open('left'"):
+            assert s.run("_.write('bye')").status == "ok"
+    assert (workspace / "left").read_text() == "bye"
+
+
+def test_atexit_functions_see_variables_and_history(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace) as s:
+        s.run("import atexit; x = 'bye'\n@atexit.register\ndef write(): open('left', 'w').write(x + In[-1])")
+        s.run("'last'")
+    assert (workspace / "left").read_text() == "bye'last'"
+
+
+def test_files_that_ipython_made_are_removed(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, sandbox=1) as s:
+        made = Path(ast.literal_eval(s.run("get_ipython().mktempfile('x')").value))
+        assert made.read_text() == "x"
+    assert not made.exists() and not made.parent.exists()
 
 
 def test_a_running_cell_is_interrupted_first(client: Client, workspace: Path) -> None:
