@@ -283,7 +283,7 @@ def kills(n: int) -> list[str]:
     tally = run_tests.pytest(
         build_main(),
         "soak-kills",
-        ["python/test_ends.py", "-k", "killed", f"--timeout={40 * n}"],
+        ["python/test_ends.py", "-k", "killed", f"--timeout={40 * n}", f"--override-ini=faulthandler_timeout={40 * n}"],
         40 * n,
         {"CG_KILLS": str(n)},
         workers=1,
@@ -430,74 +430,65 @@ def fuzz(minutes: float) -> list[str]:
     return wrong
 
 
+FRAMEWORKS_PYTHON = run_tests.DEPS / "integrations-env/bin/python"
+
+
+def build_clients() -> Path:
+    """Kernels have the packages that notebooks use; the binding is for the environment with the frameworks."""
+    kernels = f"-Dkernel_env={run_tests.DEPS}/packages-env"
+    return build("clients", "-Dwerror=true", kernels, f"-Dpython_package={FRAMEWORKS_PYTHON}")
+
+
+def pytest_by(python: Path, name: str, env: dict[str, str], *arguments: str | Path) -> run_tests.Tally:
+    """Runs pytest with build_clients() in another environment than that of scripts/test."""
+    folder = build_clients()
+    report = run_tests.LOGS / f"soak-{name}.xml"
+    report.unlink(missing_ok=True)
+    env = {"CG_BUILD": str(folder), "CG_PREFIX": str(folder / "root"), "PYTHONDONTWRITEBYTECODE": "1", **env}
+    argv: list[str | Path] = [python, "-m", "pytest", "-q", "-c", REPO / "tests/pytest.ini", f"--rootdir={REPO}"]
+    status, log = run_tests.run(f"soak-{name}", [*argv, f"--junit-xml={report}", *arguments], 1200, env, REPO / "tests")
+    tally = run_tests.read_junit(report, "") if report.exists() else run_tests.Tally()
+    if (status != 0 and not tally.failed) or not tally.passed:
+        tally.failed.append((name, f"exit status {status}:\n{run_tests.tail(log)}"))
+    print(f"{name}: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped", flush=True)
+    return tally
+
+
 def clients() -> list[str]:
     """A notebook in each of Jupyter's programs, and the tests of tests/clients in the notebook's environment."""
-    folder = build("clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/packages-env")
+    folder = build_clients()
     shots = folder / "shots"
     shutil.rmtree(shots, ignore_errors=True)
-    report = run_tests.LOGS / "soak-clients.xml"
-    report.unlink(missing_ok=True)
-    env = {
-        "CG_BUILD": str(folder),
-        "CG_PREFIX": str(folder / "root"),
-        "CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm"),
-        "CG_CLIENTS_SHOTS": str(shots),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm"), "CG_CLIENTS_SHOTS": str(shots)}
     names = ("test_notebook.py", "test_kernel_test.py", "test_debugger.py", "soak_clients.py", "soak_jupyterlab.py")
-    argv: list[str | Path] = [
-        run_tests.DEPS / "clients-env/bin/python",
-        "-m",
-        "pytest",
-        "-q",
-        "-c",
-        REPO / "tests/pytest.ini",
-        f"--rootdir={REPO}",
-        f"--junit-xml={report}",
-        "--override-ini=faulthandler_timeout=700",  # these may take longer than the others
-        *(REPO / "tests/clients" / n for n in names),
-    ]
-    status, log = run_tests.run("soak-clients", argv, 1200, env, REPO / "tests")
-    tally = run_tests.read_junit(report, "") if report.exists() else run_tests.Tally()
-    wrong = [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+    patient = "--override-ini=faulthandler_timeout=700"  # these may take longer than the others
+    files = [REPO / "tests/clients" / n for n in names]
+    tally = pytest_by(run_tests.DEPS / "clients-env/bin/python", "clients", env, patient, *files)
     # Here everything that is needed is installed: a skip would be a test that nobody runs.
-    wrong += [f"{name} was skipped: {why}" for name, why in tally.skipped]
-    if (status != 0 and not wrong) or not tally.passed:
-        wrong.append(f"exit status {status}:\n{run_tests.tail(log)}")
+    wrong = [f"{name} was skipped: {why}" for name, why in tally.skipped]
     # Figures, widgets, preloading, the debugger: what the kernels of scripts/test have no packages for.
     kernels = run_tests.pytest(folder, "soak-kernel", ["kernel"], 600)
-    wrong += [f"{name}\n{run_tests.shorten(why)}" for name, why in kernels.failed]
+    wrong += [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed + kernels.failed]
     return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
 
 
 def frameworks() -> list[str]:
     """The Python package in agent frameworks, with the frameworks' own tests of sandboxes."""
-    python = run_tests.DEPS / "integrations-env/bin/python"
-    folder = build(
-        "clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/packages-env", f"-Dpython_package={python}"
-    )
-    report = run_tests.LOGS / "soak-frameworks.xml"
-    report.unlink(missing_ok=True)
-    env = {"CG_BUILD": str(folder), "CG_PREFIX": str(folder / "root"), "PYTHONDONTWRITEBYTECODE": "1"}
-    argv: list[str | Path] = [python, "-m", "pytest", "-q", "-c", REPO / "tests/pytest.ini", f"--rootdir={REPO}"]
-    argv += [f"--junit-xml={report}", *sorted((REPO / "tests/integrations").glob("soak_*.py"))]
-    status, log = run_tests.run("soak-frameworks", argv, 1200, env, REPO / "tests")
-    tally = run_tests.read_junit(report, "") if report.exists() else run_tests.Tally()
+    files = sorted((REPO / "tests/integrations").glob("soak_*.py"))
+    tally = pytest_by(FRAMEWORKS_PYTHON, "frameworks", {}, *files)
     wrong = [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
-    if (status != 0 and not wrong) or not tally.passed:
-        wrong.append(f"exit status {status}:\n{run_tests.tail(log)}")
-    return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
+    return wrong + [f"left running: {p}" for p in run_tests.left_running(build_clients() / "root")]
 
 
 def srt_port() -> list[str]:
-    """The tests of srt's Python port on cellgate.srt, in the environment and the build of frameworks()."""
-    python = run_tests.DEPS / "integrations-env/bin/python"
+    """The tests of srt's Python port on cellgate.srt."""
     repository = os.environ.get("CG_SRT_REPOSITORY", "https://github.com/thoo/sandbox-runtime-py")
-    package = run_tests.BUILDS / "clients/root/lib/cellgate/package"
     if subprocess.run(["timeout", "60", "git", "ls-remote", "--quiet", repository], capture_output=True).returncode:
         print(f"srt's Python port: not run: no access to {repository}; CG_SRT_REPOSITORY may name a clone")
         return []
-    status, log = run_tests.run("soak-srt", [python, REPO / "scripts/srt-tests", repository, package, "-q"], 600)
+    package = build_clients() / "root/lib/cellgate/package"
+    argv = [FRAMEWORKS_PYTHON, REPO / "scripts/srt-tests", repository, package, "-q"]
+    status, log = run_tests.run("soak-srt", argv, 600)
     return [run_tests.tail(log)] if status else []
 
 
@@ -508,78 +499,69 @@ def wheels(pythons: list[str]) -> list[str]:
     return [run_tests.tail(log)] if status else []
 
 
+# What each step is for --help, and its function.
+STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
+    "sessions": ("sessions by the C API", lambda o: sessions_plain(o.sessions, True)),
+    "python": ("the same by the Python package", lambda o: sessions_python(o.sessions, "blocking")),
+    "asyncio": ("the same by its asyncio front", lambda o: sessions_python(o.sessions, "aio")),
+    "kills": ("programs with the Python package, killed at random points", lambda o: kills(o.kills)),
+    "python-asan": ("tests/python with AddressSanitizer", lambda _: python_asan()),
+    "asan": ("sessions with AddressSanitizer", lambda o: sessions_asan(o.asan_sessions)),
+    "valgrind": ("sessions under valgrind", lambda o: sessions_valgrind(o.valgrind_sessions, True)),
+    "valgrind-unit": ("the unit tests under valgrind", lambda _: unit_valgrind()),
+    "calls": ("tool calls over HTTP and stdio", lambda o: calls(o.calls)),
+    "fuzz": ("every fuzz target for some minutes", lambda o: fuzz(o.fuzz_minutes)),
+    "wheels": ("Python wheels, installed in clean environments", lambda o: wheels(o.wheels.split(","))),
+    "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
+    "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
+    "srt": ("the tests of srt's Python port", lambda _: srt_port()),
+}
+
+
 def main() -> int:
     os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays
+    width = max(map(len, STEPS))
     ap = argparse.ArgumentParser(
         prog="scripts/soak",
-        description="The long tests. Without options: 1,000 sessions plain, as many of each front of the Python "
-        "package, 200 of its programs killed, its tests with AddressSanitizer, 300 sessions with AddressSanitizer, "
-        "50 under valgrind, 100,000 tool calls, every fuzz target for 5 minutes, a Python wheel installed in a clean "
-        "environment, a notebook in each of Jupyter's programs, and the Python package in agent frameworks.",
-        epilog="Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them "
-        "(AddressSanitizer: after 100 more before them), and at the end, processes, file descriptors, files and memory "
-        "of all of cellgate's processes are counted; growth fails. Memory: plain, what the system has given to these "
-        "processes alone; with AddressSanitizer, the bytes that it says are allocated; under valgrind, where the C "
-        "unit tests run too, every block that is not freed at the end (kernels run outside of it). Needs root, which "
-        "may see all of it. Logs: .deps/log/soak-*.log; crashes: build/fuzz/found/. "
-        "Notebooks: nbconvert, papermill, jupyter console, JupyterLab in Chromium, JupyterLab's client library; then "
-        "the tests of kernels that have what notebooks use. "
-        "Kernels have pandas, matplotlib, ipywidgets and more. What the browser showed: build/clients/shots/.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="The long tests: all of these steps, or those of --only.\n\n"
+        + "\n".join(f"  {name:{width}}  {what}" for name, (what, _) in STEPS.items()),
+        epilog="""\
+Sessions: every tenth also starts an MCP server and makes an approved call. After a fifth of them (AddressSanitizer:
+after 100 more before them), and at the end, processes, file descriptors, files and memory of all of cellgate's
+processes are counted; growth fails. Memory: plain, what the system has given to these processes alone; with
+AddressSanitizer, the bytes that it says are allocated; under valgrind every block that is not freed at the end
+(kernels run outside of it). Needs root, which may see all of it.
+Notebooks: nbconvert, papermill, jupyter console, JupyterLab in Chromium, JupyterLab's client library. Kernels have
+pandas, matplotlib, ipywidgets and more. What the browser showed: build/clients/shots/.
+Logs: .deps/log/soak-*.log; crashes: build/fuzz/found/.""",
     )
-    clients_opt = ap.add_mutually_exclusive_group()
-    clients_opt.add_argument(
-        "--no-clients", action="store_true", help="leave notebooks and frameworks out, and what they need"
-    )
-    clients_opt.add_argument("--only-clients", action="store_true", help="only notebooks, frameworks and these tests")
-    clients_opt.add_argument("--only-frameworks", action="store_true", help="only the tests with agent frameworks")
-    ap.add_argument(
-        "--sessions", type=int, default=1000, metavar="N", help="plain sessions, and of Python (default 1000; 0: none)"
-    )
+    ap.add_argument("--only", default=",".join(STEPS), metavar="STEP,...", help="only these steps")
+    ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="of each front (default 1000)")
     ap.add_argument("--kills", type=int, default=200, metavar="N", help="programs that are killed (default 200)")
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
     ap.add_argument(
         "--calls", type=int, default=100_000, metavar="N", help="calls over HTTP, a tenth over stdio (default 100000)"
     )
-    ap.add_argument(
-        "--fuzz-minutes", type=float, default=5, metavar="M", help="for each fuzz target (default 5; 0: none)"
-    )
+    ap.add_argument("--fuzz-minutes", type=float, default=5, metavar="M", help="for each fuzz target (default 5)")
     ap.add_argument(
         "--wheels",
         default="/usr/bin/python3",
         metavar="PYTHON,...",
-        help="for which a wheel is made and installed (default /usr/bin/python3; empty: none)",
+        help="for which a wheel is made and installed (default /usr/bin/python3)",
     )
     opt = ap.parse_args()
+    chosen = opt.only.split(",")
+    if unknown := sorted({*chosen} - {*STEPS}):
+        ap.error(f"no step {unknown[0]!r}; there are: {', '.join(STEPS)}")
     if os.geteuid() != 0:
         ap.error(run_tests.NOT_ROOT)
-    plans = (
-        ("sessions", opt.sessions, lambda: sessions_plain(opt.sessions, True)),
-        ("sessions of Python", opt.sessions, lambda: sessions_python(opt.sessions, "blocking")),
-        ("sessions of asyncio", opt.sessions, lambda: sessions_python(opt.sessions, "aio")),
-        ("killed programs", opt.kills, lambda: kills(opt.kills)),
-        ("Python with AddressSanitizer", opt.asan_sessions, python_asan),
-        ("sessions with AddressSanitizer", opt.asan_sessions, lambda: sessions_asan(opt.asan_sessions)),
-        ("sessions under valgrind", opt.valgrind_sessions, lambda: sessions_valgrind(opt.valgrind_sessions, True)),
-        ("unit tests under valgrind", opt.valgrind_sessions, unit_valgrind),
-        ("calls", opt.calls, lambda: calls(opt.calls)),
-        ("fuzzing", opt.fuzz_minutes, lambda: fuzz(opt.fuzz_minutes)),
-        ("wheels", opt.wheels, lambda: wheels(opt.wheels.split(","))),
-        ("notebooks", not opt.no_clients, clients),
-        ("agent frameworks", not opt.no_clients, frameworks),
-        ("srt's Python port", not opt.no_clients, srt_port),
-    )
-    if opt.only_clients:
-        plans = plans[-3:]
-    if opt.only_frameworks:
-        plans = tuple(plan for plan in plans if plan[0] == "agent frameworks")
     bad = False
-    for name, amount, work in plans:
-        if not amount:
-            continue
+    for name in chosen:
         started = time.monotonic()
         try:
-            wrong = work()
+            wrong = STEPS[name][1](opt)
         except StepError as e:
             wrong = [str(e)]
         for line in wrong:
