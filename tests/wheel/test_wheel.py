@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from docs_readme import python_example
 from kernel_environment import PACKAGES, copy_environment
+from mcp_serve.helpers import Raw, text_of
 from wheel.conftest import make_environment
 
 # Run with the module as well: a part of what scripts/test runs with the program.
@@ -268,6 +269,29 @@ def test_an_environment_without_the_package_takes_the_module_of_this_one(env: Pa
         p = run(env, "-c", PREFIX.format(f", python={str(path)!r}"), cwd=workspace)
         assert p.stdout == f"{str(path)!r}\n", p.stderr
     finally:
+        shutil.rmtree(path)
+
+
+def test_install_package_runs_pip_of_the_kernels_environment(env: Path, workspace: Path, slowness: float) -> None:
+    """It chooses wheels for the Python that runs it."""
+    path = copy_environment(env.parent / "pip-env")
+    pip = path / PACKAGES / "pip"
+    shutil.rmtree(pip)
+    pip.mkdir()
+    (pip / "__main__.py").write_text("import sys; print('pip of', sys.prefix, sys.argv[-1])")
+    argv = [str(env / "bin/python"), "-m", "cellgate", "mcp", "serve", "--workspace", str(workspace)]
+    argv += ["--kernel-env", str(path), "--approve", "cellgate.install_package"]
+    server = Raw(argv, workspace, {**os.environ, "XDG_CACHE_HOME": str(path)}, slowness)
+    try:
+        server.initialize()
+        answer = text_of(server.result(server.call("install_package", package_name="x")))
+        assert f"pip of {path} x" in answer
+        shutil.rmtree(pip)
+        answer = text_of(server.result(server.call("install_package", package_name="x")))
+        assert f"{path} has no pip; `{path}/bin/python -m ensurepip`" in answer
+        server.end()
+    finally:
+        server.process.kill()
         shutil.rmtree(path)
 
 

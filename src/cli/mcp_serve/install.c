@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
+#include "base/kernel_env.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "cli/common/pip.h"
@@ -109,6 +110,29 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err)
 
 /* ------------------------------------------------------------------ pip */
 
+/*
+ * The interpreter whose pip is used: that of the kernels' environment, because pip chooses wheels
+ * for the Python that runs it. The installed environment has the same Python, except in a wheel.
+ */
+static int find_python(const struct cg_serve *sv, char ret[PATH_MAX], struct cg_err *err)
+{
+        char own[PATH_MAX], packages[PATH_MAX], pip[PATH_MAX + 8];
+        const char *env = sv->opts.kernel.kernel_env ?: cg_kernel_env_default(own);
+
+        if (cg_kernel_env_packages(env, packages)) {
+                snprintf(pip, sizeof(pip), "%s/pip", packages);
+                if (access(pip, F_OK) == 0 && snprintf(ret, PATH_MAX, "%s/bin/python", env) < PATH_MAX)
+                        return 0;
+        }
+        if (CG_WHEEL)
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "the kernels' environment %s has no pip; `%s/bin/python -m ensurepip`, or "
+                               "`uv pip install pip`, adds it",
+                               env, env);
+        cg_installed(ret, CG_KERNEL_ENV "/bin/python");
+        return 0;
+}
+
 /* *ret_fd: pip's standard output and error. */
 static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd,
                      struct cg_err *err)
@@ -138,9 +162,10 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
 
         if (!req || !env)
                 return cg_fail(err, CG_E_NOMEM, "pip");
+        if (find_python(sv, python, err) < 0)
+                return -1;
         if (pipe2(p, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
-        cg_installed(python, CG_KERNEL_ENV "/bin/python");
         fds[1].fd = fds[2].fd = p[1];
         r = cg_proc_spawn(&spec, ret, err);
         close(p[1]);
