@@ -11,16 +11,19 @@ from integrations.conftest import DANGER, ENDLESS, HOSTILE, SHOW, accepted, chec
 from integrations.soak_deepagents import Model
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 
 def run(tool: Any, *pieces: str) -> list[ToolMessage]:
-    """The answers of the tool to pieces of code that an agent's model writes."""
+    """The answers of the tool to pieces of code that an agent's model writes. A checkpoint keeps the same."""
     calls = [
         AIMessage("", tool_calls=[{"name": tool.name, "args": {"code": code}, "id": str(i)}])
         for i, code in enumerate(pieces)
     ]
-    agent = create_agent(Model(messages=iter([*calls, AIMessage("the end")])), tools=[tool])
-    messages = agent.invoke({"messages": [("user", "go")]})["messages"]
+    model, config = Model(messages=iter([*calls, AIMessage("the end")])), {"configurable": {"thread_id": "1"}}
+    agent = create_agent(model, tools=[tool], checkpointer=InMemorySaver())
+    messages = agent.invoke({"messages": [("user", "go")]}, config)["messages"]
+    assert agent.get_state(config).values["messages"] == messages
     return [m for m in messages if isinstance(m, ToolMessage)]
 
 
@@ -29,7 +32,7 @@ def test_cells_state_images_and_time_limit(session: Any) -> None:
 
     tool = python_tool(session, timeout=1)
     answers = run(tool, "x = 6", "print('out')\nx", "1 / 0", SHOW, "while True: pass", "x + 1")
-    assert answers[1].content == "out\n6\n" and answers[1].artifact.value == "6"
+    assert answers[1].content == "out\n6\n" and answers[1].artifact["value"] == "6"
     assert "ZeroDivisionError" in answers[2].content
     assert [block["type"] for block in answers[3].content] == ["text", "image"]
     assert answers[4].content.startswith("timeout: ") and answers[5].content == "7\n"
@@ -77,5 +80,5 @@ def test_harmless_output_and_no_connections(session: Any, listener: Any) -> None
 
     answers = run(python_tool(session), HOSTILE, reach(listener), f"for i in range(20): {SHOW}")
     check_harmless(str(answers[0].content))
-    assert answers[1].artifact.ok is False and not accepted(listener)
+    assert answers[1].artifact["status"] == "error" and not accepted(listener)
     assert len(answers[2].content) == 17 and "4 images left out" in answers[2].content[0]["text"]

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import asdict
+from enum import Enum
 from typing import Any
 
 from langchain_core.tools import StructuredTool
@@ -33,14 +35,17 @@ def python_tool(
     name: str = "run_python",
     description: str = DESCRIPTION,
 ) -> StructuredTool:
-    """`timeout`: of each cell, in seconds, without waits for decisions. The artifact is the cell's Execution."""
+    """
+    `timeout`: of each cell, in seconds, without waits for decisions. The artifact is the cell's Execution as a
+    dictionary, as a checkpoint keeps it.
+    """
 
     start: Callable[..., Any] = session.run
 
-    def run(code: str) -> tuple[Any, Execution]:
+    def run(code: str) -> tuple[Any, dict[str, Any]]:
         return _content(start(code, approve=approve, timeout=timeout))
 
-    async def arun(code: str) -> tuple[Any, Execution]:
+    async def arun(code: str) -> tuple[Any, dict[str, Any]]:
         return _content(await start(code, approve=approve, timeout=timeout))
 
     function: dict[str, Any] = {"coroutine": arun} if isinstance(session, aio.Session) else {"func": run}
@@ -49,10 +54,15 @@ def python_tool(
     )
 
 
-def _content(execution: Execution) -> tuple[Any, Execution]:
+def _content(execution: Execution) -> tuple[Any, dict[str, Any]]:
     text, images = shown(execution)
+    artifact = asdict(execution, dict_factory=_plain)
     if not images:
-        return text, execution
+        return text, artifact
     data = [base64.b64encode(image).decode() for image in images]
     blocks = [{"type": "image", "base64": image, "mime_type": "image/png"} for image in data]
-    return [{"type": "text", "text": text}, *blocks], execution
+    return [{"type": "text", "text": text}, *blocks], artifact
+
+
+def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Enum) else value for name, value in fields}
