@@ -574,29 +574,34 @@ struct cg_request_options {
  * comm_open, comm_msg and comm_close have no reply of their own in the protocol: their REPLY says
  * that they were handled.
  *
- * set_variables: {"variables": {NAME: JSON, ...}, "pickled": [NAME, ...]}, with a pickle in
- * @opts->buffers for each name in "pickled", which the kernel loads. All are set, or none.
+ * set_variables: {"variables": {NAME: JSON, ...}, "pickled": [NAME, ...], "arrow": [NAME, ...]},
+ * with a pickle in @opts->buffers for each name in "pickled", which the kernel loads, then a table
+ * in Arrow's IPC stream format for each one in "arrow", which becomes a pyarrow.Table. All are set,
+ * or none.
  *
- * get_variables: {"names": [NAME, ...], "lossy": false, "untrusted_pickle": [NAME, ...]}. The
- * reply is {"status": "ok", "variables": {NAME: JSON, ...}, "untrusted_pickle": [NAME, ...]},
- * with a pickle in cg_event_buffer() for each name in "untrusted_pickle". The kernel is hostile,
- * and to load a pickle of its making (pickle.loads()) is to run its code in your process,
- * outside of the sandbox: only store it, to give it back in a set_variables. JSON is always one
- * valid text, but what it says is the kernel's.
+ * get_variables: {"names": [NAME, ...], "lossy": false, "untrusted_pickle": [NAME, ...],
+ * "untrusted_arrow": [NAME, ...]}. The reply is {"status": "ok", "variables": {NAME: JSON, ...},
+ * "untrusted_pickle": [NAME, ...], "untrusted_arrow": [NAME, ...]}, with a buffer in
+ * cg_event_buffer() for each name of the two lists. The kernel is hostile, and to load a pickle of
+ * its making (pickle.loads()) is to run its code in your process, outside of the sandbox: only
+ * store it, to give it back in a set_variables. Tables in Arrow's format are of whatever has one
+ * (pyarrow, pandas, polars): pyarrow in the kernel's environment writes them. A reader of such a
+ * table must take no harm from any bytes (pyarrow: 14.0.1 or newer, and validate(full=True)). JSON
+ * is always one valid text, but what it says is the kernel's.
  *
- * All members of both are optional. At most 1000 names (63 of pickles), which are identifiers of
+ * All members of both are optional. At most 1000 names (63 with a buffer), which are identifiers of
  * Python, no keywords, and not in use by Python or IPython (__name__, _, In, ...); 64 MiB less
  * 64 KiB of values.
  *
- * A value that get_variables cannot express exactly is an error: {"status": "error", "ename", "evalue",
- * "name", "type", "path"}, with the variable's name, the type, and the place in its value
- * ("['a'][3]"). "ename" is NameError, NotJSON, ValueTooLarge or PicklingError, and
- * UnpicklingError for set_variables; mistakes in a request have other names and lack the last
- * three members. JSON expresses exactly: None, bool, float, int of 64 bits, str, list, and dict
- * with keys of str, of just these types, up to 190 levels. It does not: NaN, infinities, larger
- * integers, texts with NUL or half of a surrogate pair, tuples, sets, bytes, other keys, objects
- * of subclasses (enums, named tuples, OrderedDict) and all others (of numpy and pandas, too).
- * set_variables refuses numbers that do not fit a float, and objects with two members of the
+ * A value that get_variables cannot express exactly is an error: {"status": "error", "ename",
+ * "evalue", "name", "type", "path"}, with the variable's name, the type, and the place in its value
+ * ("['a'][3]"). "ename" is NameError, NotJSON, ValueTooLarge, PicklingError or ArrowError, and
+ * UnpicklingError or ArrowError for set_variables; mistakes in a request have other names and lack
+ * the last three members. JSON expresses exactly: None, bool, float, int of 64 bits, str, list, and
+ * dict with keys of str, of just these types, up to 190 levels. It does not: NaN, infinities,
+ * larger integers, texts with NUL or half of a surrogate pair, tuples, sets, bytes, other keys,
+ * objects of subclasses (enums, named tuples, OrderedDict) and all others (of numpy and pandas,
+ * too). set_variables refuses numbers that do not fit a float, and objects with two members of the
  * same name.
  *
  * With "lossy" NaN and infinities become null, large integers texts, such characters U+FFFD,

@@ -259,14 +259,16 @@ class Session:
         variables: Mapping[str, Any] | None = None,
         *,
         pickled: Mapping[str, bytes] | None = None,
+        arrow: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> None:
         """Sets variables of the kernel, all or none, after the cells that were sent before.
 
-        `variables`: values that JSON can express. `pickled`: bytes that the kernel unpickles.
+        `variables`: values that JSON can express. `pickled`: bytes that the kernel unpickles. `arrow`:
+        tables in Arrow's IPC stream format, which become pyarrow.Table.
         Raises where a value or name is not possible: see set_variables at cg_session_request().
         """
-        content, buffers = set_request(variables, pickled)
+        content, buffers = set_request(variables, pickled, arrow)
         check_reply(self.request("set_variables", content, buffers=buffers, timeout=timeout))
 
     def get_variables(self, *names: str, lossy: bool = False, timeout: float | None = None) -> dict[str, Any]:
@@ -284,7 +286,20 @@ class Session:
         Never load them here: cells decide what they contain, so that pickle.loads() of one would run
         code of theirs in this process, outside of the sandbox.
         """
-        return pickles_of(self.request("get_variables", {"untrusted_pickle": names}, timeout=timeout), names)
+        content = {"untrusted_pickle": names}
+        return buffers_of(self.request("get_variables", content, timeout=timeout), "untrusted_pickle", names)
+
+    def get_untrusted_arrow(self, *names: str, timeout: float | None = None) -> dict[str, bytes]:
+        """Variables of the kernel that are tables or data frames, in Arrow's IPC stream format.
+
+        pyarrow in the kernel's environment writes them. Cells decide what the bytes are: read them with
+        pyarrow 14.0.1 or newer, and call validate(full=True) before the table is used:
+
+            table = pyarrow.ipc.open_stream(data).read_all()
+            table.validate(full=True)
+        """
+        content = {"untrusted_arrow": names}
+        return buffers_of(self.request("get_variables", content, timeout=timeout), "untrusted_arrow", names)
 
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""
@@ -637,10 +652,10 @@ def request_arguments(
 
 
 def set_request(
-    variables: Mapping[str, Any] | None, pickled: Mapping[str, bytes] | None
+    variables: Mapping[str, Any] | None, pickled: Mapping[str, bytes] | None, arrow: Mapping[str, bytes] | None
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Content and buffers of set_variables."""
-    plain, pickles = dict(variables or {}), dict(pickled or {})
+    plain, pickles, tables = dict(variables or {}), dict(pickled or {}), dict(arrow or {})
     try:
         same = json.loads(json.dumps(plain, allow_nan=False)) == plain  # not for tuples, or keys that are no str
     except (TypeError, ValueError, RecursionError) as e:
@@ -648,7 +663,8 @@ def set_request(
     if not same:
         text = "not exact in JSON: use None, bool, int, float, str, list, and dict with keys of str, or `pickled`"
         raise InvalidArgumentError(text, lib.CG_E_INVAL)
-    return {"variables": plain, "pickled": list(pickles)}, list(pickles.values())
+    content = {"variables": plain, "pickled": list(pickles), "arrow": list(tables)}
+    return content, [*pickles.values(), *tables.values()]
 
 
 def check_reply(reply: Reply) -> dict[str, Any]:
@@ -674,9 +690,9 @@ def values_of(reply: Reply, names: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def pickles_of(reply: Reply, names: Sequence[str]) -> dict[str, bytes]:
-    """The same for pickles."""
-    if check_reply(reply).get("untrusted_pickle") != list(names) or len(reply.buffers) != len(names):
+def buffers_of(reply: Reply, form: str, names: Sequence[str]) -> dict[str, bytes]:
+    """The same for "untrusted_pickle" and "untrusted_arrow"."""
+    if check_reply(reply).get(form) != list(names) or len(reply.buffers) != len(names):
         raise VariableError("the kernel's reply does not have the variables that were asked for")
     return dict(zip(names, reply.buffers, strict=True))
 

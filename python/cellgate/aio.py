@@ -274,10 +274,11 @@ class Session:
         variables: Mapping[str, Any] | None = None,
         *,
         pickled: Mapping[str, bytes] | None = None,
+        arrow: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> None:
         """Sets variables of the kernel: see `cellgate.Session.set_variables()`."""
-        content, buffers = blocking.set_request(variables, pickled)
+        content, buffers = blocking.set_request(variables, pickled, arrow)
         blocking.check_reply(await self.request("set_variables", content, buffers=buffers, timeout=timeout))
 
     async def get_variables(self, *names: str, lossy: bool = False, timeout: float | None = None) -> dict[str, Any]:
@@ -287,9 +288,13 @@ class Session:
 
     async def get_untrusted_pickles(self, *names: str, timeout: float | None = None) -> dict[str, bytes]:
         """Never load them here: see `cellgate.Session.get_untrusted_pickles()`."""
-        return blocking.pickles_of(
-            await self.request("get_variables", {"untrusted_pickle": names}, timeout=timeout), names
-        )
+        reply = await self.request("get_variables", {"untrusted_pickle": names}, timeout=timeout)
+        return blocking.buffers_of(reply, "untrusted_pickle", names)
+
+    async def get_untrusted_arrow(self, *names: str, timeout: float | None = None) -> dict[str, bytes]:
+        """Tables in Arrow's IPC stream format: see `cellgate.Session.get_untrusted_arrow()`."""
+        reply = await self.request("get_variables", {"untrusted_arrow": names}, timeout=timeout)
+        return blocking.buffers_of(reply, "untrusted_arrow", names)
 
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""

@@ -1,4 +1,4 @@
-"""Variables that the host sets and reads, as JSON or as pickles."""
+"""Variables that the host sets and reads, as JSON, as pickles or as tables in Arrow's IPC stream format."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import keyword
 import math
 import pickle
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from importlib import import_module
 from itertools import islice
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from cellgate_kernel import errors, jsontext, variables
 from cellgate_kernel.request import BadRequest, field, parse_object
@@ -76,17 +77,19 @@ def set_variables(frames: tuple[bytes, ...], namespace: dict[str, Any]) -> dict[
     """Set all of them, or none."""
     content = parse_object(frames[0], "the content", object_pairs_hook=_unique, parse_float=_finite)
     plain = field(content, "variables", dict, {})
-    pickled = field(content, "pickled", list, [])
-    _check_names([*plain, *pickled])
-    if len(pickled) != len(frames) - 1:
-        raise BadRequest(f'{len(frames) - 1} buffers for {len(pickled)} names in "pickled"')
+    pickled, arrow = field(content, "pickled", list, []), field(content, "arrow", list, [])
+    _check_names([*plain, *pickled, *arrow])
+    if len(pickled) + len(arrow) != len(frames) - 1:
+        text = f'{len(frames) - 1} buffers for {len(pickled) + len(arrow)} names in "pickled" and "arrow"'
+        raise BadRequest(text)
     made = dict(plain)
-    for name, data in zip(pickled, frames[1:], strict=True):
+    for i, name in enumerate([*pickled, *arrow], 1):
+        form, load = ("a pickle", pickle.loads) if i <= len(pickled) else ("Arrow", _load_arrow)
         try:
-            made[name] = pickle.loads(data)
+            made[name] = load(frames[i])
         except Exception as e:
-            text = f"{name} cannot be unpickled: {errors.name_of(type(e))}: {errors.text_of(e)}"
-            raise ValueProblem("UnpicklingError", text, name) from None
+            text = f"{name} cannot be read from {form}: {errors.name_of(type(e))}: {errors.text_of(e)}"
+            raise ValueProblem("UnpicklingError" if i <= len(pickled) else "ArrowError", text, name) from None
     namespace.update(made)
     return {"status": "ok"}
 
@@ -114,7 +117,7 @@ class _Copier:
     def _spend(self, n: int) -> None:
         self.left -= n
         if self.left < 0:
-            text = f"has no room: the values of a request have at most {_MAX_BYTES} bytes of JSON or pickle"
+            text = f"has no room: the values of a request have at most {_MAX_BYTES} bytes"
             self._problem("ValueTooLarge", text, "")
 
     def _all_exact(self, items: list[Any], kinds: set[type]) -> bool:
@@ -227,11 +230,25 @@ def _is_exact(text: str) -> bool:
     return "\0" not in text
 
 
-# ---------------------------------------------------------------- reading as pickles
+# ---------------------------------------------------------------- pickles and Arrow
 
 
-class _Pickle:
-    """A file with a limit."""
+def _load_arrow(data: bytes) -> Any:
+    pyarrow = import_module("pyarrow")
+    return pyarrow.ipc.open_stream(data).read_all()
+
+
+def _dump_arrow(value: Any, file: _File) -> None:
+    pyarrow = import_module("pyarrow")
+    table = value if isinstance(value, pyarrow.Table) else pyarrow.table(value)
+    with pyarrow.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+
+
+class _File:
+    """A file in memory with a limit."""
+
+    closed = False  # pyarrow asks
 
     def __init__(self, name: str, left: int) -> None:
         self.left = left
@@ -242,47 +259,53 @@ class _Pickle:
         part = bytes(data)
         self.left -= len(part)
         if self.left < 0:
-            text = (
-                f"{self._name} has no room: the values of a request have at most {_MAX_BYTES} bytes of JSON or pickle"
-            )
+            text = f"{self._name} has no room: the values of a request have at most {_MAX_BYTES} bytes"
             raise ValueProblem("ValueTooLarge", text, self._name)
         self._parts.append(part)
         return len(part)
 
-    def data(self, value: Any) -> bytes:
+    def flush(self) -> None: ...
+
+    def data(self, value: Any, dump: Callable[[Any, Any], None], ename: str, form: str) -> bytes:
         try:
-            pickle.dump(value, cast(Any, self))
+            dump(value, self)
         except ValueProblem:
             raise
         except Exception as e:
             kind = errors.name_of(type(value))
-            text = f"{self._name} of type {kind} cannot be pickled: {errors.name_of(type(e))}: {errors.text_of(e)}"
-            raise ValueProblem("PicklingError", text, self._name, kind) from None
+            why = f"{errors.name_of(type(e))}: {errors.text_of(e)}"
+            text = f"{self._name} of type {kind} cannot be written as {form}: {why}"
+            raise ValueProblem(ename, text, self._name, kind) from None
         return b"".join(self._parts)
 
 
 def get_variables(content: dict[str, Any], namespace: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    """The reply's content, and a pickle for each name in "untrusted_pickle"."""
+    """The reply's content, and a buffer for each name in "untrusted_pickle" and in "untrusted_arrow"."""
     names = field(content, "names", list, [])
-    pickled = field(content, "untrusted_pickle", list, [])
+    pickled, arrow = field(content, "untrusted_pickle", list, []), field(content, "untrusted_arrow", list, [])
     lossy = bool(field(content, "lossy", bool, False))
-    _check_names([*names, *pickled])
-    if len(pickled) > 63:
-        raise BadRequest(f'{len(pickled)} names in "untrusted_pickle": at most 63 are possible')
+    _check_names([*names, *pickled, *arrow])
+    if len(pickled) + len(arrow) > 63:
+        text = f'{len(pickled) + len(arrow)} names in "untrusted_pickle" and "untrusted_arrow": at most 63 are possible'
+        raise BadRequest(text)
     found, buffers, left = {}, [], _MAX_BYTES
-    for name in [*names, *pickled]:
+    for name in [*names, *pickled, *arrow]:
         if name not in namespace:
             raise ValueProblem("NameError", f"name {name!r} is not defined", name)
     for name in names:
         copier = _Copier(name, lossy, left)
         found[name] = copier.copy(namespace[name])
         left = copier.left
-    for name in pickled:
-        file = _Pickle(name, left)
-        buffers.append(file.data(namespace[name]))
+    for i, name in enumerate([*pickled, *arrow]):
+        file = _File(name, left)
+        if i < len(pickled):
+            buffers.append(file.data(namespace[name], pickle.dump, "PicklingError", "a pickle"))
+        else:
+            buffers.append(file.data(namespace[name], _dump_arrow, "ArrowError", "Arrow"))
         left = file.left
     text = jsontext.dumps(found)
     size = len(text) + sum(map(len, buffers))
     if size > _MAX_BYTES:
         raise ValueProblem("ValueTooLarge", f"the values have {size} bytes: at most {_MAX_BYTES} are possible", "")
-    return {"status": "ok", "variables": found, "untrusted_pickle": pickled}, tuple(buffers)
+    reply = {"status": "ok", "variables": found, "untrusted_pickle": pickled, "untrusted_arrow": arrow}
+    return reply, tuple(buffers)

@@ -1,13 +1,15 @@
-"""Variables of the kernel that the host sets and reads, as JSON and as pickles."""
+"""Variables of the kernel that the host sets and reads, as JSON, as pickles and as tables."""
 
 from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cellgate_api import CellgateError, Event, Session
+from cellgate_api import CellgateError, Client, Event, Session
 
 EXACT: dict[str, Any] = {
     "nothing": None,
@@ -25,6 +27,16 @@ EXACT: dict[str, Any] = {
     "mixed": [1, 1.5, "a", None, False, {"": {"a b": [[1]]}}],
     "\u03b1": {"\u03b2": 1},
 }
+
+
+@pytest.fixture(scope="module")
+def science(prefix: Path, packages_env: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session whose kernel has numpy, pandas and pyarrow."""
+    with (
+        Client(log_level=0, kernel_env=str(packages_env)) as c,
+        c.session(workspace=tmp_path_factory.mktemp("science")) as s,
+    ):
+        yield s
 
 
 def read(session: Session, name: str, **more: Any) -> Event:
@@ -77,12 +89,11 @@ def test_values_without_an_exact_form_are_errors(session: Session, code: str, ty
     assert session.run("1").value == "1"
 
 
-def test_numpy_scalars(session: Session) -> None:
-    if session.run("import numpy; v = numpy.float64(1)").result.status != "ok":
-        pytest.skip("the kernels' environment has no numpy")
-    assert read(session, "v").json["type"] == "float64"
-    session.run("v = [numpy.int8(3), numpy.float32(0.5), numpy.arange(4).reshape(2, 2), numpy.bool_(True)]")
-    assert read(session, "v", lossy=True).json["variables"] == {"v": [3, 0.5, [[0, 1], [2, 3]], True]}
+def test_numpy_scalars(science: Session) -> None:
+    science.run("import numpy; v = numpy.float64(1)")
+    assert read(science, "v").json["type"] == "float64"
+    science.run("v = [numpy.int8(3), numpy.float32(0.5), numpy.arange(4).reshape(2, 2), numpy.bool_(True)]")
+    assert read(science, "v", lossy=True).json["variables"] == {"v": [3, 0.5, [[0, 1], [2, 3]], True]}
 
 
 def test_lossy(session: Session) -> None:
@@ -163,7 +174,8 @@ def test_pickles_both_ways(session: Session) -> None:
     session.ask("set_variables", {"pickled": names, "variables": {"e": 5}}, buffers=[pickle.dumps(v) for v in values])
     assert session.run("(a, b, len(c), d, e)").value == repr((values[0], values[1], 1000, values[3], 5))
     reply = session.ask("get_variables", {"untrusted_pickle": ["d", "a"], "names": ["e"]})
-    assert reply.json == {"status": "ok", "variables": {"e": 5}, "untrusted_pickle": ["d", "a"]}
+    assert reply.json["variables"] == {"e": 5}
+    assert (reply.json["untrusted_pickle"], reply.json["untrusted_arrow"]) == (["d", "a"], [])
     assert [pickle.loads(b) for b in reply.buffers] == [values[3], values[0]]
 
 
@@ -177,6 +189,50 @@ def test_pickles_that_cannot_be_made_or_loaded(session: Session) -> None:
         reply = session.ask("set_variables", {"pickled": ["x"], "variables": {"y": 1}}, buffers=[data])
         assert (reply.json["ename"], reply.json["name"]) == ("UnpicklingError", "x")
     assert read(session, "y").json["ename"] == "NameError", "all are set, or none"
+
+
+TABLE = """
+import pandas, pyarrow
+d = pandas.DataFrame({'n': [1, 2, None], 't': ['a', '\u00e9', None]})
+t = pyarrow.table({'n': [1, 2], 't': ['a', 'b']})
+p = d.copy()
+"""
+
+
+def test_tables_both_ways(science: Session) -> None:
+    assert science.run(TABLE).result.status == "ok"
+    reply = science.ask("get_variables", {"untrusted_pickle": ["p"], "untrusted_arrow": ["d", "t"]})
+    assert reply.json["status"] == "ok", reply.json
+    assert reply.json["untrusted_arrow"] == ["d", "t"]
+    tables = reply.buffers
+    reply = science.ask("set_variables", {"pickled": ["e"], "arrow": ["f", "u"]}, buffers=tables)
+    assert reply.json == {"status": "ok"}
+    assert science.run("e.equals(d), f.to_pandas().equals(d), type(u) is pyarrow.Table, u.equals(t)").value == (
+        "(True, True, True, True)"
+    )
+
+
+def test_tables_that_cannot_be_made_or_read(science: Session) -> None:
+    science.run(TABLE + "class C: pass\nx, big, c = 5, pyarrow.table({'a': range(9_000_000)}), C()\nkept = 1")
+    for name, kind, text in (("x", "int", "TypeError"), ("c", "C", "TypeError")):
+        reply = science.ask("get_variables", {"untrusted_arrow": [name]})
+        assert (reply.json["ename"], reply.json["name"], reply.json["type"]) == ("ArrowError", name, kind)
+        assert text in reply.json["evalue"] and reply.buffers == []
+    reply = science.ask("get_variables", {"untrusted_arrow": ["big"]}, timeout_ms=60_000)
+    assert (reply.json["ename"], reply.buffers) == ("ValueTooLarge", [])
+    whole = science.ask("get_variables", {"untrusted_arrow": ["t"]}).buffers[0]
+    for data in (b"", b"junk", whole[:-20], pickle.dumps(1)):
+        reply = science.ask("set_variables", {"arrow": ["kept"], "variables": {"y": 1}}, buffers=[data])
+        assert (reply.json["ename"], reply.json["name"]) == ("ArrowError", "kept")
+    assert science.run("kept, 'y' in globals()").value == "(1, False)", "all are set, or none"
+
+
+def test_tables_without_pyarrow(session: Session) -> None:
+    session.run("v = {'a': [1]}")
+    reply = session.ask("get_variables", {"untrusted_arrow": ["v"]})
+    assert reply.json["ename"] == "ArrowError" and "No module named 'pyarrow'" in reply.json["evalue"]
+    reply = session.ask("set_variables", {"arrow": ["v"]}, buffers=[b"x"])
+    assert reply.json["ename"] == "ArrowError" and "No module named 'pyarrow'" in reply.json["evalue"]
 
 
 @pytest.mark.parametrize(
@@ -196,6 +252,8 @@ def test_names(session: Session, name: str) -> None:
         ("set_variables", '{"variables": []}'),
         ("set_variables", '{"pickled": ["a"]}'),
         ("set_variables", '{"pickled": "a"}'),
+        ("set_variables", '{"arrow": ["a"]}'),
+        ("set_variables", '{"pickled": ["a"], "arrow": ["a"]}'),
         ("set_variables", '{"variables": {"a": 1e400}}'),
         ("set_variables", '{"variables": {"a": -1e400}}'),
         ("set_variables", '{"variables": {"a": {"b": 1, "b": 2}}}'),
@@ -207,6 +265,7 @@ def test_names(session: Session, name: str) -> None:
         ("get_variables", '{"names": ["a"], "lossy": 1}'),
         ("get_variables", json.dumps({"names": [f"a{i}" for i in range(1001)]})),
         ("get_variables", json.dumps({"untrusted_pickle": [f"a{i}" for i in range(64)]})),
+        ("get_variables", json.dumps({"untrusted_pickle": ["b"], "untrusted_arrow": [f"a{i}" for i in range(63)]})),
     ],
 )
 def test_requests_that_are_wrong(session: Session, type: str, content: str) -> None:
@@ -224,7 +283,8 @@ def test_what_is_not_there(session: Session) -> None:
     session.run("a = 1")
     reply = session.ask("get_variables", {"names": ["a", "b"]})
     assert (reply.json["ename"], reply.json["name"]) == ("NameError", "b")
-    assert session.ask("get_variables", {}).json == {"status": "ok", "variables": {}, "untrusted_pickle": []}
+    nothing = {"status": "ok", "variables": {}, "untrusted_pickle": [], "untrusted_arrow": []}
+    assert session.ask("get_variables", {}).json == nothing
     assert session.ask("set_variables", {}).json == {"status": "ok"}
 
 

@@ -454,7 +454,7 @@ def test_variables(host) -> None:
         "type": "variables",
         "id": 3,
         "line": 5,
-        "content": {"status": "ok", "variables": {"c": [1, None]}, "untrusted_pickle": []},
+        "content": {"status": "ok", "variables": {"c": [1, None]}, "untrusted_pickle": [], "untrusted_arrow": []},
     }
     assert h.end() == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import json
@@ -183,6 +184,26 @@ def test_variables_that_a_kernel_forges(session: Any) -> None:
         session.get_variables("a")
     with pytest.raises(cellgate.VariableError, match="does not have"):
         session.get_untrusted_pickles("a")
+    with pytest.raises(cellgate.VariableError, match="does not have"):
+        session.get_untrusted_arrow("a")
+
+
+def test_tables(packages_env: Path, tmp_path: Path) -> None:
+    import cellgate
+
+    code = "import pandas\nd = pandas.DataFrame({'n': [1, 2]})"
+    same = "d.to_pandas().n.tolist()"
+
+    async def awaiting() -> str | None:
+        async with cellgate.aio.Session(tmp_path, python=packages_env) as s:
+            await s.run(code)
+            await s.set_variables(arrow=await s.get_untrusted_arrow("d"))
+            return (await s.run(same)).value
+
+    with cellgate.Session(tmp_path, python=packages_env) as s:
+        s.run(code)
+        s.set_variables(arrow=s.get_untrusted_arrow("d"))
+        assert s.run(same).value == asyncio.run(awaiting()) == "[1, 2]"
 
 
 def test_comm_buffers(session: Any) -> None:
