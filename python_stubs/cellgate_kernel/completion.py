@@ -43,9 +43,12 @@ installed = importlib.util.find_spec("jedi") is not None
 
 
 def _keep_no_files() -> None:
-    """Keep jedi's cache in memory: on disk it is pickles, which later processes load."""
+    """Keep jedi's cache in memory: on disk it is pickles, which later processes load.
+
+    Old files of its folder would be removed, also through links in it, and the zygote is in no sandbox.
+    """
     cache: Any = importlib.import_module("parso.cache")
-    for name in ("_load_from_file_system", "_save_to_file_system"):
+    for name in ("_load_from_file_system", "_save_to_file_system", "_remove_cache_and_update_lock"):
         if not hasattr(cache, name):
             raise ImportError(f"parso.cache has no {name}")
         setattr(cache, name, lambda *_args, **_options: None)

@@ -54,6 +54,18 @@ def test_completion_writes_and_reads_no_files(kernel: Kernel) -> None:
     assert kernel.run("import parso.cache\nparso.cache.load_module.__globals__['_load_from_file_system']()").result is None
 
 
+def test_completion_touches_no_cache_folder(kernel: Kernel) -> None:
+    """The zygote completes as well: links in that folder, which cells may have made, would lead it anywhere."""
+    kernel.run(
+        "import jedi, os, pathlib\nelsewhere, cache = pathlib.Path('elsewhere'), pathlib.Path('cache')\n"
+        "elsewhere.mkdir(); cache.mkdir(); (elsewhere / 'old').touch(); os.utime(elsewhere / 'old', (0, 0))\n"
+        "(cache / 'link').symlink_to('../elsewhere'); (cache / 'PARSO-CACHE-LOCK').symlink_to('../elsewhere/new')\n"
+        "jedi.settings.cache_directory = cache"
+    )
+    complete(kernel, "import plistlib\nplistlib.du")
+    assert kernel.run("os.listdir('elsewhere')").result == "['old']"
+
+
 def test_completion_counts_characters_not_bytes(kernel: Kernel) -> None:
     kernel.run("name_with_a_tail = 1")
     reply = complete(kernel, "'\U0001f600\u20ac'; name_with")
