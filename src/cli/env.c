@@ -112,16 +112,17 @@ static bool read_some(int fd, struct cg_buf *tail)
 }
 
 /*
- * Runs @argv to its end. CG_E_STATE: it failed, and the end of its output is shown. @extra: an
- * environment variable for it, or NULL.
+ * Runs @argv to its end. CG_E_STATE: it failed, and the end of its output is shown. @extra, @cwd:
+ * an environment variable and a folder for it, or NULL.
  */
-static int run_program(const char *const *argv, const char *extra, struct cg_err *err)
+static int run_program(const char *const *argv, const char *extra, const char *cwd, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf tail = { .max = TAIL_BYTES }, shown = { .max = 65536 };
         cg_auto_free char **passed = cg_pip_environment(), **env = NULL;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
         struct cg_proc_spec spec = { .path = argv[0],
                                      .argv = (char *const *)(uintptr_t)argv,
+                                     .cwd = cwd,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true,
@@ -182,7 +183,7 @@ static int run_pip(const char *dir, const char *const *words, size_t n, struct c
         argv[0] = python;
         memcpy(argv + 1, first, sizeof(first));
         memcpy(argv + 1 + CG_ARRAY_LEN(first), words, n * sizeof(*words));
-        return run_program(argv, NULL, err);
+        return run_program(argv, NULL, NULL, err);
 }
 
 /* ------------------------------------------------------------------ states and locks */
@@ -242,7 +243,8 @@ static int list_fonts(const char *dir, struct cg_err *err)
         snprintf(variable, sizeof(variable), "MPLCONFIGDIR=%s", folder);
         if (cg_remove_tree(folder, err) < 0 || cg_make_dirs(folder, 0755, err) < 0)
                 return -1;
-        return run_program(argv, variable, err);
+        /* matplotlib reads settings of the current folder, perhaps a workspace: they run code. */
+        return run_program(argv, variable, folder, err);
 }
 
 /*
@@ -352,7 +354,7 @@ static int create(const char *name, const char *const *packages, size_t n, struc
         if (r == 0)
                 r = run_program(
                         (const char *const[]){ CG_INSTALLED(CG_PYTHON), "-I", "-m", "venv", dir, NULL }, NULL,
-                        err);
+                        NULL, err);
         if (r == 0)
                 r = install(dir, true, true, packages, n, err);
         if (r == 0)
