@@ -90,7 +90,8 @@ def load(names: str) -> None:
     import shutil
     import tempfile
 
-    folder = tempfile.mkdtemp(prefix="cellgate-preload-")
+    # In the supervisor's folder, which no cell can write: what lies in such a folder can run code here.
+    folder = tempfile.mkdtemp(prefix="preload-")
     show_fonts(folder, [sys.prefix])
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"), MPLBACKEND=INLINE_BACKEND, MPLCONFIGDIR=folder)
@@ -102,6 +103,7 @@ def load(names: str) -> None:
         os.environ.clear()
         os.environ.update(before)
         shutil.rmtree(folder, ignore_errors=True)
+        tempfile.tempdir = None  # a kernel has its own
 
 
 def _prepare_numpy(numpy: Any) -> None:

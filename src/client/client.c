@@ -204,13 +204,14 @@ static int open_beside(const struct cg_client *c, const char *suffix, int *ret, 
 
 /*
  * A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, fN,
- * and folders of sessions sN and of kernels tmpN.
+ * and folders of sessions sN, of kernels tmpN and of its zygote preload-X.
  */
 static bool is_supervisors(const char *name)
 {
         static const char *const beginnings[] = { "broker", "k", "t", "f", "s", "tmp" };
 
-        if (strcmp(name, "host.sock") == 0 || strcmp(name, "life.sock") == 0)
+        if (strcmp(name, "host.sock") == 0 || strcmp(name, "life.sock") == 0 ||
+            strncmp(name, "preload-", strlen("preload-")) == 0)
                 return true;
         for (size_t i = 0; i < CG_ARRAY_LEN(beginnings); i++) {
                 size_t n = strlen(beginnings[i]);

@@ -252,9 +252,13 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
                                      .cwd = "/",
                                      .new_session = true,
                                      .die_with_parent = true };
-        char python[PATH_MAX + 16], script[PATH_MAX + 64];
+        char python[PATH_MAX + 16], script[PATH_MAX + 64], tmp[128];
+        /* /tmp may be a workspace: cells could change temporary files of preloaded modules. */
+        char *const env[] = { tmp, NULL };
         int pair[2], big = 1 << 20;
 
+        snprintf(tmp, sizeof(tmp), "TMPDIR=%s", s->dir);
+        spec.envp = env;
         if (CG_WHEEL) { /* isolated: no variable, no user's packages and no current folder takes part */
                 if (cg_kernel_env_module(s->kernel_env, script, err) < 0)
                         return -1;

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from shared_supervisor import runtime_folder
 
 # One worker: these tests share an environment.
 pytestmark = pytest.mark.xdist_group("env")
@@ -33,14 +34,16 @@ def write_wheel(folder: Path, stem: str, tag: str, files: dict[str, bytes]) -> N
         z.writestr(f"{stem}.dist-info/RECORD", f"{record}{stem}.dist-info/RECORD,,\n")
 
 
-# A replacement of matplotlib: its module of fonts reads a list of fonts, or writes one if there is none.
+# A replacement of matplotlib: its module of fonts reads a list of fonts, or writes one if there is none. Like the
+# real one it takes settings from a file of the current folder, which can have code in them.
 FONTS = """
 import os, pathlib, sys
 sys.modules["matplotlib.font_manager"] = sys.modules[__name__]
+get_configdir = get_cachedir = lambda: str(folder)
 folder = pathlib.Path(os.environ.get("MPLCONFIGDIR") or os.path.expanduser("~/.cache/matplotlib"))
 made = not (folder / "fontlist-v9.json").exists()
 if made:
-    (folder / "fontlist-v9.json").write_text("[]")
+    (folder / "fontlist-v9.json").write_text("[]" if not os.path.exists("matplotlibrc") else open("matplotlibrc").read())
 """
 
 
@@ -84,12 +87,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cellgate(prefix: Path, index: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Env:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
 
-    def run(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    def run(*args: str, cwd: Path = elsewhere, **env: str) -> "subprocess.CompletedProcess[str]":
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_TARGET": str(elsewhere), "PIP_CONFIG_FILE": "/dev/null"}
         return subprocess.run(
             [str(prefix / "bin/cellgate"), *args],
             env=os.environ | pip | {"XDG_DATA_HOME": str(data)} | env,
-            cwd=elsewhere,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=300,
@@ -104,6 +107,23 @@ def science(cellgate: Env, data: Path) -> Iterator[Path]:
     assert made.returncode == 0, made.stderr
     assert "--kernel-env science" in made.stderr
     yield Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def plots(cellgate: Env, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Made where cells have been."""
+    workspace = tmp_path_factory.mktemp("plots")
+    (workspace / "matplotlibrc").write_text("a cell's")
+    made = cellgate("env", "create", "plots", "matplotlib", cwd=workspace)
+    assert made.returncode == 0, made.stderr
+    yield data / "cellgate/envs/plots"
+    assert cellgate("env", "remove", "plots").returncode == 0
+
+
+@pytest.fixture
+def shared_runtime() -> Iterator[Path]:
+    with runtime_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -134,10 +154,8 @@ def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science:
     assert "ModuleNotFoundError" in cellgate("run", "-c", "import cgwheel").stderr  # the built-in one has no part of it
 
 
-def test_fonts_are_listed_once_and_by_no_cell(cellgate: Env, data: Path) -> None:
-    made = cellgate("env", "create", "plots", "matplotlib")
-    assert made.returncode == 0, made.stderr
-    own = data / "cellgate/envs/plots/share/cellgate/matplotlib/fontlist-v9.json"
+def test_fonts_are_listed_once_and_by_no_cell(cellgate: Env, plots: Path) -> None:
+    own = plots / "share/cellgate/matplotlib/fontlist-v9.json"
     assert own.read_text() == "[]"
     code = """
 import matplotlib, os, pathlib
@@ -151,7 +169,25 @@ _ = path.write_text("poison")
     for _ in range(2):  # what a session makes of its own link no other sees
         assert cellgate("run", "--kernel-env", "plots", "-c", code).stdout.split() == ["False", "[]", "OSError"]
     assert own.read_text() == "[]"
-    assert cellgate("env", "remove", "plots").returncode == 0
+
+
+def test_settings_of_the_current_folder_are_not_read(plots: Path) -> None:
+    """The list of fonts is made outside of the sandbox."""
+    assert (plots / "share/cellgate/matplotlib/fontlist-v9.json").read_text() == "[]"
+
+
+def test_modules_are_preloaded_with_no_folder_that_cells_write(
+    cellgate: Env, plots: Path, shared_runtime: Path
+) -> None:
+    """matplotlib reads settings in its folder, which can have code in them: /tmp may be a workspace."""
+    code = "import matplotlib, tempfile; print(matplotlib.folder, tempfile.gettempdir())"
+    options = ("--kernel-env", str(plots), "--preload", "matplotlib")
+    run = cellgate("run", *options, "-c", code, XDG_RUNTIME_DIR=str(shared_runtime))
+    assert run.returncode == 0, run.stderr
+    used, temporary = run.stdout.split()
+    assert Path(used).is_relative_to(shared_runtime / f"cellgate-{os.geteuid()}"), run.stderr
+    assert not Path(used).exists()
+    assert temporary == "/tmp"
 
 
 def test_cells_read_it_only(cellgate: Env, science: Path) -> None:
