@@ -24,7 +24,7 @@ def write_bytes(is_stderr: bool, data: bytes | bytearray | memoryview, /) -> int
     """Append bytes; invalid UTF-8 becomes U+FFFD."""
 
 def flush() -> None:
-    """Send text that is held back for some milliseconds."""
+    """Send all output so far; return when the connection has it. Waits while the host does not read."""
 
 def dumps(value: Any, /) -> str:
     """JSON text in ASCII.

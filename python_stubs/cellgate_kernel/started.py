@@ -1,4 +1,6 @@
-"""Counts the programs that this process's Python starts, for the costs of cells.
+"""Programs that this process's Python starts: counts them, for the costs of cells.
+
+Output is sent before, so that it reaches the host before a question about the program.
 
 Programs that other code starts, such as C libraries and forked children, are not counted.
 """
@@ -12,6 +14,8 @@ import posix
 import subprocess
 from collections.abc import Callable
 from typing import Any
+
+import _cellgate
 
 # Modules and names of the functions that start programs, with the copies that other modules have.
 _FUNCTIONS = (
@@ -38,6 +42,7 @@ def _counting(func: Callable[..., Any]) -> Callable[..., Any]:
     def start(*args: Any, **options: Any) -> Any:
         global _count
         _count += 1
+        _cellgate.flush()
         return func(*args, **options)
 
     return start

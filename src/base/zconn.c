@@ -5,8 +5,11 @@
 #include "base/zconn.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -433,6 +436,7 @@ static int fill(struct cg_zconn *c, int *messages, struct cg_err *err)
         if (n < 0)
                 return cg_fail_errno(err, "%s wire", c->wire->name);
         c->drained = (size_t)n < room;
+        c->received += (uint64_t)n;
         if (!direct) {
                 c->in_len += (size_t)n;
         } else {
@@ -443,7 +447,8 @@ static int fill(struct cg_zconn *c, int *messages, struct cg_err *err)
         return 0;
 }
 
-void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
+/* Reads from the socket until so many bytes were received, ever. */
+static void read_until(struct cg_zconn *c, int budget, bool count_reads, uint64_t until)
 {
         struct cg_err err = { 0 };
         int used = 0;
@@ -458,7 +463,7 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
 
                 /* a short read has emptied the socket: poll reports further data */
                 if (r == 0) {
-                        r = c->drained ? CG_TIMEOUT : fill(c, &used, &err);
+                        r = c->drained || c->received >= until ? CG_TIMEOUT : fill(c, &used, &err);
                         if (r == CG_TIMEOUT) {
                                 c->again = false;
                                 break;
@@ -469,6 +474,19 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
                         end(c, &err);
         }
         c->serving = false;
+}
+
+void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
+{
+        read_until(c, budget, count_reads, UINT64_MAX);
+}
+
+void cg_zconn_catch_up(struct cg_zconn *c)
+{
+        int waiting = 0;
+
+        ioctl(c->fd, SIOCINQ, &waiting);
+        read_until(c, INT_MAX, false, c->received + (uint64_t)waiting);
 }
 
 /* ---- its beginning and end */

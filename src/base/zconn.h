@@ -49,6 +49,7 @@ struct cg_zconn {
         bool paused;       /* set by its owner: nothing is delivered */
         unsigned char *in; /* bytes read and not parsed yet: in_pos to in_len */
         size_t in_pos, in_len;
+        uint64_t received; /* bytes, ever */
         struct cg_msg msg; /* under construction */
         bool has_header, more;
         size_t left;      /* bytes missing of its last frame */
@@ -80,6 +81,8 @@ void cg_zconn_fini(struct cg_zconn *c);
  * there may be more, which poll() does not report.
  */
 void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads);
+/* Delivers the messages that are in the socket now, and none that comes meanwhile. */
+void cg_zconn_catch_up(struct cg_zconn *c);
 
 /*
  * Queues a message. Large raw frames are not copied where @release is given: release(@owner) is

@@ -42,11 +42,11 @@ static void update(struct cg_zlink *z)
                 uv_idle_stop(&z->idle);
 }
 
-static void serve(struct cg_zlink *z, int budget, bool count_reads)
+static void serve(struct cg_zlink *z)
 {
         if (z->closing)
                 return;
-        cg_zconn_read(&z->conn, budget, count_reads);
+        cg_zconn_read(&z->conn, BURST, true);
         cg_zconn_opened(&z->conn);
 }
 
@@ -67,7 +67,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
         if (events & UV_WRITABLE)
                 cg_zconn_flush(&z->conn);
         if (events & UV_READABLE)
-                serve(z, BURST, true);
+                serve(z);
         update(z);
 }
 
@@ -75,7 +75,7 @@ static void on_idle(uv_idle_t *h)
 {
         struct cg_zlink *z = h->data;
 
-        serve(z, BURST, true);
+        serve(z);
         update(z);
 }
 
@@ -172,13 +172,23 @@ int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *o, struct cg_msg *
 
 void cg_zlink_pause(struct cg_zlink *z, bool paused)
 {
-        z->paused = z->conn.paused = paused;
+        z->paused = paused;
+        if (!z->catching_up && !z->closing)
+                z->conn.paused = paused;
         update(z);
 }
 
-void cg_zlink_catch_up(struct cg_zlink *z, int max)
+void cg_zlink_catch_up(struct cg_zlink *z)
 {
-        serve(z, max, false);
+        if (z->closing || z->conn.serving)
+                return;
+        z->catching_up = true;
+        z->conn.paused = false;
+        cg_zconn_catch_up(&z->conn);
+        cg_zconn_opened(&z->conn);
+        z->catching_up = false;
+        if (!z->closing)
+                z->conn.paused = z->paused;
         update(z);
 }
 

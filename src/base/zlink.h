@@ -23,7 +23,7 @@ struct cg_zlink {
         uv_poll_t poll;
         uv_idle_t idle; /* active while there is work that poll does not report */
         int events, handles;
-        bool paused, broken, closing;
+        bool paused, broken, closing, catching_up;
 };
 
 /*
@@ -49,10 +49,10 @@ int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *out, struct cg_msg
 /* Nothing is read or delivered until resumed: the peer's writes block. */
 void cg_zlink_pause(struct cg_zlink *z, bool paused);
 /*
- * Delivers messages that have arrived, at most @max, instead of waiting for the loop to do it. Not
- * from inside on_msg.
+ * Delivers all messages that have arrived, also while paused, instead of waiting for the loop to do
+ * it. Not from inside on_msg.
  */
-void cg_zlink_catch_up(struct cg_zlink *z, int max);
+void cg_zlink_catch_up(struct cg_zlink *z);
 /* Drops queued messages; @closed (may be NULL) runs later from the loop: *z may be freed there. */
 void cg_zlink_close(struct cg_zlink *z, void (*closed)(struct cg_zlink *z));
 

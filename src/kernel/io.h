@@ -180,8 +180,11 @@ int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const cha
 int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err);
 /* Sends KERNEL_READY. */
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err);
-/* Sends text that is held back. */
-void cg_io_flush(struct cg_io *io);
+/*
+ * Sends all output so far, also what is in the pipes. False: some waits for room in the socket;
+ * cg_io_wait_sent() with *mark waits until it is sent.
+ */
+bool cg_io_flush(struct cg_io *io, uint64_t *mark);
 
 /* ---- waits, made by the functions below and ended by cg_wait_free() */
 
@@ -196,6 +199,8 @@ struct cg_wait *cg_wait_free(struct cg_wait *w);
 
 /* Waits for room in the queue. NULL with *err: out of descriptors. */
 struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err);
+/* Waits until the output before @mark is sent (cg_io_flush()). The same errors. */
+struct cg_wait *cg_io_wait_sent(struct cg_io *io, uint64_t mark, struct cg_err *err);
 
 /*
  * Sends INPUT_REQUEST; *ret waits for the reply, and cg_wait_free() before that cancels the
@@ -227,7 +232,8 @@ struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err)
 int cg_calls_fd(const struct cg_wait *w);
 /*
  * Queues CALL (copies), which the caller calls @key (not 0). @function: of a function of the host,
- * which the supervisor gets. CG_E_LIMIT: too large.
+ * which the supervisor gets. Call cg_io_flush() before, so that output precedes the question about
+ * the call. CG_E_LIMIT: too large.
  */
 int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes body, struct cg_bytes args,
                struct cg_err *err);

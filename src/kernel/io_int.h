@@ -26,7 +26,7 @@
 #define INTERRUPT_ECHO_MS      20
 #define EXIT_PROTOCOL          71
 
-enum wait_kind { WAIT_ROOM, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
+enum wait_kind { WAIT_ROOM, WAIT_SENT, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
 
 struct cg_wait {
         struct cg_wait *next;
@@ -35,6 +35,7 @@ struct cg_wait {
         struct link *link; /* WAIT_CALL: of the last call */
         int fd;            /* eventfd */
         bool done;
+        uint64_t mark;     /* WAIT_SENT: of cg_io_flush() */
         uint64_t cell;     /* the cell that asks for input */
         uint64_t question; /* number of the INPUT_REQUEST; 0: not sent */
         pthread_t thread;  /* the waiting thread */
@@ -129,6 +130,7 @@ struct cg_io {
         pthread_mutex_t lock; /* protects all members below */
         bool woken;
         struct cg_outq out;
+        uint64_t sent; /* items of `out` that are in the socket, ever */
         bool blocked;  /* the socket of the kernel wire is full; dequeued messages wait in conn */
         size_t n_sent; /* calls, on both connections: CG_MAX_CALLS at most */
         struct cg_shell shells[CG_IO_MAX_SHELLS];

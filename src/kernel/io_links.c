@@ -18,12 +18,22 @@ static void release_item(void *owner)
         cg_outq_item_free(owner);
 }
 
-/* Dequeues messages for one write. Returns when to check held back text again, or -1. */
+/*
+ * Dequeues messages for one write, when the former are written. Returns when to check held back
+ * text again, or -1.
+ */
 static int64_t take_output(struct cg_io *io)
 {
         int64_t due = -1;
 
         pthread_mutex_lock(&io->lock);
+        io->sent = io->out.removed; /* the connection has written all of them */
+        for (struct cg_wait *w = io->waits; w; w = w->next) {
+                if (w->kind == WAIT_SENT && !w->done && w->mark <= io->sent) {
+                        w->done = true;
+                        cg_io_event_set(w->fd);
+                }
+        }
         while (io->kernel.conn.queued < WRITE_BYTES) {
                 struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
                 struct cg_out out;

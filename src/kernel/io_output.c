@@ -74,11 +74,23 @@ int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *e
         return r;
 }
 
-void cg_io_flush(struct cg_io *io)
+bool cg_io_flush(struct cg_io *io, uint64_t *mark)
 {
+        bool sent;
+
+        cg_io_catch_up(io);
         pthread_mutex_lock(&io->lock);
-        cg_io_flush_locked(io);
+        *mark = io->out.added;
+        sent = io->sent >= *mark;
+        io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
+        if (sent)
+                return true;
+        cg_io_send_now(io);
+        pthread_mutex_lock(&io->lock);
+        sent = io->sent >= *mark;
+        pthread_mutex_unlock(&io->lock);
+        return sent;
 }
 
 /*

@@ -230,6 +230,23 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
         return w;
 }
 
+struct cg_wait *cg_io_wait_sent(struct cg_io *io, uint64_t mark, struct cg_err *err)
+{
+        struct cg_wait *w = wait_new(io, WAIT_SENT, err);
+
+        if (!w)
+                return NULL;
+        w->mark = mark;
+        pthread_mutex_lock(&io->lock);
+        register_locked(w);
+        if (io->sent >= mark) {
+                w->done = true;
+                cg_io_event_set(w->fd);
+        }
+        pthread_mutex_unlock(&io->lock);
+        return w;
+}
+
 static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
 {
         struct cg_out m = { .type = CG_KERNEL_INPUT_WAIT };
@@ -368,9 +385,6 @@ int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes b
         c->id = c->message->id = ++io->last_call;
         *l->queued_tail = c;
         l->queued_tail = &c->next;
-        /* Output of the cell is sent before the question about the call. */
-        cg_io_read_captures_locked(io);
-        io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
         cg_io_send_now(io);
         return 0;

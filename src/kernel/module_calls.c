@@ -127,7 +127,7 @@ static PyObject *wait_for_call(PyObject *module, enum what what, PyObject *args)
         PyObject *ret = NULL;
         uint64_t key;
 
-        if (!io)
+        if (!io || cg_py_flush(io) < 0)
                 return NULL;
         w = cg_io_calls(io, true, &err);
         if (!w)
@@ -261,8 +261,12 @@ static PyObject *calls_fileno(PyObject *self, PyObject *unused)
 
 static PyObject *calls_queue(PyObject *self, enum what what, PyObject *args)
 {
-        struct cg_wait *w = calls_wait(self);
+        struct loop_calls *c = (struct loop_calls *)self;
+        struct cg_wait *w;
 
+        if (!calls_wait(self) || cg_py_flush(c->io) < 0)
+                return NULL;
+        w = calls_wait(self); /* another thread, or a signal handler, may have closed them */
         if (!w || start_call(w, what, args) < 0)
                 return NULL;
         Py_RETURN_NONE;

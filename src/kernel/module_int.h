@@ -45,6 +45,8 @@ PyObject *cg_py_raise(const struct cg_err *err);
 /* Waits with the GIL released and runs signal handlers. -1 with an exception: interrupted. */
 int cg_py_wait_done(struct cg_io *io, struct cg_wait *w);
 int cg_py_wait_room(struct cg_io *io);
+/* Sends all output so far, waiting for room in the socket. -1 with an exception: interrupted. */
+int cg_py_flush(struct cg_io *io);
 
 /* Raw frames after the first, with references to their Python objects. */
 struct buffers {

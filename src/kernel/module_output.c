@@ -175,8 +175,8 @@ static PyObject *m_flush(PyObject *module, PyObject *unused)
 
         if (io && cg_io_forked(io) && (flush_line(module, 0) < 0 || flush_line(module, 1) < 0))
                 return NULL;
-        if (io && !cg_io_forked(io))
-                cg_io_flush(io);
+        if (io && !cg_io_forked(io) && cg_py_flush(io) < 0)
+                return NULL;
         Py_RETURN_NONE;
 }
 

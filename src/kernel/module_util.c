@@ -67,17 +67,31 @@ int cg_py_wait_done(struct cg_io *io, struct cg_wait *w)
         }
 }
 
-int cg_py_wait_room(struct cg_io *io)
+/* Takes @w; NULL: it could not be made, as *err says. */
+static int wait_for(struct cg_io *io, struct cg_wait *w, const struct cg_err *err)
 {
-        struct cg_err err;
-        struct cg_wait *w = cg_io_wait_room(io, &err);
         int r;
 
         if (!w) {
-                cg_py_raise(&err);
+                cg_py_raise(err);
                 return -1;
         }
         r = cg_py_wait_done(io, w);
         cg_wait_free(w);
         return r;
+}
+
+int cg_py_wait_room(struct cg_io *io)
+{
+        struct cg_err err;
+
+        return wait_for(io, cg_io_wait_room(io, &err), &err);
+}
+
+int cg_py_flush(struct cg_io *io)
+{
+        struct cg_err err;
+        uint64_t mark;
+
+        return cg_io_flush(io, &mark) ? 0 : wait_for(io, cg_io_wait_sent(io, mark, &err), &err);
 }

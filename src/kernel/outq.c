@@ -68,6 +68,7 @@ static void append(struct cg_outq *q, struct cg_outq_item *it)
         else
                 q->head = it;
         q->tail = it;
+        q->added++;
         q->bytes += it->cost + it->len;
 }
 
@@ -327,6 +328,7 @@ struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due
                 q->tail = NULL;
                 q->flush = false;
         }
+        q->removed++;
         q->bytes -= it->cost + it->len;
         it->next = NULL;
         return it;

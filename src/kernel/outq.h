@@ -30,8 +30,9 @@ struct cg_outq_item {
 
 struct cg_outq {
         struct cg_outq_item *head, *tail;
-        size_t bytes; /* size of all items */
-        bool flush;   /* do not hold back text at the end */
+        size_t bytes;            /* size of all items */
+        bool flush;              /* do not hold back text at the end */
+        uint64_t added, removed; /* items, ever */
 };
 
 /* An incomplete UTF-8 sequence at the end of a stream of bytes. */

@@ -13,20 +13,11 @@
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
-/* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
-#define MAX_ASK_BYTES (64u << 20)
-/*
- * Limit of the bytes that the host has not read. Questions do not wait for the window, so that they
- * reach a host that decides at once; a kernel that asks and cancels in a loop must not fill the
- * memory of a host that does not read.
- */
-#define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
-
 const char *cg_sup_ask_refused(const struct session *ss, size_t len)
 {
-        if (ss->ask_bytes + len > MAX_ASK_BYTES)
+        if (ss->ask_bytes + len > CG_ASK_BYTES)
                 return "too many calls wait for a decision";
-        return ss->unread > MAX_UNREAD ? "the host does not read the session's events" : NULL;
+        return ss->unread > CG_ASK_UNREAD ? "the host does not read the session's events" : NULL;
 }
 
 static void on_timeout(uv_timer_t *t)

@@ -290,12 +290,8 @@ static void on_drained(uv_timer_t *t)
          * Its processes have ended: their last messages fit into the socket's buffer, and the end
          * of the connection follows.
          */
-        while (k->link_open && !k->link.conn.ended) {
-                cg_sup_kernel_pause(k, false);
-                cg_zlink_catch_up(&k->link, INT_MAX);
-                if (!k->link.paused)
-                        break;
-        }
+        if (k->link_open && !k->link.conn.ended)
+                cg_zlink_catch_up(&k->link);
         describe_end(k, how, sizeof(how));
         cg_sup_denials_drain(k);
         cg_sup_programs_close(k, "the kernel ended");

@@ -13,8 +13,6 @@
  * running without a connection broke a rule.
  */
 #define LOST_MS 5000
-/* Most messages of a kernel that are read ahead of a question about its tool call. */
-#define CATCH_UP 64
 
 struct kernel *cg_sup_kernel_by_seq(const struct sup *s, uint64_t seq)
 {
@@ -92,6 +90,6 @@ void cg_sup_kernel_pause(struct kernel *k, bool paused)
 
 void cg_sup_kernel_catch_up(struct kernel *k)
 {
-        if (k->link_open)
-                cg_zlink_catch_up(&k->link, CATCH_UP);
+        if (k->link_open && (!k->session || k->session->unread <= CG_ASK_UNREAD))
+                cg_zlink_catch_up(&k->link);
 }

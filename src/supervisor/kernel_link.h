@@ -20,8 +20,8 @@ void cg_sup_kernel_send(struct kernel *k, const struct cg_out *out, json_t *body
 /* @k may be NULL. */
 void cg_sup_kernel_pause(struct kernel *k, bool paused);
 /*
- * Handles what it has sent already, as far as the host's window allows: a question comes after the
- * output that led to it.
+ * Handles all that it has sent already, whatever the host's window, so that a question comes after
+ * the output that led to it. Not beyond CG_ASK_UNREAD, where nothing is asked.
  */
 void cg_sup_kernel_catch_up(struct kernel *k);
 /* Ends a kernel that broke a rule, and reports which. */

@@ -15,6 +15,15 @@
 #include "supervisor/shell.h"
 #include "supervisor/sup.h"
 
+/* Bytes of arguments that may wait for decisions in one session: nobody could judge more. */
+#define CG_ASK_BYTES (64u << 20)
+/*
+ * Limit of the bytes that the host has not read. Questions, and output before them, do not wait for
+ * the window, so that they reach a host that decides at once; a kernel that asks and cancels in a
+ * loop must not fill the memory of a host that does not read.
+ */
+#define CG_ASK_UNREAD (CG_EVENT_WINDOW + CG_ASK_BYTES)
+
 struct cg_settings;
 struct host;
 struct kernel;

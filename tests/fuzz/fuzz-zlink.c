@@ -132,7 +132,7 @@ static struct seen talk(const uint8_t *data, size_t size, unsigned choices, size
                 uv_run(&loop, UV_RUN_NOWAIT);
                 cg_zlink_pause(&z, false);
                 if (pauses)
-                        cg_zlink_catch_up(&z, 1);
+                        cg_zlink_catch_up(&z);
         }
         shutdown(peer, SHUT_WR);
         while (!s.ends) { /* an end that is not reported is a time-out */

@@ -32,8 +32,10 @@ struct env {
         uint64_t id, sum;
         size_t n_frames, body_len, raw_len;
         struct cg_err err;
-        bool close_in_callback, pause_in_callback;
+        bool close_in_callback, pause_in_callback, send_in_callback;
 };
+
+static void put_stream(struct env *e, bool slowly);
 
 static void on_msg(struct cg_zlink *z, struct cg_msg *m)
 {
@@ -50,6 +52,8 @@ static void on_msg(struct cg_zlink *z, struct cg_msg *m)
         cg_msg_body(m, &e->body_len);
         if (e->pause_in_callback)
                 cg_zlink_pause(z, true);
+        if (e->send_in_callback)
+                put_stream(e, false);
         if (e->close_in_callback) {
                 e->open = false;
                 cg_zlink_close(z, NULL);
@@ -676,14 +680,20 @@ static void test_catch_up(void **state)
         handshake(e);
         for (int i = 0; i < 10; i++)
                 put_stream(e, false);
-        cg_zlink_catch_up(&e->link, 4);
-        assert_int_equal(e->messages, 4);
-        cg_zlink_catch_up(&e->link, 64);
+        cg_zlink_catch_up(&e->link);
+        assert_int_equal(e->messages, 10);
+        cg_zlink_catch_up(&e->link);
         assert_int_equal(e->messages, 10);
         put_stream(e, false);
         cg_zlink_pause(&e->link, true);
-        cg_zlink_catch_up(&e->link, 64);
-        assert_int_equal(e->messages, 10);
+        cg_zlink_catch_up(&e->link);
+        assert_int_equal(e->messages, 11);
+        for (int i = 0; i < 9; i++)
+                put_stream(e, false);
+        assert_false(run(e, 12, 0, 20)); /* still paused */
+        e->pause_in_callback = e->send_in_callback = true;
+        cg_zlink_catch_up(&e->link); /* without what comes meanwhile */
+        assert_int_equal(e->messages, 20);
 }
 
 static void test_closing_inside_the_callback(void **state)
