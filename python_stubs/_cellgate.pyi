@@ -4,6 +4,7 @@ Functions that wait release the GIL and run signal handlers. In a process that w
 kernel only the write functions, flush() and forked() work; the others raise RuntimeError.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import FrameType
@@ -128,6 +129,9 @@ interrupt_in_loop: Callable[[int, FrameType | None], bool] | None
 
 def on_sigint(signum: int, frame: FrameType | None, /) -> None:
     """The handler of SIGINT: raises KeyboardInterrupt if a cell runs."""
+
+def on_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
+    """For sys.unraisablehook: raises an ignored KeyboardInterrupt again, soon and in the same thread."""
 
 def forked() -> bool:
     """True in a process that was forked from the kernel."""

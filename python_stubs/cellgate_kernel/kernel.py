@@ -83,6 +83,7 @@ class Kernel:
         _cellgate.on_control(self.control.serve)
         self._configure_shell(config)
         signal.signal(signal.SIGINT, _cellgate.on_sigint)
+        sys.unraisablehook = _cellgate.on_unraisable
 
     def _configure_shell(self, config: dict[str, Any]) -> None:
         shell = self.shell

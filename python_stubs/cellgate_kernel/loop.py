@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from asyncio import events, runners
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,6 +53,24 @@ class KernelLoop(asyncio.SelectorEventLoop):
     def _check_running(self) -> None:
         with _mark_lifted():
             super()._check_running()  # type: ignore[misc]
+
+    def call_first(self, callback: Callable[[], object]) -> None:
+        """Call it before all callbacks that are queued. For the loop's thread and its signal handlers."""
+        self._ready.appendleft(events.Handle(callback, (), self))  # type: ignore[attr-defined]
+        self._write_to_self()  # type: ignore[attr-defined]
+
+    def cancel_new_tasks(self) -> None:
+        """Cancel all tasks that have not begun. For the loop's thread and its signal handlers.
+
+        Where an interrupt has ended gather() or create_task() of a group early, no code waits for them.
+        """
+        for handle in list(self._ready):  # type: ignore[attr-defined]
+            task = getattr(handle._callback, "__self__", None)
+            if not isinstance(task, asyncio.Task):
+                continue
+            coro = task.get_coro()
+            if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                task.cancel()
 
     def poll_fd(self) -> int:
         """A descriptor that is readable when one of the loop's descriptors is."""

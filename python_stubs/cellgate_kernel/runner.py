@@ -33,6 +33,7 @@ _LOOP_MODULES = frozenset(("cellgate_kernel.loop", "cellgate_tools._async", "con
 
 class _Thread(threading.local):
     runner: CellRunner | None = None  # of the cell without `await` that this thread runs
+    interrupt: Callable[[FrameType | None], bool] | None = None  # of the task that this thread waits for
 
 
 _thread = _Thread()
@@ -57,6 +58,13 @@ def _is_loops_own(frame: FrameType | None, runs: CodeType) -> bool:
             return False
         frame = frame.f_back
     return frame is not None
+
+
+def _interrupt_in_loop(_signum: int, frame: FrameType | None) -> bool:
+    return _thread.interrupt is not None and _thread.interrupt(frame)
+
+
+_cellgate.interrupt_in_loop = _interrupt_in_loop
 
 
 class CellRunner:
@@ -118,24 +126,26 @@ class CellRunner:
             if task.done() or attempts > _CANCEL_ATTEMPTS:
                 return False
             self.interrupted = True
-            loop.call_soon_threadsafe(task.cancel)  # it may be waiting for descriptors
+            loop.call_first(task.cancel)
             return True
 
-        def interrupt_in_loop(_signum: int, frame: FrameType | None) -> bool:
+        def interrupt(frame: FrameType | None) -> bool:
+            loop.cancel_new_tasks()
             return _is_loops_own(frame, CellRunner._run_task.__code__) and cancel()
 
-        outer = _cellgate.interrupt_in_loop
+        outer = _thread.interrupt
         while True:
             try:
                 self.waits = True
-                _cellgate.interrupt_in_loop = interrupt_in_loop
+                _thread.interrupt = interrupt
                 return loop.run_until_complete(task)
             except KeyboardInterrupt:
                 # Raised in code of a callback while the task was waiting.
+                loop.cancel_new_tasks()
                 if not cancel():
                     raise
             finally:
-                _cellgate.interrupt_in_loop = outer
+                _thread.interrupt = outer
                 self.waits = False
 
     def renew(self) -> bool:

@@ -57,14 +57,15 @@ class _LoopCalls:
         except BaseException as error:
             if future.done() and not future.cancelled():
                 _drop(future.result())
-            elif isinstance(error, asyncio.CancelledError):
-                # A cancelled gather() cancels its calls one by one. They are collected and cancelled together, so
-                # that no waiting call starts in the place of one that is cancelled first.
-                if not self.cancelled:
-                    self.loop.call_soon(self.cancel)
-                self.cancelled.append(key)
-            else:  # an interrupt, or the coroutine was closed, perhaps without a loop that runs
+            elif isinstance(error, GeneratorExit):  # the coroutine was closed, perhaps without a loop that runs
                 self.calls.cancel([key])
+            else:
+                # A cancelled gather() cancels its calls one by one, and an interrupt of one call is followed by the
+                # cancellation of others. They are collected and cancelled together, so that no waiting call starts
+                # in the place of one that is cancelled first.
+                if not self.cancelled:
+                    self.loop.call_soon(self.loop.call_soon, self.cancel)
+                self.cancelled.append(key)
             raise
         finally:
             del self.waiting[key]

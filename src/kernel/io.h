@@ -124,6 +124,11 @@ bool cg_io_take_interrupt(struct cg_io *io);
  * the cell blocks or ignores SIGINT, or native code has replaced the handler.
  */
 bool cg_io_interrupt_arrived(struct cg_io *io);
+/*
+ * An exception that interrupted the calling thread was ignored. True: the thread runs a cell, which
+ * the caller interrupts again: with SIGINT, or as the thread of a subshell.
+ */
+bool cg_io_repeat_interrupt(struct cg_io *io, bool *subshell);
 struct cg_io_target {
         pthread_t thread; /* the thread that runs the cell */
         /* it is in cg_wait_once(), which returns; then cg_io_take_subshell_interrupt() is true */

@@ -339,6 +339,23 @@ bool cg_io_interrupt_arrived(struct cg_io *io)
         return arrived;
 }
 
+bool cg_io_repeat_interrupt(struct cg_io *io, bool *subshell)
+{
+        bool found = false;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = 0; !found && i < CG_IO_MAX_SHELLS; i++) {
+                struct cg_shell *sh = &io->shells[i];
+
+                found = sh->open && pthread_equal(sh->thread, pthread_self());
+                *subshell = i != MAIN;
+                if (found && i == MAIN)
+                        sh->interrupting = true;
+        }
+        pthread_mutex_unlock(&io->lock);
+        return found;
+}
+
 static bool interrupt_wait_locked(struct cg_shell *sh)
 {
         for (const struct cg_wait *w = sh->io->waits; w; w = w->next)

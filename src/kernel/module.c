@@ -7,6 +7,8 @@
 
 #include "kernel/module_int.h"
 
+#include <signal.h>
+
 #include "base/base64.h"
 #include "base/buf.h"
 #include "kernel/crash.h"
@@ -106,6 +108,32 @@ static PyObject *m_on_sigint(PyObject *module, PyObject *args)
                 return NULL;
         }
         Py_RETURN_NONE;
+}
+
+/*
+ * sys.unraisablehook. Python ignores an interrupt in a destructor or in the callback of a weak
+ * reference: it is raised again, in the code that called those. In C, because a signal handler runs
+ * at the next opportunity, which is in this function if it is one of Python.
+ */
+static PyObject *m_on_unraisable(PyObject *module, PyObject *unraisable)
+{
+        struct cg_io *io = cg_py_io(module);
+        PyObject *type = PyObject_GetAttrString(unraisable, "exc_type"), *hook;
+        bool interrupt = type && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt), subshell;
+
+        Py_XDECREF(type);
+        PyErr_Clear();
+        if (interrupt && io && !cg_io_forked(io) && cg_io_repeat_interrupt(io, &subshell)) {
+                if (subshell)
+                        PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyExc_KeyboardInterrupt);
+                else
+                        PyErr_SetInterruptEx(SIGINT);
+                Py_RETURN_NONE;
+        }
+        hook = PySys_GetObject("__unraisablehook__"); /* borrowed */
+        if (!hook)
+                Py_RETURN_NONE;
+        return PyObject_CallOneArg(hook, unraisable);
 }
 
 static PyObject *m_forked(PyObject *module, PyObject *unused)
@@ -217,6 +245,7 @@ static PyMethodDef methods[] = {
         { "set_running", m_set_running, METH_O, NULL },
         { "may_ask", m_may_ask, METH_NOARGS, NULL },
         { "on_sigint", m_on_sigint, METH_VARARGS, NULL },
+        { "on_unraisable", m_on_unraisable, METH_O, NULL },
         { "forked", m_forked, METH_NOARGS, NULL },
         { "exit", m_exit, METH_VARARGS, NULL },
         { "crash_fd", m_crash_fd, METH_NOARGS, NULL },

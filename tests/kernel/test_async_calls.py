@@ -186,6 +186,64 @@ def test_interrupt_of_a_gather(tools: Kernel) -> None:
     assert len(tools.calls) == 256
 
 
+RAISE = """
+import signal
+def interrupt(n, at):
+    if n == at: signal.raise_signal(signal.SIGINT)
+async def one(n, at=150):
+    interrupt(n, at)
+    return await call(n)
+class Ignoring:
+    def __del__(self): interrupt(150, 150)
+async def two(n):
+    if n == 150: Ignoring()
+    return await call(n)
+class Sending:
+    def __init__(self, calls): self.calls = calls
+    def __getattr__(self, name): return getattr(self.calls, name)
+    def start(self, *arguments):
+        self.calls.start(*arguments)
+        interrupt(int(arguments[2]), 150)
+def interrupt_tasks(at):
+    made = iter(range(1000))
+    def make(loop, coro, **options):
+        task = asyncio.Task(coro, loop=loop, **options)
+        interrupt(next(made), at)
+        return task
+    asyncio.get_running_loop().set_task_factory(make)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        ("await asyncio.gather(*map(one, range(400)))", 150),
+        ("await asyncio.gather(*map(two, range(400)))", 150),
+        ("c = call()\nc.send(None)\ndel c\ncalls = asyncio.get_running_loop().cellgate_calls\n"
+         "calls.calls = Sending(calls.calls)\nawait asyncio.gather(*map(call, range(400)))", 152),
+        ("interrupt_tasks(150)\nawait asyncio.gather(*map(call, range(400)))", 0),
+        ("interrupt_tasks(150)\nasync with asyncio.TaskGroup() as g: [g.create_task(call(i)) for i in range(400)]", 0),
+        ("asyncio.get_running_loop().call_soon(signal.raise_signal, 2)\nawait asyncio.gather(*map(call, range(400)))", 0),
+        ("async def part(n): await asyncio.gather(*map(one, range(n, n + 100)))\n"
+         "await asyncio.gather(*map(part, range(0, 400, 100)))", 150),
+        ("async with asyncio.TaskGroup() as g: [g.create_task(one(i)) for i in range(400)]", 150),
+        ("async def main(): await asyncio.gather(*map(one, range(400)))\nasyncio.run(main())", 150),
+        ("first = call(1000)\nfirst.send(None)\nasync def last(): first.throw(KeyboardInterrupt)\n"
+         "await asyncio.gather(*map(call, range(398)), last())", 256),
+    ],
+    ids=["a call's code", "a destructor", "a call that is sent", "gather() makes tasks", "group makes tasks", "loop",
+         "nested", "group", "asyncio.run", "a sent call while others wait"],
+)  # fmt: skip
+def test_interrupt_of(tools: Kernel, code: str, sent: int) -> None:
+    """Calls that were sent are cancelled together, and no other call is sent."""
+    tools.run(RAISE)
+    assert tools.collect(tools.execute(code)).reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+    serve_until(tools, lambda: len(tools.cancelled) == sent)
+    assert sorted(tools.cancelled) == [c.id for c in tools.calls]
+    tools.quiet(0.2)
+    assert tools.run("asyncio.get_event_loop().set_task_factory(None)\nlen(asyncio.all_tasks())").result == "0"
+
+
 def test_cancelled_calls_leave_their_places_at_once(tools: Kernel) -> None:
     cell = tools.execute(
         "first = asyncio.gather(*map(call, range(256)))\nawait asyncio.sleep(0.3)\nfirst.cancel()\n"

@@ -51,6 +51,35 @@ def test_interrupt(kernel: Kernel, code: str) -> None:
     assert kernel.run("1").result == "1"
 
 
+IGNORED = {
+    "destructor": "class D:\n    def __del__(self): interrupt()\nd = D()\ndel d",
+    "callback of a weak reference": "import weakref\nclass D: pass\nd = D()\n"
+    "r = weakref.ref(d, lambda _: interrupt())\ndel d",
+    "garbage": "import gc\nclass D:\n    def __del__(self): interrupt()\nd = D()\nd.d = d\ndel d\ngc.collect()",
+}
+RAISE = {
+    "main": "import signal\ndef interrupt(): signal.raise_signal(signal.SIGINT)\n",
+    "subshell": "import _cellgate\ndef interrupt():\n    _cellgate.interrupt_subshell(_cellgate.current_cell())\n    print()\n",
+}
+
+
+@pytest.mark.parametrize("shell", RAISE)
+@pytest.mark.parametrize("code", IGNORED.values(), ids=IGNORED.keys())
+def test_an_interrupt_that_python_ignores_is_repeated(kernel: Kernel, code: str, shell: str) -> None:
+    where = {}
+    if shell == "subshell":
+        where["subshell"] = kernel.ask("create_subshell_request", {})["subshell_id"]
+    r = kernel.run(RAISE[shell] + code + "\nfor _ in range(10): pass\nprint('not interrupted')", **where)
+    assert r.reply["ename"] == "KeyboardInterrupt"
+    assert "not interrupted" not in r.out and "ignored" not in r.err
+    assert kernel.run("1", **where).result == "1"
+
+
+def test_other_exceptions_in_destructors_are_shown(kernel: Kernel) -> None:
+    r = kernel.run("class D:\n    def __del__(self): 1 / 0\nd = D()\ndel d\n7")
+    assert r.result == "7" and "Exception ignored in" in r.err and "ZeroDivisionError" in r.err
+
+
 def test_traceback_of_an_interrupted_await_names_the_line(kernel: Kernel) -> None:
     later = "import asyncio\nasyncio.get_running_loop().call_soon(lambda: mark())\n"  # during the await
     cell = start(kernel, later + "await asyncio.sleep(100)")

@@ -278,6 +278,21 @@ def test_an_interrupt_of_the_main_cell_does_not_reach_the_subshell(kernel: Kerne
     assert traffic.replies[cell].body["status"] == "ok"
 
 
+def test_interrupt_of_one_of_two_cells_that_await(kernel: Kernel, sub: str, traffic: Traffic) -> None:
+    code = "import asyncio\nprint('%s in', flush=True)\nwhile not globals().get('stop'): await asyncio.sleep(0.01)"
+    main = kernel.execute(code % "main")
+    traffic.until_text("main in")
+    cell = kernel.execute(code % "sub", subshell=sub)
+    traffic.until_text("sub in")
+    kernel.interrupt(main)
+    traffic.until(main)
+    assert traffic.replies[main].body["ename"] == "KeyboardInterrupt"
+    assert cell not in traffic.replies
+    end = kernel.execute("stop = True")
+    traffic.until(end, cell)
+    assert traffic.replies[cell].body["status"] == "ok"
+
+
 def test_an_interrupt_that_comes_too_late(kernel: Kernel, sub: str) -> None:
     for _ in range(20):
         cell = kernel.execute("1", subshell=sub)
