@@ -79,7 +79,9 @@ class Measurement:
             with source.open("wb") as f:
                 for _ in range(self.opt.megabytes):
                     f.write(os.urandom(1 << 20))
+            unlink = '__import__("pathlib").Path("/tmp/file").unlink(missing_ok=True)'
             for i in range(self.opt.file_rounds + 1):
+                self.driver.command(f"rtt 1 {unlink}")  # all three make a new file
                 turn = {"put": self.driver.command(f"put 1 /tmp/file {source}")}
                 turn["get"] = self.driver.command(f"get 1 /tmp/file {copy}")
                 if copy.read_bytes() != source.read_bytes():

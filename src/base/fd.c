@@ -271,6 +271,27 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err)
         return 0;
 }
 
+int cg_pipe_to_file(int pipe, int fd, size_t n, struct cg_err *err)
+{
+        char data[16 << 10];
+
+        while (n) {
+                ssize_t r = splice(pipe, NULL, fd, NULL, n, SPLICE_F_MOVE);
+
+                if (r < 0 && errno == EINVAL) { /* with O_APPEND, and in some file systems */
+                        r = read(pipe, data, n < sizeof(data) ? n : sizeof(data));
+                        if (r > 0 && cg_write_all(fd, data, (size_t)r, err) < 0)
+                                return -1;
+                }
+                if (r < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "write");
+                if (r == 0)
+                        return cg_fail(err, CG_E_CLOSED, "write: the pipe has ended");
+                n -= r > 0 ? (size_t)r : 0;
+        }
+        return 0;
+}
+
 int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len,
                       struct cg_err *err)
 {

@@ -52,6 +52,11 @@ int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err);
 
 /* Writes everything; EINTR is handled; blocking descriptors only. */
 int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
+/*
+ * Moves @n bytes, which are in the pipe already, into a regular file: with one copy where its file
+ * system has splice().
+ */
+int cg_pipe_to_file(int pipe, int fd, size_t n, struct cg_err *err);
 
 /*
  * Replaces the file @path by one with @text, or makes it: all of it, or nothing has changed. @mode

@@ -1,7 +1,8 @@
 /*
  * libcellgate: files of a session. Each function runs one command that is built into the sandbox
  * (docs/wire.md) and waits for it. Its input or output is a socket, which the lifeline passes to
- * the supervisor, and that to the process inside: no byte of it is a message. The command's events
+ * the supervisor, and that to the process inside: no byte of it is a message. From file to file,
+ * pages go through it without a copy until the process that writes makes one. The command's events
  * do not join the session's, so that it goes on when the host does not read these.
  */
 #include "client/internal.h"
@@ -121,6 +122,13 @@ static int send_bytes(struct cg_session *s, const struct operation *op, const st
         return r;
 }
 
+static bool is_regular(int fd)
+{
+        struct stat st;
+
+        return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 /* Bytes of a regular file from its offset on; 0: read() finds its end, or waits. */
 static ssize_t left_in_file(int fd)
 {
@@ -175,13 +183,10 @@ static int send_input(struct cg_session *s, const struct operation *op, struct t
 /* A blocking descriptor of a pipe has room for no more than this when it is writable. */
 static int write_within(const struct transfer *t, const char *data, size_t len, struct cg_err *err)
 {
-        struct stat st;
-        size_t most = fstat(t->out_fd, &st) == 0 && S_ISREG(st.st_mode) ? len : PIPE_BUF;
-
         while (len) {
                 int64_t left = t->end_ms - cg_now_ms();
                 int r = cg_wait_fd(t->out_fd, POLLOUT, left > 0 ? left : 0, err);
-                ssize_t n = r == 0 ? write(t->out_fd, data, len < most ? len : most) : 0;
+                ssize_t n = r == 0 ? write(t->out_fd, data, len < PIPE_BUF ? len : PIPE_BUF) : 0;
 
                 if (r == CG_TIMEOUT)
                         return cg_fail(err, CG_E_TIMEDOUT, "the host does not read the file");
@@ -199,10 +204,19 @@ static int write_within(const struct transfer *t, const char *data, size_t len, 
 static int receive_output(struct cg_session *s, const struct operation *op, struct transfer *t, int sock,
                           struct cg_err *err)
 {
-        bool ended = false;
+        bool ended = false, by_pipe = t->out_fd >= 0 && is_regular(t->out_fd);
+        cg_auto_fd int from = -1, to = -1;
+        int ends[2];
 
+        if (by_pipe && pipe2(ends, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        if (by_pipe) {
+                from = ends[0];
+                to = ends[1];
+        }
         for (;;) {
-                ssize_t n = recv(sock, t->chunk, CHUNK, MSG_DONTWAIT);
+                ssize_t n = by_pipe ? splice(sock, NULL, to, NULL, CHUNK, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
+                                    : recv(sock, t->chunk, CHUNK, MSG_DONTWAIT);
                 int r = 0;
 
                 if (n == 0 || (n < 0 && (errno == ECONNRESET || (errno == EAGAIN && ended))))
@@ -217,7 +231,10 @@ static int receive_output(struct cg_session *s, const struct operation *op, stru
                         return cg_fail(err, CG_E_LIMIT, "more than the bytes that the host allows");
                 else if (n > 0 && t->out_fd >= 0) {
                         t->max -= t->max >= 0 ? n : 0;
-                        r = write_within(t, t->chunk, (size_t)n, err);
+                        if (!by_pipe)
+                                r = write_within(t, t->chunk, (size_t)n, err);
+                        else if (cg_pipe_to_file(from, t->out_fd, (size_t)n, err) < 0)
+                                r = cg_err_prefix(err, "the file of the host");
                 }
                 if (r < 0)
                         return r;
@@ -306,6 +323,9 @@ static int request(struct cg_session *s, struct cg_out *out, json_t *body, int *
                 return cg_fail_errno(err, "socketpair");
         }
         *sock = fds[0];
+        /* At most what net.core.wmem_max allows. */
+        for (int i = 0; i < 2; i++)
+                setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &(int){ CHUNK }, sizeof(int));
         if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
                 close(fds[1]);
                 json_decref(body);

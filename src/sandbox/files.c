@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -95,39 +96,39 @@ static int do_read(char *const *argv)
 
 /*
  * The host's data: pieces after their lengths, and a length of 0. Without that, the host has ended
- * or given up.
+ * or given up. Pages go from the socket into the file by a pipe.
  */
 static bool receive(int fd)
 {
-        cg_auto_free char *data = malloc(COPY_BYTES);
-        uint64_t left = 0;
+        cg_auto_fd int from = -1, to = -1;
+        int ends[2];
 
-        while (data) {
+        /* Unlike a socket, other processes inside could open the pipe through /proc. */
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || pipe2(ends, O_CLOEXEC) < 0)
+                return false;
+        from = ends[0];
+        to = ends[1];
+        errno = ECONNRESET;
+        for (;;) {
+                uint64_t left = 0;
                 size_t n = 0;
 
                 for (ssize_t r = 1; n < sizeof(left) && (r > 0 || (r < 0 && errno == EINTR));
                      n += r > 0 ? (size_t)r : 0)
                         r = recv(STDIN_FILENO, (char *)&left + n, sizeof(left) - n, 0);
-                if (n < sizeof(left))
-                        break;
-                if (!left)
-                        return true;
+                if (n < sizeof(left) || !left)
+                        return n == sizeof(left);
                 while (left) {
-                        ssize_t r = recv(STDIN_FILENO, data, left < COPY_BYTES ? left : COPY_BYTES, 0);
+                        size_t most = left < COPY_BYTES ? (size_t)left : COPY_BYTES;
+                        ssize_t r = splice(STDIN_FILENO, NULL, to, NULL, most, SPLICE_F_MOVE);
 
                         if (r < 0 && errno == EINTR)
                                 continue;
-                        if (r <= 0) {
-                                errno = ECONNRESET;
-                                return false;
-                        }
-                        if (cg_write_all(fd, data, (size_t)r, NULL) < 0)
+                        if (r <= 0 || cg_pipe_to_file(from, fd, (size_t)r, NULL) < 0)
                                 return false;
                         left -= (size_t)r;
                 }
         }
-        errno = data ? ECONNRESET : ENOMEM;
-        return false;
 }
 
 /* A name for the file that replaces @path: of a new one, or with @unnamed of that one. */
@@ -176,7 +177,7 @@ static int do_write(char *const *argv)
         mode_t mode = argv[2] ? (mode_t)strtoul(argv[2], NULL, 8) & 0777 : 0666;
         char target[PATH_MAX], name[PATH_MAX + 32] = "";
         cg_auto_fd int fd = -1;
-        bool exists, unnamed;
+        bool exists, unnamed, received;
         struct stat st;
         int e;
 
@@ -197,8 +198,11 @@ static int do_write(char *const *argv)
                 return cg_files_failed("write", argv[1]);
         if (exists)
                 fchmod(fd, st.st_mode & 07777);
+        received = receive(fd);
+        /* Init reads the paths of the calls below. */
+        prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
         /* A power failure may cost a new file, but not the old one's content. */
-        if (receive(fd) && (!exists || fsync(fd) == 0) &&
+        if (received && (!exists || fsync(fd) == 0) &&
             (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
                 return 0;
         e = cg_files_failed("write", argv[1]);

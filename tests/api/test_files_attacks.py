@@ -334,6 +334,19 @@ def test_files_that_change_their_size(scene: Scene) -> None:
     assert set(scene.s.file_read("/tmp/a/f")) <= {0}
 
 
+def test_files_that_change_their_size_on_the_way_to_a_file(scene: Scene, tmp_path: Path) -> None:
+    data = os.urandom(1 << 22)
+    scene.s.file_write("/tmp/a/f", data)
+    loop = f"os.truncate('/tmp/a/f', 1000); os.truncate('/tmp/a/f', {len(data)})"
+    with scene.loop(loop):
+        for _ in range(20):
+            with (tmp_path / "f").open("wb") as f, contextlib.suppress(CellgateError):
+                scene.s.file_get("/tmp/a/f", f.fileno(), max=len(data))
+            got = (tmp_path / "f").read_bytes()
+            assert got[:1000] == data[: len(got)][:1000] and len(got) <= len(data)
+            assert set(got[1000:]) <= {0} or data[1000:2000] in got
+
+
 def test_vanishing_folders(scene: Scene) -> None:
     change = """
 os.makedirs('/tmp/a/d/e/f'); open('/tmp/a/d/e/g', 'w').close()
@@ -569,6 +582,46 @@ def test_the_landlock_tier(client: Client, tmp_path: Path) -> None:
                 with contextlib.suppress(CellgateError):
                     s.file_write("m/key", b"in")
         assert (hidden / "key").read_text() == SECRET and os.listdir(hidden) == ["key"]
+
+
+# ---------------------------------------------------------------- content on its way
+
+OPEN_ALL = """
+import os, time
+opened, seen = set(), set()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if open(f'/proc/{pid}/comm').read() != 'cg-command\\n' or int(pid) == os.getppid(): continue
+            seen.add(pid)
+        except OSError: continue
+        for fd in range(12):
+            name = f'/proc/{pid}/fd/{fd}'
+            try: opened.add(os.readlink(name))
+            except OSError: pass
+            for flags in (os.O_RDONLY, os.O_WRONLY):
+                try: os.close(os.open(name, flags | os.O_NONBLOCK))
+                except OSError: continue
+                opened.add(name)
+print(len(seen), *sorted(opened))
+"""
+
+
+def test_descriptors_of_the_process_that_writes(session: Session) -> None:
+    """Programs beside it can open neither its pipe nor its file."""
+    data = os.urandom(4 << 20)
+    r, w = os.pipe()
+    put = threading.Thread(target=session.file_put, args=("/tmp/f", r), kwargs={"timeout_ms": 60000})
+    put.start()
+    os.write(w, data)  # more than what a socket holds: it has begun
+    seen, *opened = session.command("python3", "-c", OPEN_ALL)[1].decode().splitlines()[0].split(" ")
+    os.write(w, data)
+    os.close(w)
+    put.join()
+    os.close(r)
+    assert int(seen) >= 2 and opened == []
+    assert session.file_read("/tmp/f") == data + data
 
 
 # ---------------------------------------------------------------- ends of the host's side

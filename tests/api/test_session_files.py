@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
 import tarfile
+import threading
 import time
 from pathlib import Path
 
@@ -48,6 +50,42 @@ def test_large_files_by_descriptors(session: Session, tmp_path: Path) -> None:
     with back.open("wb") as f:
         session.file_get("/tmp/large", f.fileno())
     assert back.read_bytes() == source.read_bytes()
+
+
+def test_descriptors_of_every_kind(session: Session, tmp_path: Path) -> None:
+    """From and to the offset of a file; files that are only appended to; pipes."""
+    data = os.urandom((1 << 20) + 777)
+    (tmp_path / "f").write_bytes(b"before" + data)
+    with (tmp_path / "f").open("r+b", buffering=0) as f:
+        f.seek(6)
+        session.file_put("/tmp/f", f.fileno())
+        assert f.tell() == 6 + len(data)
+        f.seek(3)
+        session.file_get("/tmp/f", f.fileno())
+        assert f.tell() == 3 + len(data)
+    assert (tmp_path / "f").read_bytes() == b"bef" + data + data[-3:]
+    with (tmp_path / "f").open("ab", buffering=0) as f:
+        session.file_get("/tmp/f", f.fileno(), max=len(data))
+        fails(E_LIMIT, session.file_get, "/tmp/f", f.fileno(), max=len(data) - 1)
+    assert (tmp_path / "f").read_bytes()[3 + len(data) : 6 + 2 * len(data)] == data[-3:] + data
+    cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert cat.stdin is not None and cat.stdout is not None
+    reader = threading.Thread(target=session.file_get, args=("/tmp/f", cat.stdin.fileno()))
+    reader.start()
+    with cat.stdin as r, cat.stdout as w:
+        threading.Thread(target=lambda: (reader.join(), r.close())).start()
+        session.file_put("/tmp/g", w.fileno())
+    assert cat.wait() == 0 and session.file_read("/tmp/g") == session.file_read("/tmp/f") == data
+
+
+def test_errors_of_the_hosts_files(session: Session, tmp_path: Path) -> None:
+    session.file_write("/tmp/f", b"x" * 100_000)
+    (tmp_path / "f").touch()
+    with (tmp_path / "f").open("rb") as f:
+        assert "the file of the host" in str(fails(E_SYS, session.file_get, "/tmp/f", f.fileno()))
+    with (tmp_path / "f").open("wb") as f:
+        assert "the file of the host" in str(fails(E_SYS, session.file_put, "/tmp/f", f.fileno()))
+    assert session.file_read("/tmp/f") == b"x" * 100_000
 
 
 def test_while_a_cell_floods_and_nobody_reads(session: Session) -> None:
