@@ -39,7 +39,7 @@ struct transfer {
         const char *data;  /* with @in_fd -1; NULL: no input */
         size_t len;
         struct cg_buf *out; /* NULL: output is not expected */
-        int64_t max;        /* bytes for @out_fd; -1: no limit */
+        int64_t max;        /* bytes of output; -1: no limit */
         bool pieces;        /* the input is sent as `write` in sandbox/files.h expects it */
         char *chunk;
         int64_t end_ms;
@@ -215,22 +215,30 @@ static int receive_output(struct cg_session *s, const struct operation *op, stru
                 to = ends[1];
         }
         for (;;) {
-                ssize_t n = by_pipe ? splice(sock, NULL, to, NULL, CHUNK, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
-                                    : recv(sock, t->chunk, CHUNK, MSG_DONTWAIT);
-                int r = 0;
+                size_t room = t->out && t->out->len < CHUNK ? t->out->len + PIPE_BUF : CHUNK;
+                char *data = t->chunk;
+                int r = t->out ? cg_buf_reserve(t->out, room, &data, err) : 0;
+                ssize_t n;
 
+                if (r < 0)
+                        return r;
+                n = by_pipe ? splice(sock, NULL, to, NULL, room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
+                            : recv(sock, data, room, MSG_DONTWAIT);
                 if (n == 0 || (n < 0 && (errno == ECONNRESET || (errno == EAGAIN && ended))))
                         return 0;
                 if (n < 0 && errno == EAGAIN)
                         r = wait_ready(s, op, t, sock, POLLIN, err);
                 else if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "reading from the sandbox");
-                else if (n > 0 && t->out)
-                        r = cg_buf_add(t->out, t->chunk, (size_t)n, err);
                 else if (n > 0 && t->max >= 0 && t->max < n)
-                        return cg_fail(err, CG_E_LIMIT, "more than the bytes that the host allows");
-                else if (n > 0 && t->out_fd >= 0) {
-                        t->max -= t->max >= 0 ? n : 0;
+                        return cg_fail(err, CG_E_LIMIT, "more than %s",
+                                       t->out ? "1 GiB, the most that is read into memory"
+                                              : "the bytes that the host allows");
+                t->max -= n > 0 && t->max >= 0 ? n : 0;
+                if (n > 0 && t->out) {
+                        t->out->len += (size_t)n;
+                        cg_buf_end(t->out);
+                } else if (n > 0 && t->out_fd >= 0) {
                         if (!by_pipe)
                                 r = write_within(t, t->chunk, (size_t)n, err);
                         else if (cg_pipe_to_file(from, t->out_fd, (size_t)n, err) < 0)
@@ -410,8 +418,8 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
 static int run_for_text(struct cg_session *s, const char *const *argv, int64_t timeout_ms, char **ret,
                         size_t *len, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf out = { .max = MEMORY_MAX };
-        struct transfer t = { .in_fd = -1, .out_fd = -1, .out = &out };
+        cg_auto_buf struct cg_buf out = { .max = MEMORY_MAX + CHUNK };
+        struct transfer t = { .in_fd = -1, .out_fd = -1, .out = &out, .max = MEMORY_MAX };
         int r = run(s, true, argv, &t, timeout_ms, err);
 
         if (r < 0)
