@@ -1,11 +1,15 @@
 /*
- * cellgate-supervisor: the time limit of running cells. Waiting for a decision of the host does not
- * count.
+ * cellgate-supervisor: the time limit of running cells, where waiting for a decision of the host
+ * does not count; rates of what cells cause.
  */
 #include "supervisor/clock.h"
 
 #include "base/util.h"
 #include "supervisor/state.h"
+
+/* As init's reports of system calls: so many at once, then so many in a second. */
+#define RATE_BURST  64
+#define RATE_SECOND 8
 
 void cg_sup_clock_start(struct shell *l)
 {
@@ -33,4 +37,23 @@ void cg_sup_asks_changed(struct session *ss)
                 else
                         cg_sup_clock_start(l);
         }
+}
+
+bool cg_sup_rate_take(struct rate *r)
+{
+        int64_t now = cg_now_ms(), left = RATE_BURST * 1000;
+
+        if (r->filled_ms)
+                left = r->left + (now - r->filled_ms) * RATE_SECOND;
+        r->left = left < RATE_BURST * 1000 ? left : RATE_BURST * 1000;
+        r->filled_ms = now;
+        if (r->left < 1000)
+                return false;
+        r->left -= 1000;
+        return true;
+}
+
+void cg_sup_rate_give(struct rate *r)
+{
+        r->left += 1000;
 }

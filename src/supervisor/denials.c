@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "sandbox/command/denial.h"
 #include "sandbox/notify/access.h"
+#include "supervisor/clock.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
@@ -45,6 +46,18 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         if (cg_denial_sentence(denial, &b, NULL) == 0)
                 json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
         cg_sup_event(ss, &out, denial, NULL);
+}
+
+bool cg_sup_denial_report_some(struct session *ss, uint64_t cell, json_t *denial, struct rate *rate)
+{
+        if (cg_sup_rate_take(rate)) {
+                cg_sup_denial_report(ss, cell, denial);
+                return true;
+        }
+        ss->denials_unreported++;
+        ss->counted.denials++;
+        json_decref(denial);
+        return false;
 }
 
 /* ------------------------------------------------------------------ no network */
@@ -126,10 +139,6 @@ void cg_sup_denials_drain(struct kernel *k)
 
 /* ------------------------------------------------------------------ reports of the kernel */
 
-/* Further reports are only counted, as for system calls. */
-#define REPORT_BURST       64
-#define REPORTS_PER_SECOND 8
-
 /* Checks a report of the kernel. The sentences are ours, so that a kernel cannot give advice. */
 static int read_denial(const struct session *ss, const json_t *report, json_t **ret, struct cg_err *err)
 {
@@ -179,8 +188,8 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *report = NULL, *denial = NULL;
         const char *operation;
-        int64_t now = cg_now_ms();
         struct cg_err err;
+        bool network;
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
 
@@ -189,25 +198,11 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
                 cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
-        if (!ss->denials_filled_ms)
-                ss->denial_tokens = REPORT_BURST * 1000;
-        else
-                ss->denial_tokens += (now - ss->denials_filled_ms) * REPORTS_PER_SECOND;
-        if (ss->denial_tokens > REPORT_BURST * 1000)
-                ss->denial_tokens = REPORT_BURST * 1000;
-        ss->denials_filled_ms = now;
-        if (ss->denial_tokens < 1000) {
-                ss->denials_unreported++;
-                ss->counted.denials++;
-                return;
-        }
-        ss->denial_tokens -= 1000;
-
-        /* A traceback about the network replaces the report at the end of the cell. */
         operation = json_string_value(json_object_get(denial, "operation"));
-        if (operation && strcmp(operation, "network-outbound") == 0) {
+        network = operation && strcmp(operation, "network-outbound") == 0;
+        /* A traceback about the network replaces the report at the end of the cell. */
+        if (cg_sup_denial_report_some(ss, m->id, CG_STEAL(denial), &ss->kernel_denials) && network) {
                 json_decref(CG_STEAL(ss->no_network));
                 ss->no_network_reported = true;
         }
-        cg_sup_denial_report(ss, m->id, CG_STEAL(denial));
 }

@@ -3,11 +3,13 @@
 #define CG_SUPERVISOR_DENIALS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/wire.h"
 
 struct kernel;
+struct rate;
 struct session;
 
 /*
@@ -15,6 +17,8 @@ struct session;
  * (takes).
  */
 void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial);
+/* The same within @rate. False: beyond it; only counted, and the next report says how many were. */
+bool cg_sup_denial_report_some(struct session *ss, uint64_t cell, json_t *denial, struct rate *rate);
 /* Watches the reports of the kernel's init about system calls; takes @fd. */
 int cg_sup_denials_open(struct kernel *k, int fd, struct cg_err *err);
 /* A kernel's own report of a denial. */

@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "sandbox/notify/exec.h"
 #include "sandbox/settings/exec_rules.h"
+#include "supervisor/asks.h"
 #include "supervisor/clock.h"
 #include "supervisor/denials.h"
 #include "supervisor/host_link.h"
@@ -73,7 +74,7 @@ static void answer(struct kernel *k, uint32_t number, bool accept)
 static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, const char *why)
 {
         json_object_set_new(denial, "why", cg_sup_text_json(why));
-        cg_sup_denial_report(ss, cell, denial);
+        cg_sup_denial_report_some(ss, cell, denial, &ss->program_denials);
 }
 
 static void refuse(struct program_ask *a, const char *why)
@@ -102,6 +103,7 @@ void cg_sup_programs_decide(struct session *ss, uint64_t approval, bool accept, 
                         break;
         if (!a)
                 return;
+        cg_sup_rate_give(&ss->undecided);
         if (accept) {
                 answer(a->kernel, a->number, true);
                 ask_remove(a);
@@ -123,6 +125,7 @@ void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
                         continue;
                 cg_sup_approval_closed(ss, a->approval,
                                        "the cell was interrupted: the program was not started");
+                cg_sup_rate_give(&ss->undecided);
                 answer(a->kernel, a->number, false);
                 ask_remove(a);
         }
@@ -290,12 +293,20 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 return;
         case CG_EXEC_DENY:
                 snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
+                why = denies;
+                break;
+        default:
+                why = cg_sup_ask_refused(ss, out.raw_len);
+                /* The decision gives it back: nobody reads questions that cells take back. */
+                if (!why && !cg_sup_rate_take(&ss->undecided))
+                        why = "too many questions have ended before the host could decide: wait a few seconds";
+                break;
+        }
+        if (why) {
                 answer(k, number, false);
-                report_refusal(ss, running, CG_STEAL(denial), denies);
+                report_refusal(ss, running, CG_STEAL(denial), why);
                 free(a);
                 return;
-        default:
-                break;
         }
         *a = (struct program_ask){ .session = ss,
                                    .kernel = k,

@@ -29,6 +29,12 @@ struct host;
 struct kernel;
 struct member;
 
+/* See cg_sup_rate_take(); zero at first. */
+struct rate {
+        int64_t left; /* in thousandths */
+        int64_t filled_ms;
+};
+
 struct session {
         struct sup *sup;
         struct host *host; /* that opened it */
@@ -85,12 +91,13 @@ struct session {
         struct cg_sandbox_limits limits; /* as set by the host or the settings */
         uv_timer_t wall;                 /* the session's time */
         bool wall_runs;
-        struct counted counted; /* for the costs of cells */
-        uint64_t late_output;   /* bytes printed by no running cell since the last cell began */
-        dev_t workspace_dev;    /* the folder that it was opened for */
-        ino_t workspace_ino;    /* 0: not known yet */
-        /* how many more denials the kernel may report, in thousandths */
-        int64_t denial_tokens, denials_filled_ms;
+        struct counted counted;      /* for the costs of cells */
+        uint64_t late_output;        /* bytes printed by no running cell since the last cell began */
+        dev_t workspace_dev;         /* the folder that it was opened for */
+        ino_t workspace_ino;         /* 0: not known yet */
+        struct rate kernel_denials;  /* denials that the kernel has reported */
+        struct rate program_denials; /* programs that were refused */
+        struct rate undecided;       /* questions about programs, but those that the host has decided */
         /* reported at the end of the running cell, unless a traceback reports the same */
         json_t *no_network;
         bool no_network_reported;

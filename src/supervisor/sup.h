@@ -17,8 +17,8 @@
  *      costs                   what cells cost
  *      commands                commands beside cells
  *      artifacts               files that cells made or changed
- *      programs                programs that cells want to start
  *      asks                    what waits for an answer of a session's host
+ *      programs                programs that cells want to start
  *      egress, broker          the egress proxy; the tool server, and calls that it asks about
  *      functions               calls of functions of the host
  *      cells                   cells and requests: queues, time limits, interrupts, results

@@ -575,6 +575,55 @@ def test_output_comes_before_the_question(asking: Session) -> None:
     assert kinds == ["stream", "approval_request"]
 
 
+WITHDRAWING = """
+def withdraw(n):
+    pids = []
+    for i in range(n):
+        pid = os.fork()
+        if pid == 0:
+            try: os.execv('/usr/bin/true', ['true', str(i)])
+            except OSError as e: os._exit(e.errno)
+        pids.append(pid)
+    time.sleep(0.1)
+    for pid in pids: os.kill(pid, 9)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+"""
+
+
+def test_questions_that_a_cell_takes_back_have_a_rate(session: Session) -> None:
+    """64 at once, then 8 in a second; afterwards others are asked again."""
+    begun = time.monotonic()
+    session.execute(WITHDRAWING + "for _ in range(12): withdraw(20); time.sleep(0.3)")
+    events = session.until("result", timeout_ms=60000)
+    asked = sum(e.type == "approval_request" for e in events)
+    assert 64 <= asked <= 64 + 8 * (time.monotonic() - begun) + 1, asked
+    assert any("before the host could decide: wait" in e.text for e in events if e.type == "denied")
+    host = Host()
+    assert session.run("time.sleep(1); subprocess.run(['true']).returncode", decide=host).value == "0"
+    assert len(host.asked) == 1
+
+
+def test_questions_that_are_answered_have_none(asking: Session) -> None:
+    host = Host()
+    code = "sum(subprocess.run(['true', str(i)]).returncode for i in range(150))"
+    assert asking.run(code, decide=host).value == "0"
+    assert len(host.asked) == 150
+
+
+def test_refusals_are_reported_at_a_rate_and_counted(client: Client, workspace: Path) -> None:
+    code = "for i in range(200):\n    try: subprocess.run(['true', str(i)])\n    except PermissionError: pass"
+    with client.session(workspace=workspace, exec={"default": "deny"}) as s:
+        s.run(PRELUDE)
+        begun = time.monotonic()
+        out = s.run(code)
+        assert 64 <= len(denied(out)) <= 64 + 8 * (time.monotonic() - begun) + 1
+        assert out.result.costs and out.result.costs.denials == 200
+        time.sleep(0.3)
+        out = s.run("subprocess.run(['true', 'last'])")
+        assert len(denied(out)) == 1
+        assert any("were not reported one by one" in e.text for e in out.events if e.type == "notice")
+
+
 SWAPPED = """
 with open('evil', 'w') as f:
     f.write('#!/bin/sh\\necho evil\\n')
