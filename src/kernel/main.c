@@ -29,10 +29,6 @@ static int pre_init(struct cg_err *err)
         PyPreConfig_InitIsolatedConfig(&pre);
         /* files and names are UTF-8, although the locale of the clean environment is "C" */
         pre.utf8_mode = 1;
-#ifdef __SANITIZE_ADDRESS__
-        /* the sanitizer does not see errors inside of a memory pool */
-        pre.allocator = PYMEM_ALLOCATOR_MALLOC;
-#endif
         st = Py_PreInitialize(&pre);
         return PyStatus_Exception(st) ? fail_status(err, st) : 0;
 }

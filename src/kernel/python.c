@@ -105,8 +105,49 @@ int cg_py_prepare_completion(struct cg_err *err)
         return step("prepare_completion", err);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+static PyMemAllocatorEx pools; /* Python's: what is not in a pool they pass on to PyMem_Raw*() */
+
+static void *raw_malloc(void *ctx, size_t size)
+{
+        (void)ctx;
+        return PyMem_RawMalloc(size);
+}
+
+static void *raw_calloc(void *ctx, size_t n, size_t size)
+{
+        (void)ctx;
+        return PyMem_RawCalloc(n, size);
+}
+
+static void *pools_realloc(void *ctx, void *p, size_t size)
+{
+        return p ? pools.realloc(ctx, p, size) : PyMem_RawMalloc(size);
+}
+
+/*
+ * AddressSanitizer detects no errors inside of Python's memory pools. From the first fork on, the
+ * zygote and the kernels allocate with malloc(); imports before it use the pools, since a kernel
+ * starts in a quarter less time with them.
+ */
+static void leave_pools(void)
+{
+        PyMemAllocatorEx a;
+
+        if (pools.free)
+                return;
+        PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &pools);
+        a = (PyMemAllocatorEx){ pools.ctx, raw_malloc, raw_calloc, pools_realloc, pools.free };
+        PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &a);
+        PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &a);
+}
+#endif
+
 void cg_py_before_fork(void)
 {
+#ifdef __SANITIZE_ADDRESS__
+        leave_pools();
+#endif
         PyOS_BeforeFork();
 }
 
