@@ -33,6 +33,8 @@ struct cg_wait {
         struct cg_io *io;
         enum wait_kind kind;
         struct link *link; /* WAIT_CALL: of the last call */
+        bool blocking;     /* WAIT_CALL: its thread waits in cg_wait_once() after each call */
+        int link_fd;       /* of @link, if it is taken before the wait; else -1 */
         int fd;            /* eventfd */
         bool done;
         uint64_t mark;     /* WAIT_SENT: of cg_io_flush() */
@@ -200,10 +202,11 @@ bool cg_io_send_calls(struct link *l);
 /* Reads all that has arrived. */
 void cg_io_read_link(struct link *l);
 /*
- * A thread that waits for a call reads its connection itself, unless another thread does: a result
- * then wakes one thread, and not the I/O thread first. Taking the connection removes it from
- * l->epoll, where the I/O thread waits for it; this takes effect while it waits. Only the I/O
- * thread accepts and closes connections. Return: the descriptor, for cg_io_give_link(); or -1.
+ * A thread that makes a call and waits for it reads the connection itself from before the call is
+ * sent, unless another thread does: a result then wakes one thread, and not the I/O thread first.
+ * Taking the connection removes it from l->epoll, where the I/O thread waits for it; this takes
+ * effect while it waits. Only the I/O thread accepts and closes connections. Return: the
+ * descriptor, for cg_io_give_link(); or -1.
  */
 int cg_io_take_link(struct link *l);
 void cg_io_give_link(struct link *l, int fd);

@@ -20,6 +20,7 @@ static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg
         w->io = io;
         w->thread = pthread_self();
         w->kind = kind;
+        w->link_fd = -1;
         w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (w->fd < 0) {
                 cg_fail_errno(err, "eventfd");
@@ -37,10 +38,11 @@ static void register_locked(struct cg_wait *w)
 
 int cg_wait_once(struct cg_wait *w)
 {
-        struct pollfd p[] = { { .fd = w->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
+        struct pollfd p[] = { { .fd = w->fd, .events = POLLIN }, { .fd = w->link_fd, .events = POLLIN } };
         bool done;
 
-        if (w->link)
+        w->link_fd = -1;
+        if (w->link && p[1].fd < 0)
                 p[1].fd = cg_io_take_link(w->link);
         if (poll(p, CG_ARRAY_LEN(p), -1) > 0) {
                 if (p[1].revents)
@@ -192,6 +194,8 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
 {
         if (!w)
                 return NULL;
+        if (w->link_fd >= 0)
+                cg_io_give_link(w->link, w->link_fd);
         pthread_mutex_lock(&w->io->lock);
         for (struct cg_wait **p = &w->io->waits; *p; p = &(*p)->next)
                 if (*p == w) {
@@ -346,6 +350,7 @@ struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err)
         if (!w)
                 return NULL;
         w->finished_tail = &w->finished;
+        w->blocking = blocking;
         if (blocking) { /* for interrupts of the waiting thread */
                 pthread_mutex_lock(&io->lock);
                 register_locked(w);
@@ -386,6 +391,8 @@ int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes b
         *l->queued_tail = c;
         l->queued_tail = &c->next;
         pthread_mutex_unlock(&io->lock);
+        if (w->blocking) /* before the call is sent: its result may come at once */
+                w->link_fd = cg_io_take_link(l);
         cg_io_send_now(io);
         return 0;
 }
