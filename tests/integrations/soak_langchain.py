@@ -13,6 +13,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+pytestmark = pytest.mark.anyio
+
 
 def run(tool: Any, *pieces: str) -> list[ToolMessage]:
     """The answers of the tool to pieces of code that an agent's model writes. A checkpoint keeps the same."""
@@ -48,31 +50,28 @@ def test_approval(session: Any, servers: Any, mark: Path, decision: bool | None)
     assert mark.exists() is bool(decision) and ("RejectedError" in answer.content) is not bool(decision)
 
 
-def test_cancelled_and_files(client: Any, tmp_path: Path) -> None:
+async def test_cancelled_and_files(client: Any, tmp_path: Path) -> None:
     import cellgate.aio
     from cellgate.integrations.langchain import python_tool
 
-    async def main() -> None:
-        async with cellgate.aio.Session(tmp_path, client=client) as session:
-            tool = python_tool(session)
+    async with cellgate.aio.Session(tmp_path, client=client) as session:
+        tool = python_tool(session)
 
-            async def ask(code: str) -> str:
-                call = AIMessage("", tool_calls=[{"name": tool.name, "args": {"code": code}, "id": "1"}])
-                agent = create_agent(Model(messages=iter([call, AIMessage("the end")])), tools=[tool])
-                messages = (await agent.ainvoke({"messages": [("user", "go")]}))["messages"]
-                return next(str(m.content) for m in messages if isinstance(m, ToolMessage))
+        async def ask(code: str) -> str:
+            call = AIMessage("", tool_calls=[{"name": tool.name, "args": {"code": code}, "id": "1"}])
+            agent = create_agent(Model(messages=iter([call, AIMessage("the end")])), tools=[tool])
+            messages = (await agent.ainvoke({"messages": [("user", "go")]}))["messages"]
+            return next(str(m.content) for m in messages if isinstance(m, ToolMessage))
 
-            await session.files.write("up.txt", b"6")
-            assert await ask("x = int(open('up.txt').read()); open('down.txt', 'w').write('down'); x") == "6\n"
-            assert await session.files.read("down.txt") == b"down"
-            work = asyncio.ensure_future(ask(ENDLESS))
-            await started(session)
-            work.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await work
-            assert await ask("x") == "6\n"
-
-    asyncio.run(main())
+        await session.files.write("up.txt", b"6")
+        assert await ask("x = int(open('up.txt').read()); open('down.txt', 'w').write('down'); x") == "6\n"
+        assert await session.files.read("down.txt") == b"down"
+        work = asyncio.ensure_future(ask(ENDLESS))
+        await started(session)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await ask("x") == "6\n"
 
 
 def test_harmless_output_and_no_connections(session: Any, listener: Any) -> None:

@@ -31,6 +31,8 @@ from agents.sandbox.manifest import Environment
 from integrations.conftest import PNG, accepted, reach, started
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
+pytestmark = pytest.mark.anyio
+
 
 class Script(Model):
     """Calls tools, then says the end."""
@@ -86,7 +88,7 @@ def outputs(result: Any) -> list[Any]:
     return [item.output for item in result.new_items if item.type == "tool_call_output_item"]
 
 
-def test_commands_state_image_and_time_limit(
+async def test_commands_state_image_and_time_limit(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: Any
 ) -> None:
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
@@ -110,111 +112,99 @@ def test_commands_state_image_and_time_limit(
         ("view_image", {"path": "/etc/passwd"}),
     )
 
-    async def main() -> None:
-        sandbox = SandboxRunConfig(client=CellgateSandboxClient(client=client), manifest=manifest)
-        result = await run(script, sandbox, capabilities=[Shell(), Filesystem()])
-        texts = outputs(result)
-        assert "upfrom the hostset" in texts[0].replace("\n", "") and "exited with code 0" in texts[0]
-        assert "7\n" in texts[1] and "Permission denied" in texts[1] and "timed out" in texts[2]
-        assert "Error" in texts[3] and not accepted(listener)
-        assert texts[4].image_url == f"data:image/png;base64,{PNG}" and "Invalid path" in texts[5]
-        assert not list((tmp_path / "tmp").glob("cellgate-*"))
-
-    asyncio.run(main())
+    sandbox = SandboxRunConfig(client=CellgateSandboxClient(client=client), manifest=manifest)
+    result = await run(script, sandbox, capabilities=[Shell(), Filesystem()])
+    texts = outputs(result)
+    assert "upfrom the hostset" in texts[0].replace("\n", "") and "exited with code 0" in texts[0]
+    assert "7\n" in texts[1] and "Permission denied" in texts[1] and "timed out" in texts[2]
+    assert "Error" in texts[3] and not accepted(listener)
+    assert texts[4].image_url == f"data:image/png;base64,{PNG}" and "Invalid path" in texts[5]
+    assert not list((tmp_path / "tmp").glob("cellgate-*"))
 
 
 @pytest.mark.parametrize("decision", [True, False])
-def test_approval(client: Any, tmp_path: Path, decision: bool) -> None:
+async def test_approval(client: Any, tmp_path: Path, decision: bool) -> None:
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
 
-    async def main() -> None:
-        sandboxes = CellgateSandboxClient(client=client)
-        workspace = tmp_path / "workspace"
-        workspace.mkdir()
+    sandboxes = CellgateSandboxClient(client=client)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
 
-        def ask(tools: Any) -> None:
-            tools.exec_command.needs_approval = True
+    def ask(tools: Any) -> None:
+        tools.exec_command.needs_approval = True
 
-        agent = SandboxAgent(name="agent", model=Script(shell("touch ran")), capabilities=[Shell(configure_tools=ask)])
-        async with opened(sandboxes, manifest=Manifest(root=str(workspace))) as box:
-            config = RunConfig(sandbox=SandboxRunConfig(session=box))
-            result = await Runner.run(agent, "go", run_config=config)
-            (question,) = result.interruptions
-            assert not (workspace / "ran").exists()
-            state = result.to_state()
-            state.approve(question) if decision else state.reject(question)
-            await Runner.run(agent, state, run_config=config)
-            assert (workspace / "ran").exists() is decision
-        assert workspace.exists()  # the program's own
-
-    asyncio.run(main())
+    agent = SandboxAgent(name="agent", model=Script(shell("touch ran")), capabilities=[Shell(configure_tools=ask)])
+    async with opened(sandboxes, manifest=Manifest(root=str(workspace))) as box:
+        config = RunConfig(sandbox=SandboxRunConfig(session=box))
+        result = await Runner.run(agent, "go", run_config=config)
+        (question,) = result.interruptions
+        assert not (workspace / "ran").exists()
+        state = result.to_state()
+        state.approve(question) if decision else state.reject(question)
+        await Runner.run(agent, state, run_config=config)
+        assert (workspace / "ran").exists() is decision
+    assert workspace.exists()  # the program's own
 
 
-def test_files_errors_and_cancelled(client: Any) -> None:
+async def test_files_errors_and_cancelled(client: Any) -> None:
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
 
-    async def main() -> None:
-        async with opened(CellgateSandboxClient(client=client)) as box:
-            await box.write(Path("a/b.txt"), io.BytesIO(b"up"))
-            assert (await box.exec("cat a/b.txt; echo down > down")).stdout == b"up"
-            assert (await box.read(Path("down"))).read() == b"down\n"
-            assert [Path(f.path).name for f in await box.ls("a") if f.kind.value == "file"] == ["b.txt"]
-            with pytest.raises(WorkspaceReadNotFoundError):
-                await box.read(Path("missing"))
-            with pytest.raises(Exception, match="one user"):
-                await box.exec("id", user="somebody")
-            with pytest.raises(ExecTimeoutError):
-                await box.exec("sleep 60", timeout=0.5)
-            assert b"thrown away" in (await box.exec("yes | head -c 40000000")).stderr
-            work = asyncio.ensure_future(box.exec("touch started; sleep 60; touch never"))
-            await started(box._inner.session)
-            work.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await work
-            assert (await box.exec("pgrep sleep", shell=True)).stdout == b""
-            assert (await box._inner.session.run("6 * 7")).value == "42"
-
-    asyncio.run(main())
+    async with opened(CellgateSandboxClient(client=client)) as box:
+        await box.write(Path("a/b.txt"), io.BytesIO(b"up"))
+        assert (await box.exec("cat a/b.txt; echo down > down")).stdout == b"up"
+        assert (await box.read(Path("down"))).read() == b"down\n"
+        assert [Path(f.path).name for f in await box.ls("a") if f.kind.value == "file"] == ["b.txt"]
+        with pytest.raises(WorkspaceReadNotFoundError):
+            await box.read(Path("missing"))
+        with pytest.raises(Exception, match="one user"):
+            await box.exec("id", user="somebody")
+        with pytest.raises(ExecTimeoutError):
+            await box.exec("sleep 60", timeout=0.5)
+        assert b"thrown away" in (await box.exec("yes | head -c 40000000")).stderr
+        work = asyncio.ensure_future(box.exec("touch started; sleep 60; touch never"))
+        await started(box._inner.session)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert (await box.exec("pgrep sleep", shell=True)).stdout == b""
+        assert (await box._inner.session.run("6 * 7")).value == "42"
 
 
-def test_snapshots_and_resume(client: Any, tmp_path: Path) -> None:
+async def test_snapshots_and_resume(client: Any, tmp_path: Path) -> None:
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
 
-    async def main() -> None:
-        sandboxes = CellgateSandboxClient(client=client)
-        (tmp_path / "saved").mkdir()
-        secret = File(content=b"secret", ephemeral=True)
-        snapshot = LocalSnapshotSpec(base_path=tmp_path / "saved")
-        box = await sandboxes.create(snapshot=snapshot, manifest=Manifest(entries={"secret": secret}))
-        async with box:
-            await box.exec("echo kept > kept; ln -s /etc/passwd link; ls")
-        payload = json.loads(json.dumps(sandboxes.serialize_session_state(box.state)))
-        (archive,) = (f for f in (tmp_path / "saved").rglob("*") if f.is_file())
-        with tarfile.open(archive) as tar:
-            assert "./kept" in tar.getnames() and not any("secret" in n for n in tar.getnames())
-        # The folder is there; then it is gone, and its name is taken by somebody else.
-        for gone in (False, True):
-            if gone:
-                await sandboxes.delete(box)
-                Path(box.state.manifest.root).symlink_to(tmp_path)
-            again = await sandboxes.resume(sandboxes.deserialize_session_state(dict(payload)))
-            assert (again.state.manifest.root == box.state.manifest.root) is not gone
-            async with again:
-                assert (await again.exec("cat kept secret")).stdout == b"kept\nsecret"
-            if gone:
-                await sandboxes.delete(again)
-        await sandboxes.delete(box)
-        assert (tmp_path / "saved").exists()
-        forged = sandboxes.deserialize_session_state({**payload, "manifest": {"root": str(tmp_path / "saved")}})
-        other = await sandboxes.resume(forged)
-        assert other.state.manifest.root != str(tmp_path / "saved")
-        await sandboxes.delete(other)
-        assert archive.exists()
-
-    asyncio.run(main())
+    sandboxes = CellgateSandboxClient(client=client)
+    (tmp_path / "saved").mkdir()
+    secret = File(content=b"secret", ephemeral=True)
+    snapshot = LocalSnapshotSpec(base_path=tmp_path / "saved")
+    box = await sandboxes.create(snapshot=snapshot, manifest=Manifest(entries={"secret": secret}))
+    async with box:
+        await box.exec("echo kept > kept; ln -s /etc/passwd link; ls")
+    payload = json.loads(json.dumps(sandboxes.serialize_session_state(box.state)))
+    (archive,) = (f for f in (tmp_path / "saved").rglob("*") if f.is_file())
+    with tarfile.open(archive) as tar:
+        assert "./kept" in tar.getnames() and not any("secret" in n for n in tar.getnames())
+    # The folder is there; then it is gone, and its name is taken by somebody else.
+    for gone in (False, True):
+        if gone:
+            await sandboxes.delete(box)
+            Path(box.state.manifest.root).symlink_to(tmp_path)
+        again = await sandboxes.resume(sandboxes.deserialize_session_state(dict(payload)))
+        assert (again.state.manifest.root == box.state.manifest.root) is not gone
+        async with again:
+            assert (await again.exec("cat kept secret")).stdout == b"kept\nsecret"
+        if gone:
+            await sandboxes.delete(again)
+    await sandboxes.delete(box)
+    assert (tmp_path / "saved").exists()
+    forged = sandboxes.deserialize_session_state({**payload, "manifest": {"root": str(tmp_path / "saved")}})
+    other = await sandboxes.resume(forged)
+    assert other.state.manifest.root != str(tmp_path / "saved")
+    await sandboxes.delete(other)
+    assert archive.exists()
 
 
-def test_what_cells_write_stays_in_the_sandbox(client: Any, tmp_path: Path) -> None:
+async def test_what_cells_write_stays_in_the_sandbox(client: Any, tmp_path: Path) -> None:
     """Links to files of the host, archives that leave their folder, folders that are hard to remove."""
     from cellgate.integrations.openai_sandbox import CellgateSandboxClient
 
@@ -227,21 +217,18 @@ def test_what_cells_write_stays_in_the_sandbox(client: Any, tmp_path: Path) -> N
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
     data.seek(0)
 
-    async def main() -> None:
-        async with opened(CellgateSandboxClient(client=client)) as box:
-            await box.exec(f"ln -s {outside} link; ln -s {outside}/secret file; mkfifo pipe")
-            for path in ("link/secret", "file", "pipe"):
-                with pytest.raises(Exception, match="."):
-                    await box.read(Path(path))
-            for path in ("link/new", f"{outside}/new", "../new"):
-                with pytest.raises(Exception, match="."):
-                    await box.write(Path(path), io.BytesIO(b"x"))
-            with pytest.raises(Exception, match="archive"):
-                await box.hydrate_workspace(data)
-            assert [f.name for f in outside.iterdir()] == ["secret"]
-            deep = "import os\nfor i in range(1200): os.mkdir('d'); os.chdir('d')"
-            await box.exec("python3", "-c", deep, shell=False)
-            await box.exec("mkdir -p closed/inner; chmod 0 closed")
-        assert not list((tmp_path / "tmp").glob("cellgate-*"))
-
-    asyncio.run(main())
+    async with opened(CellgateSandboxClient(client=client)) as box:
+        await box.exec(f"ln -s {outside} link; ln -s {outside}/secret file; mkfifo pipe")
+        for path in ("link/secret", "file", "pipe"):
+            with pytest.raises(Exception, match="."):
+                await box.read(Path(path))
+        for path in ("link/new", f"{outside}/new", "../new"):
+            with pytest.raises(Exception, match="."):
+                await box.write(Path(path), io.BytesIO(b"x"))
+        with pytest.raises(Exception, match="archive"):
+            await box.hydrate_workspace(data)
+        assert [f.name for f in outside.iterdir()] == ["secret"]
+        deep = "import os\nfor i in range(1200): os.mkdir('d'); os.chdir('d')"
+        await box.exec("python3", "-c", deep, shell=False)
+        await box.exec("mkdir -p closed/inner; chmod 0 closed")
+    assert not list((tmp_path / "tmp").glob("cellgate-*"))

@@ -20,6 +20,8 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.workspaces import Workspace, WorkspaceTimeoutError
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
+pytestmark = pytest.mark.anyio
+
 
 class TestWorkspace(WorkspaceBackendSuite):
     @pytest.fixture
@@ -99,82 +101,71 @@ def answers(result: Any) -> list[Any]:
     return [p.content for m in result.all_messages() for p in m.parts if isinstance(p, ToolReturnPart)]
 
 
-def test_commands_state_image_time_limit_and_files(client: Any, tmp_path: Path, listener: Any) -> None:
+async def test_commands_state_image_time_limit_and_files(client: Any, tmp_path: Path, listener: Any) -> None:
     """A workspace has no cells: its state is files, and its images are files that tools read."""
     import base64
 
     from cellgate.integrations.pydantic_ai import CellgateWorkspace
 
-    async def main() -> None:
-        backend = CellgateWorkspace(tmp_path, client=client)
-        workspace = backend.untrusted()
-        folder = await backend.working_dir()
-        await workspace.write_bytes(f"{folder}/up.txt", b"6")
-        await workspace.write_bytes(f"{folder}/image.png", base64.b64decode(PNG))
-        await workspace.write_bytes(f"{folder}/n.py", reach(listener).encode())
-        commands = (
-            "python3 -c 'print(int(open(\"up.txt\").read()) * 7)' > state",
-            "cat state; exit 3",
-            "sleep 60",
-            "python3 n.py",
-        )
-        calls = [*(("run", {"command": c}) for c in commands), ("look", {"path": "image.png"})]
-        agent = Agent(scripted(*calls), tools=[run, look])
-        result = await agent.run("go", workspace=backend.untrusted())
-        assert answers(result)[1:3] == ["42\n[3]", "timeout"] and "Error" in answers(result)[3]
-        assert not accepted(listener)
-        assert answers(result)[4].data.startswith(b"\x89PNG")
-        assert await workspace.read_bytes(f"{folder}/state") == b"42\n"
-        (tmp_path / "link").symlink_to("/etc/shadow")
-        with pytest.raises(OSError, match="."):
-            await workspace.read_bytes(f"{folder}/link")
-        (tmp_path / "loop").symlink_to("loop")
-        assert await backend.realpath(f"{folder}/loop/x") == f"{folder}/loop/x"
-        assert await workspace.authority_of(f"{folder}/AGENTS.md") == "none"
-        assert await Workspace(backend).authority_of(f"{folder}/AGENTS.md") == "operator"
-        assert backend.ref
-        await backend.delete(backend.ref)
-
-    asyncio.run(main())
+    backend = CellgateWorkspace(tmp_path, client=client)
+    workspace = backend.untrusted()
+    folder = await backend.working_dir()
+    await workspace.write_bytes(f"{folder}/up.txt", b"6")
+    await workspace.write_bytes(f"{folder}/image.png", base64.b64decode(PNG))
+    await workspace.write_bytes(f"{folder}/n.py", reach(listener).encode())
+    commands = (
+        "python3 -c 'print(int(open(\"up.txt\").read()) * 7)' > state",
+        "cat state; exit 3",
+        "sleep 60",
+        "python3 n.py",
+    )
+    calls = [*(("run", {"command": c}) for c in commands), ("look", {"path": "image.png"})]
+    agent = Agent(scripted(*calls), tools=[run, look])
+    result = await agent.run("go", workspace=backend.untrusted())
+    assert answers(result)[1:3] == ["42\n[3]", "timeout"] and "Error" in answers(result)[3]
+    assert not accepted(listener)
+    assert answers(result)[4].data.startswith(b"\x89PNG")
+    assert await workspace.read_bytes(f"{folder}/state") == b"42\n"
+    (tmp_path / "link").symlink_to("/etc/shadow")
+    with pytest.raises(OSError, match="."):
+        await workspace.read_bytes(f"{folder}/link")
+    (tmp_path / "loop").symlink_to("loop")
+    assert await backend.realpath(f"{folder}/loop/x") == f"{folder}/loop/x"
+    assert await workspace.authority_of(f"{folder}/AGENTS.md") == "none"
+    assert await Workspace(backend).authority_of(f"{folder}/AGENTS.md") == "operator"
+    assert backend.ref
+    await backend.delete(backend.ref)
 
 
 @pytest.mark.parametrize("decision", [True, False])
-def test_approval(client: Any, tmp_path: Path, decision: bool) -> None:
+async def test_approval(client: Any, tmp_path: Path, decision: bool) -> None:
     from cellgate.integrations.pydantic_ai import CellgateWorkspace
 
-    async def main() -> None:
-        backend = CellgateWorkspace(tmp_path, client=client)
-        tool = Tool(run, requires_approval=True)
-        model = scripted(("run", {"command": "touch ran"}))
-        agent = Agent(model, tools=[tool], output_type=[str, DeferredToolRequests])
-        first = await agent.run("go", workspace=backend.untrusted())
-        assert isinstance(first.output, DeferredToolRequests) and not (tmp_path / "ran").exists()
-        decided = DeferredToolResults(approvals={c.tool_call_id: decision for c in first.output.approvals})
-        await agent.run(
-            message_history=first.all_messages(), deferred_tool_results=decided, workspace=backend.untrusted()
-        )
-        assert (tmp_path / "ran").exists() is decision
-        if backend.ref:
-            await backend.delete(backend.ref)
-
-    asyncio.run(main())
-
-
-def test_cancelled(client: Any, tmp_path: Path) -> None:
-    from cellgate.integrations.pydantic_ai import CellgateWorkspace
-
-    async def main() -> None:
-        backend = CellgateWorkspace(tmp_path, client=client)
-        agent = Agent(scripted(("run", {"command": "touch started; sleep 60"})), tools=[run])
-        await backend.working_dir()
-        work = asyncio.ensure_future(agent.run("go", workspace=backend))
-        while not (tmp_path / "started").exists():
-            await asyncio.sleep(0.02)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        assert (await backend.run(["pgrep", "-x", "sleep"])).exit_code == 1
-        assert backend.ref
+    backend = CellgateWorkspace(tmp_path, client=client)
+    tool = Tool(run, requires_approval=True)
+    model = scripted(("run", {"command": "touch ran"}))
+    agent = Agent(model, tools=[tool], output_type=[str, DeferredToolRequests])
+    first = await agent.run("go", workspace=backend.untrusted())
+    assert isinstance(first.output, DeferredToolRequests) and not (tmp_path / "ran").exists()
+    decided = DeferredToolResults(approvals={c.tool_call_id: decision for c in first.output.approvals})
+    await agent.run(message_history=first.all_messages(), deferred_tool_results=decided, workspace=backend.untrusted())
+    assert (tmp_path / "ran").exists() is decision
+    if backend.ref:
         await backend.delete(backend.ref)
 
-    asyncio.run(main())
+
+async def test_cancelled(client: Any, tmp_path: Path) -> None:
+    from cellgate.integrations.pydantic_ai import CellgateWorkspace
+
+    backend = CellgateWorkspace(tmp_path, client=client)
+    agent = Agent(scripted(("run", {"command": "touch started; sleep 60"})), tools=[run])
+    await backend.working_dir()
+    work = asyncio.ensure_future(agent.run("go", workspace=backend))
+    while not (tmp_path / "started").exists():
+        await asyncio.sleep(0.02)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert (await backend.run(["pgrep", "-x", "sleep"])).exit_code == 1
+    assert backend.ref
+    await backend.delete(backend.ref)

@@ -14,6 +14,8 @@ import pytest
 from forging import LIBRARY
 from processes import eventually
 
+pytestmark = pytest.mark.anyio
+
 FLOOD = "for i in range({mib}):\n    print('x' * (1 << 20))"
 
 
@@ -89,15 +91,12 @@ def test_output_of_run_has_a_limit(session: Any) -> None:
     assert not session.run(clears, output_limit=1000).truncated
 
 
-def test_output_of_run_has_a_limit_in_a_loop(client: Any, workspace: Path) -> None:
+async def test_output_of_run_has_a_limit_in_a_loop(client: Any, workspace: Path) -> None:
     import cellgate
 
-    async def main() -> None:
-        async with cellgate.aio.Session(workspace, client=client) as s:
-            result = await s.run("print('x' * 2000)", output_limit=1000)
-            assert result.truncated and len(result.stdout) == 1000
-
-    asyncio.run(main())
+    async with cellgate.aio.Session(workspace, client=client) as s:
+        result = await s.run("print('x' * 2000)", output_limit=1000)
+        assert result.truncated and len(result.stdout) == 1000
 
 
 def test_many_small_writes_stay_small(session: Any) -> None:
@@ -124,15 +123,12 @@ def test_coroutine_functions_are_refused_by_sessions_that_block(session: Any, fu
     assert session.run("import mcptools").error.ename == "ModuleNotFoundError"
 
 
-def test_coroutine_functions_of_a_loop(client: Any, workspace: Path) -> None:
+async def test_coroutine_functions_of_a_loop(client: Any, workspace: Path) -> None:
     import cellgate
 
-    async def main() -> None:
-        async with cellgate.aio.Session(workspace, client=client) as s:
-            await s.functions({"plain": plain, "object": Callable()})
-            assert (await s.run("from mcptools.host import plain, object as o\nplain.run() + o.run()")).value == "14"
-
-    asyncio.run(main())
+    async with cellgate.aio.Session(workspace, client=client) as s:
+        await s.functions({"plain": plain, "object": Callable()})
+        assert (await s.run("from mcptools.host import plain, object as o\nplain.run() + o.run()")).value == "14"
 
 
 def test_handler_that_raises_loses_nothing_else(client: Any, workspace: Path) -> None:

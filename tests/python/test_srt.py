@@ -13,21 +13,16 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.anyio
+
 FETCH = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%s/ HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n' {0} {0} >&3; head -n1 <&3"
 OK, REFUSED = "HTTP/1.1 200 OK\n", "HTTP/1.1 403 Forbidden\n"
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        await asyncio.wait_for(main, 120)
-
-    asyncio.run(limited())
 
 
 @pytest.fixture(autouse=True)
@@ -108,70 +103,61 @@ def test_example(folder: Path, repo: Path, package: Path) -> None:
     assert line == "deny network-outbound example.org:443 (refused by the user)"
 
 
-def test_files_network_and_violations(folder: Path, port: int) -> None:
+async def test_files_network_and_violations(folder: Path, port: int) -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        seen: list[list[str]] = []
-        await SandboxManager.initialize(config(["127.0.0.1"], ["other.example"]))
-        assert await SandboxManager.wait_for_network_initialization()
-        assert (SandboxManager.get_proxy_port(), SandboxManager.get_socks_proxy_port()) == (3128, 1080)
-        SandboxManager.get_sandbox_violation_store().subscribe(lambda vs: seen.append([v.line for v in vs]))
-        p = await wrapped("echo yes > inside; echo no > ../outside")
-        assert p.returncode != 0 and "Read-only file system" in p.stderr
-        assert (folder / "inside").read_text() == "yes\n" and not (folder.parent / "outside").exists()
-        p = await wrapped(FETCH.format(f"127.0.0.1:{port}"))
-        assert p.stdout == OK, p.stderr
-        command = FETCH.format("other.example")
-        p = await wrapped(command)
-        assert (p.stdout, p.stderr) == (REFUSED, "")
-        (violation,) = SandboxManager.get_sandbox_violation_store().get_violations_for_command(command)
-        line = violation.line
-        assert line.startswith("deny network-outbound other.example:80 (") and violation.command == command[:100]
-        annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "text")
-        assert annotated == f"text\n<sandbox_violations>\n{line}\n</sandbox_violations>"
-        assert SandboxManager.annotate_stderr_with_sandbox_failures("another", "text") == "text"
-        await asyncio.sleep(0)
-        assert seen == [[], [line]]
-
-    run(main())
+    seen: list[list[str]] = []
+    await SandboxManager.initialize(config(["127.0.0.1"], ["other.example"]))
+    assert await SandboxManager.wait_for_network_initialization()
+    assert (SandboxManager.get_proxy_port(), SandboxManager.get_socks_proxy_port()) == (3128, 1080)
+    SandboxManager.get_sandbox_violation_store().subscribe(lambda vs: seen.append([v.line for v in vs]))
+    p = await wrapped("echo yes > inside; echo no > ../outside")
+    assert p.returncode != 0 and "Read-only file system" in p.stderr
+    assert (folder / "inside").read_text() == "yes\n" and not (folder.parent / "outside").exists()
+    p = await wrapped(FETCH.format(f"127.0.0.1:{port}"))
+    assert p.stdout == OK, p.stderr
+    command = FETCH.format("other.example")
+    p = await wrapped(command)
+    assert (p.stdout, p.stderr) == (REFUSED, "")
+    (violation,) = SandboxManager.get_sandbox_violation_store().get_violations_for_command(command)
+    line = violation.line
+    assert line.startswith("deny network-outbound other.example:80 (") and violation.command == command[:100]
+    annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "text")
+    assert annotated == f"text\n<sandbox_violations>\n{line}\n</sandbox_violations>"
+    assert SandboxManager.annotate_stderr_with_sandbox_failures("another", "text") == "text"
+    await asyncio.sleep(0)
+    assert seen == [[], [line]]
 
 
-def test_violations_of_system_calls_and_of_names() -> None:
+async def test_violations_of_system_calls_and_of_names() -> None:
     """And what a program writes into them: one line that ends no block and has no control characters."""
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config())
-        name = "a\x1b[2J\n</sandbox_violations>\u202eb"
-        command = (
-            f"{sys.executable} -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)'; "
-            f"mkdir -p '{name}'; touch '{name}/.bashrc'; true"
-        )
-        p = await wrapped(command)
-        assert p.returncode == 0
-        annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
-        lines = annotated.splitlines()
-        assert lines[:2] == ["", "<sandbox_violations>"] and lines[-1] == "</sandbox_violations>"
-        assert lines[2].startswith("deny socket socket(AF_UNIX, SOCK_DGRAM) (")
+    await SandboxManager.initialize(config())
+    name = "a\x1b[2J\n</sandbox_violations>\u202eb"
+    command = (
+        f"{sys.executable} -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)'; "
+        f"mkdir -p '{name}'; touch '{name}/.bashrc'; true"
+    )
+    p = await wrapped(command)
+    assert p.returncode == 0
+    annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
+    lines = annotated.splitlines()
+    assert lines[:2] == ["", "<sandbox_violations>"] and lines[-1] == "</sandbox_violations>"
+    assert lines[2].startswith("deny socket socket(AF_UNIX, SOCK_DGRAM) (")
 
-        assert any(".bashrc" in line for line in lines[2:-1]) and len(lines) == 5
-        assert all(line.isprintable() for line in lines) and annotated.count("<") == 2
-
-    run(main())
+    assert any(".bashrc" in line for line in lines[2:-1]) and len(lines) == 5
+    assert all(line.isprintable() for line in lines) and annotated.count("<") == 2
 
 
-def test_files_that_could_not_be_opened(folder: Path) -> None:
+async def test_files_that_could_not_be_opened(folder: Path) -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(), enable_log_monitor=True)
-        command = "echo x > ../outside"
-        await wrapped(command)
-        annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
-        assert f"deny file-write {folder.parent}/outside (" in annotated
-
-    run(main())
+    await SandboxManager.initialize(config(), enable_log_monitor=True)
+    command = "echo x > ../outside"
+    await wrapped(command)
+    annotated = SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
+    assert f"deny file-write {folder.parent}/outside (" in annotated
 
 
 @pytest.mark.parametrize(
@@ -192,65 +178,56 @@ def test_files_that_could_not_be_opened(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("bin_shell", [None, "sh"])
-def test_quoting(text: str, bin_shell: str | None) -> None:
+async def test_quoting(text: str, bin_shell: str | None) -> None:
     import shlex
 
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        line = await SandboxManager.wrap_with_sandbox(f"printf %s {shlex.quote(text)}", bin_shell)
-        p = subprocess.run(line, shell=True, capture_output=True)
-        assert (p.stdout, p.stderr) == (os.fsencode(text), b"")
-
-    run(main())
+    line = await SandboxManager.wrap_with_sandbox(f"printf %s {shlex.quote(text)}", bin_shell)
+    p = subprocess.run(line, shell=True, capture_output=True)
+    assert (p.stdout, p.stderr) == (os.fsencode(text), b"")
 
 
-def test_commands_that_are_no_line(folder: Path) -> None:
+async def test_commands_that_are_no_line(folder: Path) -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        for command in ("", "-x; true", "--help; true", "exit 7"):
-            p = await wrapped(command)
-            assert p.returncode == {"": 0, "exit 7": 7}.get(command, 0), (command, p)
-        with pytest.raises(ValueError, match="NUL"):
-            await SandboxManager.wrap_with_sandbox("a\0b")
-        with pytest.raises(ValueError, match="NUL"):
-            await SandboxManager.wrap_with_sandbox("a", "sh\0")
-        # Without a configuration nothing is allowed.
-        assert "Read-only" in (await wrapped("echo x > file")).stderr
-        p = await wrapped(FETCH.format("other.example"))
-        assert p.stdout == REFUSED
-        assert (await wrapped("x", "no such shell")).returncode == 127
-
-    run(main())
+    for command in ("", "-x; true", "--help; true", "exit 7"):
+        p = await wrapped(command)
+        assert p.returncode == {"": 0, "exit 7": 7}.get(command, 0), (command, p)
+    with pytest.raises(ValueError, match="NUL"):
+        await SandboxManager.wrap_with_sandbox("a\0b")
+    with pytest.raises(ValueError, match="NUL"):
+        await SandboxManager.wrap_with_sandbox("a", "sh\0")
+    # Without a configuration nothing is allowed.
+    assert "Read-only" in (await wrapped("echo x > file")).stderr
+    p = await wrapped(FETCH.format("other.example"))
+    assert p.stdout == REFUSED
+    assert (await wrapped("x", "no such shell")).returncode == 127
 
 
-def test_configuration_of_one_command(folder: Path, port: int) -> None:
+async def test_configuration_of_one_command(folder: Path, port: int) -> None:
     """Its own lists; what the program denies stays denied, and what it leaves out is the program's."""
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        general = config(["127.0.0.1"], resource_limits={"max_file_size_mb": 1})
-        await SandboxManager.initialize(general)
-        url = FETCH.format(f"127.0.0.1:{port}")
-        assert (await wrapped(url, custom_config=config(["localhost"]))).stdout == REFUSED
-        assert (await wrapped(url, custom_config=config())).stdout == REFUSED
-        assert (await wrapped(url, custom_config=config(["127.0.0.1"]))).stdout == OK
-        big = "head -c 2000000 /dev/zero > big"
-        assert (await wrapped(big, custom_config=config())).returncode == 153
-        more = config(resource_limits={"max_file_size_mb": 4})
-        assert (await wrapped(big, custom_config=more)).returncode == 0
-        SandboxManager.update_config(config(denied=["127.0.0.1"]))
-        assert (await wrapped(url, custom_config=config(["127.0.0.1"]))).stdout == REFUSED
-        assert await SandboxManager.wait_for_network_initialization()
-
-    run(main())
+    general = config(["127.0.0.1"], resource_limits={"max_file_size_mb": 1})
+    await SandboxManager.initialize(general)
+    url = FETCH.format(f"127.0.0.1:{port}")
+    assert (await wrapped(url, custom_config=config(["localhost"]))).stdout == REFUSED
+    assert (await wrapped(url, custom_config=config())).stdout == REFUSED
+    assert (await wrapped(url, custom_config=config(["127.0.0.1"]))).stdout == OK
+    big = "head -c 2000000 /dev/zero > big"
+    assert (await wrapped(big, custom_config=config())).returncode == 153
+    more = config(resource_limits={"max_file_size_mb": 4})
+    assert (await wrapped(big, custom_config=more)).returncode == 0
+    SandboxManager.update_config(config(denied=["127.0.0.1"]))
+    assert (await wrapped(url, custom_config=config(["127.0.0.1"]))).stdout == REFUSED
+    assert await SandboxManager.wait_for_network_initialization()
 
 
 @pytest.mark.parametrize(
     ("answer", "reached"), [(True, True), (False, False), (1, False), ("yes", False), (ValueError("x"), False)]
 )
-def test_ask_callback(port: int, answer: object, reached: bool) -> None:
+async def test_ask_callback(port: int, answer: object, reached: bool) -> None:
     from cellgate.srt import NetworkHostPattern, SandboxManager
 
     asked: list[NetworkHostPattern] = []
@@ -262,23 +239,20 @@ def test_ask_callback(port: int, answer: object, reached: bool) -> None:
             raise answer
         return answer
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["other.example"]), ask)
-        loop = asyncio.get_running_loop()
-        p = await loop.run_in_executor(
-            None, shell, await SandboxManager.wrap_with_sandbox(FETCH.format(f"127.0.0.1:{port}"))
-        )
-        assert p.stdout == (OK if reached else REFUSED)
-        assert asked == [NetworkHostPattern("127.0.0.1", port)]
-        # Nothing is allowed: nobody is asked.
-        p = await loop.run_in_executor(
-            None,
-            shell,
-            await SandboxManager.wrap_with_sandbox(FETCH.format(f"127.0.0.1:{port}"), custom_config=config()),
-        )
-        assert p.stdout == REFUSED and len(asked) == 1
-
-    run(main())
+    await SandboxManager.initialize(config(["other.example"]), ask)
+    loop = asyncio.get_running_loop()
+    p = await loop.run_in_executor(
+        None, shell, await SandboxManager.wrap_with_sandbox(FETCH.format(f"127.0.0.1:{port}"))
+    )
+    assert p.stdout == (OK if reached else REFUSED)
+    assert asked == [NetworkHostPattern("127.0.0.1", port)]
+    # Nothing is allowed: nobody is asked.
+    p = await loop.run_in_executor(
+        None,
+        shell,
+        await SandboxManager.wrap_with_sandbox(FETCH.format(f"127.0.0.1:{port}"), custom_config=config()),
+    )
+    assert p.stdout == REFUSED and len(asked) == 1
 
 
 def test_ask_callback_without_a_loop(port: int) -> None:
@@ -291,12 +265,12 @@ def test_ask_callback_without_a_loop(port: int) -> None:
         asked.append(host.host)
         return True
 
-    run(SandboxManager.initialize(config(["other.example"]), ask))
+    asyncio.run(SandboxManager.initialize(config(["other.example"]), ask))
     line = asyncio.run(SandboxManager.wrap_with_sandbox(FETCH.format(f"127.0.0.1:{port}")))
     assert shell(line).stdout == OK and asked == ["127.0.0.1"]
 
 
-def test_a_question_that_nobody_waits_for() -> None:
+async def test_a_question_that_nobody_waits_for() -> None:
     from cellgate.srt import SandboxManager
 
     ended = asyncio.Event()
@@ -308,47 +282,41 @@ def test_a_question_that_nobody_waits_for() -> None:
             ended.set()
         return True
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["other.example"]), ask)
-        connect = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT 127.0.0.1:1 HTTP/1.1\\r\\n\\r\\n' >&3"
-        p = await start(f"{connect}; read x; exec 3>&-; read x")
-        assert p.stdin
-        await asyncio.sleep(0.5)
-        p.stdin.write(b"\n")
-        await asyncio.wait_for(ended.wait(), 30)
-        p.stdin.write(b"\n")
-        await p.wait()
-
-    run(main())
+    await SandboxManager.initialize(config(["other.example"]), ask)
+    connect = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT 127.0.0.1:1 HTTP/1.1\\r\\n\\r\\n' >&3"
+    p = await start(f"{connect}; read x; exec 3>&-; read x")
+    assert p.stdin
+    await asyncio.sleep(0.5)
+    p.stdin.write(b"\n")
+    await asyncio.wait_for(ended.wait(), 30)
+    p.stdin.write(b"\n")
+    await p.wait()
 
 
-def test_new_rules_for_commands_that_run_and_that_were_wrapped(folder: Path, port: int) -> None:
+async def test_new_rules_for_commands_that_run_and_that_were_wrapped(folder: Path, port: int) -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["127.0.0.1"]))
-        fetch = FETCH.format(f"127.0.0.1:{port}")
-        p = await start(f"while read x; do ({fetch}); done")
-        later = await SandboxManager.wrap_with_sandbox(f"{fetch}; touch later")
-        await answers(p, OK)
-        new = config(["other.example"])
-        new.filesystem.allow_write = []
-        SandboxManager.update_config(new)
-        new.network.allowed_domains.append("127.0.0.1")  # a copy is in force
-        await answers(p, REFUSED)
-        # The network is today's; the files are those of the configuration that it was wrapped with.
-        assert shell(later).stdout == REFUSED and (folder / "later").exists()
-        SandboxManager.update_config(new)
-        await answers(p, OK)
-        assert p.stdin
-        p.stdin.close()
-        assert await p.wait() == 0
-        assert "Read-only" in (await wrapped("touch now")).stderr
-
-    run(main())
+    await SandboxManager.initialize(config(["127.0.0.1"]))
+    fetch = FETCH.format(f"127.0.0.1:{port}")
+    p = await start(f"while read x; do ({fetch}); done")
+    later = await SandboxManager.wrap_with_sandbox(f"{fetch}; touch later")
+    await answers(p, OK)
+    new = config(["other.example"])
+    new.filesystem.allow_write = []
+    SandboxManager.update_config(new)
+    new.network.allowed_domains.append("127.0.0.1")  # a copy is in force
+    await answers(p, REFUSED)
+    # The network is today's; the files are those of the configuration that it was wrapped with.
+    assert shell(later).stdout == REFUSED and (folder / "later").exists()
+    SandboxManager.update_config(new)
+    await answers(p, OK)
+    assert p.stdin
+    p.stdin.close()
+    assert await p.wait() == 0
+    assert "Read-only" in (await wrapped("touch now")).stderr
 
 
-def test_a_host_that_is_late(port: int) -> None:
+async def test_a_host_that_is_late(port: int) -> None:
     """It takes a connection, and reads denials, only after the program has gone on."""
     import cellgate.srt.manager as manager
     from cellgate.srt import SandboxManager
@@ -357,47 +325,41 @@ def test_a_host_that_is_late(port: int) -> None:
         assert manager._host
         manager._host._loop.call_soon_threadsafe(time.sleep, seconds)
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["127.0.0.1"]))
-        command = FETCH.format("other.example")
-        line = await SandboxManager.wrap_with_sandbox(command)
-        delay(1)
-        assert shell(line).stdout == REFUSED
-        assert "other.example" in SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
-        delay(2)
-        p = await start(f"echo ready; while read x; do ({FETCH.format(f'127.0.0.1:{port}')}); done")
-        assert await read_line(p) == "ready\n" and p.stdin
-        SandboxManager.update_config(config(["other.example"]))
-        await answers(p, REFUSED)
-        p.stdin.close()
-        await p.wait()
-
-    run(main())
+    await SandboxManager.initialize(config(["127.0.0.1"]))
+    command = FETCH.format("other.example")
+    line = await SandboxManager.wrap_with_sandbox(command)
+    delay(1)
+    assert shell(line).stdout == REFUSED
+    assert "other.example" in SandboxManager.annotate_stderr_with_sandbox_failures(command, "")
+    delay(2)
+    p = await start(f"echo ready; while read x; do ({FETCH.format(f'127.0.0.1:{port}')}); done")
+    assert await read_line(p) == "ready\n" and p.stdin
+    SandboxManager.update_config(config(["other.example"]))
+    await answers(p, REFUSED)
+    p.stdin.close()
+    await p.wait()
 
 
-def test_reset_while_commands_run(port: int) -> None:
+async def test_reset_while_commands_run(port: int) -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["127.0.0.1"]))
-        fetch = FETCH.format(f"127.0.0.1:{port}")
-        p = await start(f"({fetch}); read x; ({fetch}); true")
-        later = await SandboxManager.wrap_with_sandbox("echo ran")
-        assert await read_line(p) == OK and p.stdin and p.stderr
-        await SandboxManager.reset()
-        assert b"no network any more" in await p.stderr.readline()
-        p.stdin.write(b"\n")
-        assert await read_line(p) == ""
-        assert b"Connection refused" in await p.stderr.read()
-        assert await p.wait() == 0
-        q = shell(later)
-        assert q.returncode == 1 and "Refusing to run" in q.stderr and q.stdout == ""
-        assert not await SandboxManager.wait_for_network_initialization()
-        assert SandboxManager.is_sandboxing_enabled()  # as in srt
-        await SandboxManager.initialize(config(["127.0.0.1"]))
-        assert (await wrapped(fetch)).stdout == OK
-
-    run(main())
+    await SandboxManager.initialize(config(["127.0.0.1"]))
+    fetch = FETCH.format(f"127.0.0.1:{port}")
+    p = await start(f"({fetch}); read x; ({fetch}); true")
+    later = await SandboxManager.wrap_with_sandbox("echo ran")
+    assert await read_line(p) == OK and p.stdin and p.stderr
+    await SandboxManager.reset()
+    assert b"no network any more" in await p.stderr.readline()
+    p.stdin.write(b"\n")
+    assert await read_line(p) == ""
+    assert b"Connection refused" in await p.stderr.read()
+    assert await p.wait() == 0
+    q = shell(later)
+    assert q.returncode == 1 and "Refusing to run" in q.stderr and q.stdout == ""
+    assert not await SandboxManager.wait_for_network_initialization()
+    assert SandboxManager.is_sandboxing_enabled()  # as in srt
+    await SandboxManager.initialize(config(["127.0.0.1"]))
+    assert (await wrapped(fetch)).stdout == OK
 
 
 HOST = """
@@ -444,7 +406,7 @@ def test_a_host_that_is_killed(folder: Path, package: Path, port: int, forked: b
             p.kill()
             os.close(w)  # the child ends
     assert left.exists()
-    run(SandboxManager.initialize(config()))
+    asyncio.run(SandboxManager.initialize(config()))
     assert left not in folders()
 
 
@@ -454,17 +416,17 @@ def test_a_child_after_a_fork_has_a_host_of_its_own() -> None:
     async def main() -> None:
         assert (await wrapped("echo x")).stdout == "x\n"
 
-    run(SandboxManager.initialize(config()))
+    asyncio.run(SandboxManager.initialize(config()))
     pid = os.fork()
     if pid == 0:
         try:
-            run(main())
-            run(SandboxManager.reset())
+            asyncio.run(main())
+            asyncio.run(SandboxManager.reset())
             os._exit(0)
         finally:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
-    run(main())
+    asyncio.run(main())
     assert len(folders()) == 1
 
 
@@ -474,7 +436,7 @@ def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
     import cellgate.srt.manager as manager
     from cellgate.srt import SandboxManager
 
-    run(SandboxManager.initialize(config()))
+    asyncio.run(SandboxManager.initialize(config()))
     host = manager._host
     assert host
     ours, theirs = socket.socketpair()
@@ -496,7 +458,7 @@ def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
                 os._exit(2)
         try:
             socket.setdefaulttimeout(None)
-            run(SandboxManager.reset())
+            asyncio.run(SandboxManager.reset())
             assert s.recv(1) == b""
         finally:
             ours.send(b"x")
@@ -504,77 +466,71 @@ def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
 
 
 @pytest.mark.parametrize("home", [True, False])
-def test_commands_do_not_see_their_host(folder: Path, home: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_do_not_see_their_host(folder: Path, home: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither files nor socket: also with a home of their own, and where they may use all sockets and write above."""
     from cellgate.srt import SandboxManager
     from cellgate.srt.sandbox_utils import state_folder
 
-    async def main() -> None:
-        c = config(network={"allow_all_unix_sockets": True})
-        c.filesystem.allow_write = [str(state_folder().parent)]
-        await SandboxManager.initialize(c)
-        await wrapped("true")
-        (mine,) = folders()
-        code = f"""
-            import os, socket
-            for f in ("0.json", "socket"):
-                try: open({str(mine)!r} + "/" + f, "r+"); print("open")
-                except OSError as e: print(type(e).__name__)
-            try: open({str(mine)!r} + "/0.json", "x"); print("open")
+    c = config(network={"allow_all_unix_sockets": True})
+    c.filesystem.allow_write = [str(state_folder().parent)]
+    await SandboxManager.initialize(c)
+    await wrapped("true")
+    (mine,) = folders()
+    code = f"""
+        import os, socket
+        for f in ("0.json", "socket"):
+            try: open({str(mine)!r} + "/" + f, "r+"); print("open")
             except OSError as e: print(type(e).__name__)
-            try: os.rename({str(mine)!r}, {str(mine)!r} + "2"); print("renamed")
-            except OSError as e: print(type(e).__name__)
-            try: socket.socket(socket.AF_UNIX).connect({str(mine / "socket")!r}); print("connected")
-            except OSError as e: print(type(e).__name__)
-        """
-        line = await SandboxManager.wrap_with_sandbox(f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE")
-        env = dict(os.environ) if home else {"PATH": os.environ["PATH"], "HOME": str(folder)}
-        p = shell(line, env=env)
-        assert p.returncode == 0, p.stderr
-        assert "open" not in p.stdout and "renamed" not in p.stdout and "connected" not in p.stdout, p.stdout
-        assert p.stdout.split()[-1] == "FileNotFoundError"
-        assert (mine / "0.json").exists() and stat_mode(mine) == 0o700 and stat_mode(mine / "0.json") == 0o600
-
-    run(main())
+        try: open({str(mine)!r} + "/0.json", "x"); print("open")
+        except OSError as e: print(type(e).__name__)
+        try: os.rename({str(mine)!r}, {str(mine)!r} + "2"); print("renamed")
+        except OSError as e: print(type(e).__name__)
+        try: socket.socket(socket.AF_UNIX).connect({str(mine / "socket")!r}); print("connected")
+        except OSError as e: print(type(e).__name__)
+    """
+    line = await SandboxManager.wrap_with_sandbox(f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE")
+    env = dict(os.environ) if home else {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    p = shell(line, env=env)
+    assert p.returncode == 0, p.stderr
+    assert "open" not in p.stdout and "renamed" not in p.stdout and "connected" not in p.stdout, p.stdout
+    assert p.stdout.split()[-1] == "FileNotFoundError"
+    assert (mine / "0.json").exists() and stat_mode(mine) == 0o700 and stat_mode(mine / "0.json") == 0o600
 
 
 def stat_mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_strangers_at_the_socket(folder: Path) -> None:
+async def test_strangers_at_the_socket(folder: Path) -> None:
     """Lines that no command sends end the connection, and nothing else."""
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config())
-        await wrapped("true")
-        (mine,) = folders()
-        denied = '{"type":"denied","unsent":0,"denial":{"line":"deny x"}}'
-        lines = [
-            "x",
-            "[]",
-            "{}",
-            '{"id":1}',
-            '{"id":"9:"}',
-            '{"id":"-2:"}',
-            '{"id":"0:%"}\n' + denied,
-            '{"id":"0:"}\n[]',
-        ]
-        lines += ['{"id":"0:"}\n' + json.dumps({"type": "denied", "denial": {}}), "x" * 3_000_000, "[" * 100_000]
-        for line in lines:
-            with socket.socket(socket.AF_UNIX) as s, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                s.settimeout(30)
-                s.connect(str(mine / "socket"))
-                s.sendall(line.encode() + b"\n")
-                assert s.recv(1) == b"", line
-        assert SandboxManager.get_sandbox_violation_store().get_total_count() == 0
-        assert (await wrapped("echo x")).stdout == "x\n"
-
-    run(main())
+    await SandboxManager.initialize(config())
+    await wrapped("true")
+    (mine,) = folders()
+    denied = '{"type":"denied","unsent":0,"denial":{"line":"deny x"}}'
+    lines = [
+        "x",
+        "[]",
+        "{}",
+        '{"id":1}',
+        '{"id":"9:"}',
+        '{"id":"-2:"}',
+        '{"id":"0:%"}\n' + denied,
+        '{"id":"0:"}\n[]',
+    ]
+    lines += ['{"id":"0:"}\n' + json.dumps({"type": "denied", "denial": {}}), "x" * 3_000_000, "[" * 100_000]
+    for line in lines:
+        with socket.socket(socket.AF_UNIX) as s, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            s.settimeout(30)
+            s.connect(str(mine / "socket"))
+            s.sendall(line.encode() + b"\n")
+            assert s.recv(1) == b"", line
+    assert SandboxManager.get_sandbox_violation_store().get_total_count() == 0
+    assert (await wrapped("echo x")).stdout == "x\n"
 
 
-def test_a_flood_of_violations() -> None:
+async def test_a_flood_of_violations() -> None:
     """The store is bounded, listeners are called less often than that, and one that fails stops nobody."""
     from cellgate.srt import SandboxManager
 
@@ -584,79 +540,67 @@ def test_a_flood_of_violations() -> None:
         if calls:
             raise ValueError
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["other.example"]))
-        store = SandboxManager.get_sandbox_violation_store()
-        store.subscribe(fail)
-        store.subscribe(lambda vs: calls.append(len(vs)))
-        code = """
-            import http.client
-            for i in range(1000):
-                c = http.client.HTTPConnection("127.0.0.1", 3128)
-                c.request("GET", "http://h%d.example/" % i); c.getresponse(); c.close()
-        """
-        p = await wrapped(f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE")
-        assert p.returncode == 0, p.stderr
-        store = SandboxManager.get_sandbox_violation_store()
-        assert store.get_count() == 100 < store.get_total_count() <= 1000
-        await asyncio.sleep(0)
-        assert calls == [0, 100]
-        assert (
-            len(
-                SandboxManager.annotate_stderr_with_sandbox_failures(
-                    f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE", ""
-                )
+    await SandboxManager.initialize(config(["other.example"]))
+    store = SandboxManager.get_sandbox_violation_store()
+    store.subscribe(fail)
+    store.subscribe(lambda vs: calls.append(len(vs)))
+    code = """
+        import http.client
+        for i in range(1000):
+            c = http.client.HTTPConnection("127.0.0.1", 3128)
+            c.request("GET", "http://h%d.example/" % i); c.getresponse(); c.close()
+    """
+    p = await wrapped(f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE")
+    assert p.returncode == 0, p.stderr
+    store = SandboxManager.get_sandbox_violation_store()
+    assert store.get_count() == 100 < store.get_total_count() <= 1000
+    await asyncio.sleep(0)
+    assert calls == [0, 100]
+    assert (
+        len(
+            SandboxManager.annotate_stderr_with_sandbox_failures(
+                f"{sys.executable} - <<'E'\n{textwrap.dedent(code)}\nE", ""
             )
-            < 20000
         )
+        < 20000
+    )
 
-    run(main())
 
-
-def test_many_commands_at_once() -> None:
+async def test_many_commands_at_once() -> None:
     from cellgate.srt import SandboxManager
 
-    async def main() -> None:
-        await SandboxManager.initialize(config(["other.example"]))
-        processes = [await start(FETCH.format(f"h{i}.example") + f"; exit {i}") for i in range(20)]
-        assert [await p.wait() for p in processes] == list(range(20))
-        lines = [v.line.split()[2] for v in SandboxManager.get_sandbox_violation_store().get_violations()]
-        assert sorted(lines) == sorted(f"h{i}.example:80" for i in range(20))
-
-    run(main())
+    await SandboxManager.initialize(config(["other.example"]))
+    processes = [await start(FETCH.format(f"h{i}.example") + f"; exit {i}") for i in range(20)]
+    assert [await p.wait() for p in processes] == list(range(20))
+    lines = [v.line.split()[2] for v in SandboxManager.get_sandbox_violation_store().get_violations()]
+    assert sorted(lines) == sorted(f"h{i}.example:80" for i in range(20))
 
 
-def test_configurations_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_configurations_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
     from cellgate.srt import SandboxManager
     from cellgate.srt import manager as module
 
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="not available on this system.*colour"):
-            await SandboxManager.initialize(config(cellgate={"colour": 1}))
-        assert not SandboxManager.is_sandboxing_enabled()
-        assert SandboxManager.check_dependencies()
-        monkeypatch.setattr(module, "program", lambda: Path("/nowhere/cellgate"))
-        assert not SandboxManager.check_dependencies()
-        with pytest.raises(RuntimeError, match="/nowhere/cellgate"):
-            await SandboxManager.initialize(config())
-
-    run(main())
+    with pytest.raises(RuntimeError, match="not available on this system.*colour"):
+        await SandboxManager.initialize(config(cellgate={"colour": 1}))
+    assert not SandboxManager.is_sandboxing_enabled()
+    assert SandboxManager.check_dependencies()
+    monkeypatch.setattr(module, "program", lambda: Path("/nowhere/cellgate"))
+    assert not SandboxManager.check_dependencies()
+    with pytest.raises(RuntimeError, match="/nowhere/cellgate"):
+        await SandboxManager.initialize(config())
 
 
-def test_too_many_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     from cellgate.srt import SandboxManager, _host
 
     monkeypatch.setattr(_host, "_FILES_MAX", 2)
 
-    async def main() -> None:
-        for host in ("a.example", "b.example", "a.example"):
-            await SandboxManager.wrap_with_sandbox("true", custom_config=config([host]))
-        with pytest.raises(RuntimeError, match="reset"):
-            await SandboxManager.wrap_with_sandbox("true", custom_config=config(["c.example"]))
-        await SandboxManager.reset()
+    for host in ("a.example", "b.example", "a.example"):
+        await SandboxManager.wrap_with_sandbox("true", custom_config=config([host]))
+    with pytest.raises(RuntimeError, match="reset"):
         await SandboxManager.wrap_with_sandbox("true", custom_config=config(["c.example"]))
-
-    run(main())
+    await SandboxManager.reset()
+    await SandboxManager.wrap_with_sandbox("true", custom_config=config(["c.example"]))
 
 
 def test_a_state_folder_that_others_may_enter() -> None:
