@@ -364,6 +364,7 @@ static const struct cg_name table[] = {
         { ".pythonstartup*", "Python", W },
         { ".pdbrc*", "Python", W },
         { ".ipython", "IPython", W },
+        { ".config/matplotlib/matplotlibrc", "matplotlib", W },
         { ".jupyter", "Jupyter", W | H },
         { "jupyter_*_config.*", "Jupyter", W },
         { ".cargo/config", "cargo", W },
