@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/supervisors.h"
@@ -102,7 +103,6 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                 json_int_t pid = json_integer_value(json_object_get(client, "pid")),
                            n = json_integer_value(json_object_get(client, "sessions"));
                 char path[64], words[400] = "";
-                cg_auto_free char *shown = NULL;
                 size_t len = 0;
 
                 if (json_is_true(json_object_get(client, "own")))
@@ -115,9 +115,10 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                                 words[len] = ' ';
                         len++;
                 }
-                cg_render(words, len, 0, &shown, NULL);
-                cg_buf_addf(b, NULL, "  process %lld: %lld session%s: %s\n", (long long)pid, (long long)n,
-                            n == 1 ? "" : "s", shown ? shown : "");
+                cg_buf_addf(b, NULL, "  process %lld: %lld session%s: ", (long long)pid, (long long)n,
+                            n == 1 ? "" : "s");
+                cg_text_render_as(b, words, len, 0, CG_TEXT_LINE, NULL); /* perhaps an agent's code */
+                cg_buf_adds(b, "\n", NULL);
         }
 }
 

@@ -444,7 +444,7 @@ def test_stop_says_whose_sessions_it_would_end(shared: Shared) -> None:
     assert refused.returncode == 1
     assert f"process {pid} runs on: 1 session of other clients would end" in refused.stdout
     assert f"process {run.pid}: 1 session: " in refused.stdout
-    assert "run -c print('on'" in refused.stdout
+    assert "run -c print('on', flush=True)\\x0aopen" in refused.stdout  # code makes no lines of its own
     assert f"process {run.pid}: 1 session: " in shared("daemon", "status").stdout
     assert run.poll() is None
     assert shared("daemon", "stop", "--force").returncode == 0
