@@ -465,7 +465,7 @@ def valgrind_env() -> dict[str, str]:
     source = REPO / "tests/valgrind/syscalls.c"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     must("valgrind-compile", ["gcc", *flags, source, "-o", library], 120)
-    return {"LD_PRELOAD": str(library)}
+    return {"LD_PRELOAD": str(library), "CG_VALGRIND": "1"}  # tests/unit/rounds.h
 
 
 def valgrind_unit_tests() -> Tally:
