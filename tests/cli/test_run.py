@@ -76,6 +76,30 @@ def test_workspace_is_the_place_to_write(run_cellgate: Run, tmp_path: Path) -> N
     assert run_cellgate("run", "--workspace", space, "-c", "open('/usr/g', 'w')").returncode == 1
 
 
+def test_files_that_a_cell_made_or_changed(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("x")
+    code = "for name in ('new', 'a\\nb\\x1b[31m', '\\u202ecod.exe'): _ = open(name, 'w').write('123')"
+    cells = ("-c", code, "-c", "1 + 1", "-c", "open('old', 'a').close()")
+    r = run_cellgate("run", "--workspace", str(tmp_path), "--artifacts", *cells)
+    assert r.stdout == "2\n"
+    assert sorted(r.stderr.splitlines()) == [
+        f"[cellgate] made or changed: {tmp_path}/{name} (3 bytes)"
+        for name in (r"\u202ecod.exe", r"a\x0ab\x1b[31m", "new")
+    ]
+
+
+def test_files_are_named_on_request_and_not_all(run_cellgate: Run, tmp_path: Path) -> None:
+    r = run_cellgate("run", "--workspace", str(tmp_path), "--json", "--artifacts", "-c", "open(b'\\xff', 'w').close()")
+    (result,) = [line for line in map(json.loads, r.stdout.splitlines()) if line["type"] == "result"]
+    assert [f["path_hex"] for f in result["artifacts"]["files"]] == [(bytes(tmp_path) + b"/\xff").hex()]
+    r = run_cellgate("run", "--workspace", str(tmp_path), "--artifacts", "-c", "open(b'\\xfe', 'w').close()")
+    assert f"hexadecimal {(bytes(tmp_path) + bytes([0x2F, 0xFE])).hex()} (0 bytes)" in r.stderr
+    code = "for i in range(60): open('%02d' % i + 'x' * 240, 'w').close()"
+    assert run_cellgate("run", "--workspace", str(tmp_path), "-c", code).stderr == ""
+    lines = run_cellgate("run", "--workspace", str(tmp_path), "--artifacts", "-c", code).stderr.splitlines()
+    assert len(lines) == 51 and lines[-1] == "[cellgate] made or changed: 10 more"
+
+
 @pytest.mark.no_sanitizer  # AddressSanitizer alone takes more than the least
 @pytest.mark.parametrize(("limit", "least"), [("memoryMb=5", 64), ("processes=1", 8), ("openFiles=3", 32)])
 def test_a_limit_too_small_names_the_least(run_cellgate: Run, limit: str, least: int) -> None:

@@ -54,6 +54,18 @@ async def fails(session: ClientSession, code: str, **arguments: object) -> str:
 # ---------------------------------------------------------------------- what the client sees
 
 
+def test_files_that_a_cell_made_or_changed(sdk: Sdk, run: Callable, workspace: Path) -> None:
+    async def main() -> None:
+        async with sdk("--artifacts") as session:
+            text = await ok(session, "open('a\\n- b', 'w').write('123')")
+            assert text == f"3\n\nFiles made or changed:\n\n- {workspace}/a\\x0a- b (3 bytes)\n"
+            assert await ok(session, "1 + 1") == "2"
+        async with sdk() as session:
+            assert await ok(session, "open('b', 'w').write('123')") == "3"
+
+    run(main())
+
+
 def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: Callable) -> None:
     async def main() -> None:
         async with sdk() as session:

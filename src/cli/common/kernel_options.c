@@ -88,6 +88,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
           "folder for images, as cell1-1.png, made with the first image (default: images, in the current"
           " folder; mcp serve: in the workspace). No file is replaced, and no symbolic link followed" },
+        { CG_KOPT_ARTIFACTS, 0, "artifacts", NULL, SERVES,
+          "name the files that each cell made or changed, with their sizes, after its output (run --json: in its"
+          " result). Searches all folders that cells can write, for 2 s at most" },
         { CG_KOPT_PRELOAD, 0, "preload", "LIST", CG_CMD_RUN | JUPYTER,
           "comma-separated modules to import before the kernel starts" },
         { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV", STARTS,
@@ -200,6 +203,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return 0;
         case CG_KOPT_IMAGES:
                 o->images = value;
+                return 0;
+        case CG_KOPT_ARTIFACTS:
+                o->artifacts = true;
                 return 0;
         case CG_KOPT_PRELOAD:
                 o->preload = value;

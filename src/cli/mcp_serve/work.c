@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/util.h"
+#include "cli/common/artifacts.h"
 #include "cli/common/pretty.h"
 #include "mcp/def.h"
 
@@ -119,6 +120,8 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 free(sv->status_text);
                 sv->status_text = strdup(cg_event_text(e, NULL));
                 sv->death_reported = sv->status == CG_STATUS_KERNEL_DIED;
+                if (sv->answer && cg_artifacts_text(e, "-", &b, NULL) == 0 && b.len)
+                        cg_answer_note(sv->answer, "Files made or changed:\n\n%s", b.data);
                 break;
         case CG_EVENT_KERNEL_DIED:
                 if (!sv->death_reported) /* else the cell's result has said so */
@@ -342,7 +345,9 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
 {
         const char *text;
         double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
-        struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = (int64_t)ceil(seconds * 1000) };
+        struct cg_execute_options o = { .size = sizeof(o),
+                                        .timeout_ms = (int64_t)ceil(seconds * 1000),
+                                        .artifacts = sv->opts.kernel.artifacts };
         struct cg_err err = { 0 };
         uint64_t cell = 0;
 

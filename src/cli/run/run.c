@@ -214,7 +214,7 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
                                         .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms
                                                                            : cell->timeout_ms,
                                         .allow_stdin = run->allow_stdin,
-                                        .artifacts = cell->artifacts };
+                                        .artifacts = cell->artifacts || run->opts.kernel.artifacts };
         cg_auto_buf struct cg_buf extra = { .max = 65536 };
         int r;
 

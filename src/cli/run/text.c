@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/args.h"
+#include "cli/common/artifacts.h"
 #include "cli/common/denials.h"
 #include "cli/common/images.h"
 #include "cli/run/prompt.h"
@@ -160,6 +161,12 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                     (status != CG_STATUS_KERNEL_DIED || !run->died))
                         cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
                                        *text ? text : cg_status_name(status));
+                if (cg_artifacts_text(e, "made or changed:", &b, err) < 0)
+                        return -1;
+                for (char *line = b.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+                        *end = '\0';
+                        cg_screen_note(&run->screen, "%s", line);
+                }
                 return 0;
         case CG_EVENT_DENIED:
                 if (cg_denial_reports_add(&text_of(run)->denials, e, &b, err) < 0)
