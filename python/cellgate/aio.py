@@ -36,7 +36,7 @@ from cellgate._functions import is_coroutine_function
 from cellgate._session import Completed, apply_decision
 
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None | Awaitable[bool | None]]
-"""Decides about a question, as `cellgate.Approve`; a coroutine function may take any time."""
+"""Decides about a question, as `cellgate.Approve`; a coroutine function may take any time, in a task of its own."""
 
 
 class Session:
@@ -211,6 +211,7 @@ class Session:
         result: Result | None = None
         questions: set[asyncio.Task[None]] = set()
         failed: list[BaseException] = []
+        in_task = approve is not None and is_coroutine_function(approve)
 
         async with self.stream(code, timeout=timeout, stdin=input is not None, **more) as cell:
 
@@ -230,7 +231,11 @@ class Session:
                     if on_event:
                         on_event(event)
                     if isinstance(event, (ApprovalRequest, EgressRequest)) and approve:
-                        ask(_decide(event, approve))
+                        # A task of its own costs a turn of the loop, in which the call waits.
+                        if in_task:
+                            ask(_decide(event, approve))
+                        elif later := _decide_now(event, approve):
+                            ask(later)
                     elif isinstance(event, InputRequest) and input:
                         ask(_answer(event, input))
                     elif isinstance(event, FunctionCall):
@@ -558,6 +563,19 @@ async def _feed(command: Command, data: bytes) -> None:
         await command.close_stdin()
     except CellgateError:  # it has ended without reading all
         pass
+
+
+def _decide_now(event: ApprovalRequest | EgressRequest, approve: Approve) -> Awaitable[None] | None:
+    """Returns what is left to do where `approve` returns an awaitable, although it is no coroutine function."""
+    try:
+        decision = approve(event)
+    except BaseException:
+        refuse(event, "the program's `approve` failed")
+        raise
+    if inspect.isawaitable(decision):
+        return _decide(event, lambda _event: decision)
+    apply_decision(event, decision)
+    return None
 
 
 async def _decide(event: ApprovalRequest | EgressRequest, approve: Approve) -> None:

@@ -76,6 +76,40 @@ async def test_approvals(client: Any, workspace: Path, servers: dict[str, Any], 
         assert (await s.run(DANGER, approve=accept)).ok and mark.exists()
 
 
+async def test_approvals_by_plain_functions(client: Any, workspace: Path, servers: dict[str, Any], mark: Path) -> None:
+    """They are called by the task that waits for the cell; what they return may be awaited in another one."""
+    import cellgate
+
+    tasks: list[Any] = []
+
+    def note(answer: Any) -> Any:
+        tasks.append(asyncio.current_task())
+        return answer
+
+    async def later(answer: Any) -> Any:
+        await asyncio.sleep(0)
+        return note(answer)
+
+    def broken(request: Any) -> bool:
+        raise RuntimeError("undecided")
+
+    async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
+        assert (await s.run(DANGER, approve=lambda _: note(False))).refused
+        assert tasks.pop() is asyncio.current_task()
+        assert (await s.run(DANGER, approve=lambda _: later(False))).refused
+        assert tasks.pop() is not asyncio.current_task()
+        with pytest.raises(RuntimeError, match="undecided"):
+            await s.run(DANGER + "\nopen('after', 'w')", approve=broken)
+        with pytest.raises(TypeError, match="must return True, False or None"):
+            await s.run(DANGER, approve=lambda _: "yes")  # type: ignore[arg-type,return-value]
+        with pytest.raises(TypeError, match="must return True, False or None"):
+            await s.run(DANGER, approve=lambda _: later("yes"))
+        assert not mark.exists() and not (workspace / "after").exists()
+        assert (await s.run(DANGER, approve=lambda _: later(True))).ok and mark.exists()
+        mark.unlink()
+        assert (await s.run(DANGER, approve=lambda _: note(True))).ok and mark.exists()
+
+
 async def test_approvals_of_a_gather_are_asked_at_the_same_time(
     client: Any, workspace: Path, servers: dict[str, Any]
 ) -> None:
