@@ -143,6 +143,15 @@ def main() -> None:
     ask("private allowed", {**everything, "privateAddresses": True}, "ten.example.com")
     ask("private allowed, loopback not", {**everything, "privateAddresses": True}, "loop.example.com")
     ask("asked address", {"allowedDomains": ["169.254.169.254"]}, "169.254.169.254")
+    greedy = egress.open(everything, 1000)
+    waiting = [greedy.connect() for _ in range(40)]
+    for i, s in enumerate(waiting):
+        s.sendall(f"GET http://slow{i}.example.com:{port}/ HTTP/1.1\r\n\r\n".encode())
+    time.sleep(0.5)
+    ask("beside slow ones", everything, "public.example.com")
+    for s in waiting:
+        s.close()
+    egress.send({"type": "close", "sandbox": 1000})
     ask("slow", {**everything, "limits": {"connectMs": 500}}, "slow.example.com")
     egress.close()
     print(json.dumps(results))

@@ -93,3 +93,9 @@ def test_no_such_name(rig: Json) -> None:
 def test_a_name_server_that_does_not_answer(rig: Json) -> None:
     assert rig["slow"]["status"] == 502
     assert "not resolved in time" in rig["slow"]["text"] or "could not be resolved" in rig["slow"]["text"]
+
+
+def test_slow_names_of_a_sandbox_do_not_delay_others(rig: Json, slowness: float) -> None:
+    """Their 40 lookups take a second each."""
+    assert rig["beside slow ones"]["status"] == 200
+    assert rig["beside slow ones"]["seconds"] < 2 * slowness

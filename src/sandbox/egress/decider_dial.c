@@ -21,6 +21,8 @@
 
 #define OWN_MAX    256   /* addresses of this machine */
 #define ATTEMPT_MS 10000 /* one address of several */
+/* Of one sandbox, so that others get their turn: libuv lets LOOKUP_THREADS / 2 block. */
+#define LOOKUPS_OF_BOX 4
 
 static void job_connect(struct job *j);
 
@@ -228,13 +230,44 @@ static bool vet(struct job *j)
         return false;
 }
 
+static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list);
+
+/* Starts lookups of @b, the oldest first. Callers may be walking the jobs: none is freed. */
+static void start_lookups(struct decider *d, struct box *b)
+{
+        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+
+        while (b->n_lookups < LOOKUPS_OF_BOX) {
+                struct job *j, *oldest = NULL;
+                int r;
+
+                LIST_FOREACH(j, &d->jobs, entry)
+                        if (j->box == b && j->state == LOOKING_UP && !j->looking_up)
+                                oldest = j;
+                if (!oldest)
+                        return;
+                oldest->lookup.data = oldest;
+                r = uv_getaddrinfo(&d->loop, &oldest->lookup, on_lookup, oldest->name, NULL, &hints);
+                if (r < 0) { /* as if the last address were tried: cg_decider_dial_expire() answers */
+                        oldest->state = CONNECTING;
+                        oldest->deadline_ms = 0;
+                } else {
+                        oldest->looking_up = true;
+                        b->n_lookups++;
+                }
+        }
+}
+
 static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 {
         struct job *j = req->data;
         struct decider *d = j->d; /* the job, and the request in it, may be freed below */
+        struct box *b = j->box;
         char why[160];
 
         j->looking_up = false;
+        if (b)
+                b->n_lookups--;
         if (j->state == CANCELLED) {
                 cg_decider_job_free(j);
         } else if (status < 0) {
@@ -249,6 +282,8 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
                         job_connect(j);
         }
         uv_freeaddrinfo(list);
+        if (b)
+                start_lookups(d, b);
         cg_decider_watch(d);
 }
 
@@ -265,8 +300,6 @@ static void set_loopback(struct job *j)
 
 static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
 {
-        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
-
         j->to_port = port;
         if (h->is_addr) {
                 j->addrs[0] = h->addr;
@@ -274,15 +307,9 @@ static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
         } else if (cg_host_is_loopback_name(h)) {
                 set_loopback(j);
         } else {
-                int r;
-
                 j->state = LOOKING_UP;
-                j->lookup.data = j;
-                r = uv_getaddrinfo(&j->d->loop, &j->lookup, on_lookup, h->text, NULL, &hints);
-                if (r < 0)
-                        cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, uv_strerror(r));
-                else
-                        j->looking_up = true;
+                snprintf(j->name, sizeof(j->name), "%s", h->text);
+                start_lookups(j->d, j->box);
                 return;
         }
         if (vet(j))

@@ -38,7 +38,7 @@ struct box {
         bool has_secrets; /* the injector knows it */
         SLIST_HEAD(, grant) grants;
         size_t n_grants;
-        size_t n_jobs;
+        size_t n_jobs, n_lookups;
 };
 
 /* A question to the host; jobs for the same host and port wait for the same answer. */
@@ -64,6 +64,7 @@ struct job {
         uint16_t port;
         struct question *question;
         uv_getaddrinfo_t lookup;
+        char name[CG_HOST_MAX + 1]; /* to look up */
         bool looking_up;
         bool to_proxy; /* the address is another proxy's: not vetted */
         uint16_t to_port;

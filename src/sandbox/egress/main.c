@@ -24,7 +24,7 @@
 #define FD_CONTROL 3
 
 /* Lookups block, for seconds if a server does not answer: the most at once. */
-#define LOOKUP_THREADS "16"
+#define LOOKUP_THREADS "32"
 
 static int fail(const char *what)
 {
