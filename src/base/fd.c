@@ -475,7 +475,9 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         /* When another user has taken the name, the folder is made next to it. */
         strcat(buf, cg_make_own_dir(buf) ? "/XXXXXX" : "-XXXXXX");
         if (!mkdtemp(buf))
-                return cg_fail_errno(err, "cannot make the runtime folder %s", buf);
+                return cg_fail_errno(
+                        err, "cannot make the runtime folder %s (set XDG_RUNTIME_DIR to a folder of yours)",
+                        buf);
         return 0;
 }
 
