@@ -243,8 +243,9 @@ def _close_shared() -> None:
 class Consumer:
     """Receives the events of one cell, request or command until its last."""
 
-    def __init__(self, number: int, wake: Callable[[], None], reader: object) -> None:
-        self.number = number
+    def __init__(self, wake: Callable[[], None], reader: object) -> None:
+        self.number = 0
+        """0: it has not begun."""
         self.events: deque[tuple[Event, int]] = deque()
         """With the size of each."""
         self.bytes = 0
@@ -360,13 +361,15 @@ class Core:
         text: str = self.run(lambda ptr: ffi.string(function(ptr)).decode())
         return text
 
-    def numbered(self, name: str, *args: Any, wake: Callable[[], None], reader: object) -> Consumer:
+    def begin(self, consumer: Consumer, name: str, *args: Any) -> None:
         """The same where that argument returns a number, whose events then go to the consumer."""
         number = ffi.new("uint64_t *")
-        self.call(name, *args, number)
-        consumer = Consumer(number[0], wake, reader)
-        self.consumers[consumer.number] = consumer
-        return consumer
+        try:
+            self.call(name, *args, number)
+        finally:  # an interrupt may come between the end of the C function and the next line
+            if number[0]:
+                consumer.number = number[0]
+                self.consumers[consumer.number] = consumer
 
     def cancel(self, number: int) -> None:
         self.call("cg_session_cancel", number)
@@ -452,7 +455,7 @@ class Core:
         consumer.dropped = True
         while consumer.events:
             refuse(consumer.take(), "nobody handles the events of this cell")
-        if not consumer.ended and self.own_process():
+        if consumer.number and not consumer.ended and self.own_process():
             with contextlib.suppress(ClosedError):
                 self.cancel(consumer.number)
 

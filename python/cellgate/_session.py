@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
@@ -33,6 +33,8 @@ Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
 """Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
 
 OUTPUT_MAX = 64 << 20
+
+_Kind = TypeVar("_Kind", bound="Cell")
 
 
 class Session:
@@ -108,10 +110,17 @@ class Session:
 
     # ------------------------------------------------------------ events
 
-    def _begin(self, name: str, *args: Any) -> Consumer:
+    def _begin(self, kind: type[_Kind], name: str, *args: Any) -> _Kind:
+        """Begins a cell, a request or a command. An interrupt ends it, whenever it comes."""
         self._core.check_process()  # another thread may have held the lock at the fork
-        with self._changed:
-            return self._core.numbered(name, *args, wake=self._wake, reader=threading.get_ident())
+        consumer = Consumer(self._wake, threading.get_ident())
+        try:
+            with self._changed:
+                self._core.begin(consumer, name, *args)
+            return kind(self, consumer)
+        except BaseException:
+            self._drop(consumer)
+            raise
 
     def _wake(self) -> None:
         with self._changed:
@@ -149,8 +158,8 @@ class Session:
         self._reading = True
         ready = False
         try:
-            self._changed.release()
             try:
+                self._changed.release()  # an interrupt comes when it has been done
                 ready = self._core.read(wait_ms)
             finally:
                 self._changed.acquire()
@@ -199,7 +208,7 @@ class Session:
         running time in seconds, without waits for approvals.
         """
         arguments = execute_arguments(code, timeout, silent, stdin, history, variables, artifacts, extra, subshell)
-        return Cell(self, self._begin("cg_session_execute", *arguments))
+        return self._begin(Cell, "cg_session_execute", *arguments)
 
     def run(
         self,
@@ -220,7 +229,8 @@ class Session:
         over `output_limit` characters the rest is thrown away, see Execution.truncated.
         """
         shown = Collected(output_limit)
-        with self.stream(code, timeout=timeout, stdin=input is not None, **more) as cell:
+        cell = self.stream(code, timeout=timeout, stdin=input is not None, **more)
+        try:  # as in request()
             for event in cell:
                 if on_event:
                     on_event(event)
@@ -235,6 +245,8 @@ class Session:
                 else:
                     refuse(event, "this program answers no such requests")
                     shown.add(event)
+        finally:
+            cell.close()
         raise self._closed()
 
     def request(
@@ -247,11 +259,14 @@ class Session:
         subshell: str | None = None,
     ) -> Reply:
         """Sends the kernel another request of the Jupyter protocol: see cg_session_request()."""
-        consumer = self._begin("cg_session_request", *request_arguments(type, content, timeout, buffers, subshell))
-        while event := self._next(consumer):
-            if isinstance(event, Reply):
-                return event
-            refuse(event, "nobody handles the events of this request")
+        events = self._begin(Cell, "cg_session_request", *request_arguments(type, content, timeout, buffers, subshell))
+        try:  # not `with`: an interrupt in its __enter__() would have the traceback keep it
+            for event in events:
+                if isinstance(event, Reply):
+                    return event
+                refuse(event, "nobody handles the events of this request")
+        finally:
+            events.close()
         raise self._closed()
 
     def set_variables(
@@ -349,7 +364,7 @@ class Session:
 
         `stdin`: write() will feed it. `terminal`: rows and columns of a terminal of its own.
         """
-        return Command(self, self._begin("cg_session_exec", exec_arguments(argv, env, cwd, timeout, stdin, terminal)))
+        return self._begin(Command, "cg_session_exec", exec_arguments(argv, env, cwd, timeout, stdin, terminal))
 
     def exec(
         self,
@@ -367,7 +382,8 @@ class Session:
         """
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
-        with self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None) as command:
+        command = self.start(argv, env=env, cwd=cwd, timeout=timeout, stdin=input is not None)
+        try:  # as in request()
             writer = None
             if input is not None:
                 writer = threading.Thread(target=_feed, args=(command, input), daemon=True)
@@ -376,6 +392,8 @@ class Session:
             for event in command:
                 if completed.add(event):
                     return completed
+        finally:
+            command.close()
         raise self._closed()
 
 

@@ -156,7 +156,8 @@ class Session:
         if asyncio.get_running_loop() is not self._loop:
             raise CellgateError("the session belongs to the event loop in which it was opened", lib.CG_E_STATE)
         reader = _Reader(self)
-        reader.consumer = self._core.numbered(name, *args, wake=reader.wake, reader=id(asyncio.current_task()))
+        reader.consumer = Consumer(reader.wake, id(asyncio.current_task()))
+        self._core.begin(reader.consumer, name, *args)
         return reader
 
     def _closed(self) -> ClosedError:

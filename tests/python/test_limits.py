@@ -180,7 +180,7 @@ def test_interrupt_of_the_reader_leaves_the_session_usable(package: Path, worksp
         "with cellgate.Session() as s:\n"
         "    for i in range(40):\n"
         "        try:\n"
-        "            signal.setitimer(signal.ITIMER_REAL, 0.002 * (i + 1))\n"
+        "            signal.setitimer(signal.ITIMER_REAL, 0.002 * (i + 1) if i % 2 else 0.00003 * (i + 1))\n"
         "            s.run('while True: print(1)')\n"
         "        except KeyboardInterrupt:\n"
         "            pass\n"
