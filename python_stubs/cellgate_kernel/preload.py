@@ -15,8 +15,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-# One thread while importing: these libraries start their thread pools on import.
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# One thread while importing: these libraries start their thread pools on import, and pyarrow's allocator a thread.
+_ONE_THREAD = {
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 # Time for the thread of a cancelled timer (matplotlib) to end, in seconds.
 _PATIENCE = 1.0
 # Names of the function in builds of OpenBLAS.
@@ -94,7 +97,7 @@ def load(names: str) -> None:
     folder = tempfile.mkdtemp(prefix="preload-")
     show_fonts(folder, [sys.prefix])
     before = dict(os.environ)
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"), MPLBACKEND=INLINE_BACKEND, MPLCONFIGDIR=folder)
+    os.environ.update(_ONE_THREAD, MPLBACKEND=INLINE_BACKEND, MPLCONFIGDIR=folder)
     try:
         for name in wanted:
             _import(name)

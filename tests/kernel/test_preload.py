@@ -151,6 +151,19 @@ def test_pandas_tables(scientific: Zygote, workspace: Path) -> None:
         assert "text/html" in r.of("EXECUTE_RESULT")[0].json["data"]
 
 
+def test_pyarrow_computes_with_threads(scientific: Zygote, workspace: Path) -> None:
+    """pandas has imported it."""
+    code = (
+        "import sys, pyarrow as pa, pyarrow.compute as pc\n"
+        "t = pa.table({f'c{i}': range(200_000) for i in range(8)})\n"
+        "sum(pc.sum(c).as_py() for c in t.columns), len(t.to_pandas(use_threads=True))"
+    )
+    for _ in range(3):
+        with scientific.spawn(workspace) as kernel:
+            assert kernel.run("import sys; 'pyarrow.lib' in sys.modules").result == "True"
+            assert kernel.run(code).result == f"({8 * sum(range(200_000))}, 200000)"
+
+
 def test_figures(scientific: Zygote, workspace: Path) -> None:
     with scientific.spawn(workspace) as kernel:
         r = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]);", timeout=60)
