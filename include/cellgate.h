@@ -360,7 +360,8 @@ CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *er
 
 /*
  * cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns
- * NULL. NULL is allowed.
+ * NULL. NULL is allowed. When it has returned, no code of the session runs any more, and its files
+ * are as they stay; the system may free the kernel's memory a little later.
  */
 CG_API struct cg_session *cg_session_free(struct cg_session *s);
 

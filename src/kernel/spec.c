@@ -147,6 +147,7 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                                           : strcmp(exec, "each") == 0 ? CG_EXEC_ASK_EACH
                                                                       : CG_EXEC_DENY);
         cg_sandbox_report_denials(*ret);
+        cg_sandbox_report_stopped(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
                 cg_sandbox_set_watch(*ret);

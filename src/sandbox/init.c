@@ -33,6 +33,7 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
+#include "sandbox/stopped.h"
 
 /* Init's descriptors; those from PROXY_FD on are of the landlock tier. */
 enum {
@@ -388,15 +389,33 @@ static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LIST
         return true;
 }
 
+static void send_status(struct cg_sandbox_status st, struct cg_notify notify[LISTENERS])
+{
+        ssize_t n;
+
+        for (size_t i = 0; i < LISTENERS; i++)
+                cg_reply_report_lost(&notify[i]); /* before the status: the reader may stop there */
+        n = write(STATUS_FD, &st, sizeof(st));    /* fails if the reader has ended */
+        (void)n;
+}
+
+/*
+ * No process with the main process's filter can start another one or return to its code. Before
+ * Linux 6.11 this is reported when they have been reaped, and nothing is found here.
+ */
+static void report_stopped(pid_t main_pid, struct cg_notify notify[LISTENERS])
+{
+        if (cg_stopped_check(main_pid))
+                send_status((struct cg_sandbox_status){ .magic = CG_SANDBOX_STOPPED_MAGIC }, notify);
+}
+
 /* Reaps children; true if the main process was one. */
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify notify[LISTENERS],
                  struct cg_mediator *mediator, struct cg_execs *execs)
 {
-        struct cg_sandbox_status st;
         int status, main_status = 0;
         bool ended = false;
         pid_t pid;
-        ssize_t n;
 
         while ((pid = waitpid(-1, &status, WNOHANG | (execs->sb ? __WALL : 0))) > 0) {
                 if (cg_execs_status(execs, pid, status))
@@ -420,13 +439,12 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
                 while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
                         ;
         }
-        for (size_t i = 0; i < LISTENERS; i++)
-                cg_reply_report_lost(&notify[i]); /* before the status: the reader may stop there */
-        st = (struct cg_sandbox_status){ .magic = CG_SANDBOX_STATUS_MAGIC,
-                                         .exit_code = WIFEXITED(main_status) ? WEXITSTATUS(main_status) : -1,
-                                         .signal = WIFSIGNALED(main_status) ? WTERMSIG(main_status) : 0 };
-        n = write(STATUS_FD, &st, sizeof(st)); /* fails if the reader has ended */
-        (void)n;
+        send_status(
+                (struct cg_sandbox_status){ .magic = CG_SANDBOX_STATUS_MAGIC,
+                                            .exit_code = WIFEXITED(main_status) ? WEXITSTATUS(main_status)
+                                                                                : -1,
+                                            .signal = WIFSIGNALED(main_status) ? WTERMSIG(main_status) : 0 },
+                notify);
         return true;
 }
 
@@ -529,6 +547,9 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 /* the guard was killed, so everything ends */
                 if (sp->sb->grants && getppid() != parent)
                         return;
+                if (sp->sb->report_stopped && !child &&
+                    (fds[FIRST_LISTENER].revents & (POLLIN | POLLHUP)) == POLLHUP)
+                        report_stopped(main_pid, notify);
                 for (size_t i = 0; i < LISTENERS; i++)
                         cg_notify_work(&notify[i], &fds[FIRST_LISTENER + i]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);

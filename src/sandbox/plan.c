@@ -290,6 +290,7 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
         to->nested_users = sb->nested_users;
         to->all_unix = sb->all_unix;
         to->report_denials = sb->report_denials;
+        to->report_stopped = sb->report_stopped;
         to->watch = sb->watch;
         to->watch_network = sb->watch_network;
         to->by_settings = sb->by_settings;
@@ -348,6 +349,11 @@ void cg_sandbox_set_watch(struct cg_sandbox *sb)
 void cg_sandbox_set_watch_network(struct cg_sandbox *sb)
 {
         sb->watch_network = true;
+}
+
+void cg_sandbox_report_stopped(struct cg_sandbox *sb)
+{
+        sb->report_stopped = true;
 }
 
 void cg_sandbox_report_denials(struct cg_sandbox *sb)

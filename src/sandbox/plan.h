@@ -102,6 +102,7 @@ struct cg_sandbox {
         /* connections without a network are reported, too: cg_plan_reports_network() */
         bool watch_network;
         bool report_denials; /* denied system calls are reported */
+        bool report_stopped; /* cg_sandbox_report_stopped() */
         unsigned int doors;  /* CG_DOOR_* */
         bool names;          /* names in write roots are protected: names.h, mediate.h */
         bool git_config;     /* except .git/config */

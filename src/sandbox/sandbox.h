@@ -155,6 +155,12 @@ void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder);
  * fail without a report.
  */
 void cg_sandbox_report_denials(struct cg_sandbox *sb);
+/*
+ * Reports by cg_sandbox_child.status_fd (CG_SANDBOX_STOPPED_MAGIC) that nothing inside runs or
+ * writes any more, where that is certain before the main process has ended: in the full tier, with
+ * cg_sandbox_report_denials(), since Linux 6.11. What remains is to free memory.
+ */
+void cg_sandbox_report_stopped(struct cg_sandbox *sb);
 /* Reports also files that rules of the plan deny. Calls that name files become slower. */
 void cg_sandbox_set_watch(struct cg_sandbox *sb);
 /*
@@ -214,7 +220,7 @@ struct cg_sandbox_child {
          */
         int init_pidfd;
         /*
-         * pipe: one struct cg_sandbox_status when the main process has ended, then EOF. Also the
+         * pipe: a struct cg_sandbox_status when the main process has ended, then EOF. Also the
          * lifeline: when the caller ends or the last copy of this descriptor is closed, everything
          * inside ends
          */
@@ -233,14 +239,18 @@ struct cg_sandbox_child {
         int commands_fd;                /* socket; -1 without cg_sandbox_set_commands() */
 };
 
-/* Written by init to status_fd. EOF without a status means that init itself was killed. */
+/*
+ * Written by init to status_fd. EOF without a status means that init itself was killed. With
+ * cg_sandbox_report_stopped() a first one may have CG_SANDBOX_STOPPED_MAGIC and no other members.
+ */
 struct cg_sandbox_status {
         uint32_t magic;    /* CG_SANDBOX_STATUS_MAGIC */
         int32_t exit_code; /* 0..255, or -1 when ended by a signal */
         int32_t signal;    /* 0 or the signal's number */
         int32_t core;      /* reserved, 0 */
 };
-#define CG_SANDBOX_STATUS_MAGIC 0x43475331u
+#define CG_SANDBOX_STATUS_MAGIC  0x43475331u
+#define CG_SANDBOX_STOPPED_MAGIC 0x43475332u
 
 /*
  * Written by init to denials_fd: a system call that the filter denied. Its contents come from

@@ -65,11 +65,12 @@ static const int denied_views[] = {
 };
 
 /*
- * Denied without a report: node and others try io_uring first and then do without. It opens sockets
- * and files without a call that this filter could check.
+ * Denied without a report, since programs do without. node and others try io_uring first; it opens
+ * sockets and files without a call that this filter could check. A write by io_submit() may be done
+ * when the process runs no more: stopped.h relies on its absence.
  */
 static const int denied_silently[] = { SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter),
-                                       SCMP_SYS(io_uring_register) };
+                                       SCMP_SYS(io_uring_register), SCMP_SYS(io_setup), SCMP_SYS(io_submit) };
 
 static const int denied[] = {
         /* Another process's memory, registers and descriptors. */

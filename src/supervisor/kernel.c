@@ -167,15 +167,17 @@ static void report_retired(struct kernel *k)
 }
 
 /*
- * Init writes the status when it has ended all other processes. Its own end takes longer than all
- * the rest, since the namespaces end with it: the host does not wait for that.
+ * Init reports that nothing inside runs or writes any more, at the latest when it has ended all
+ * other processes. To free their memory and the namespaces takes longer than all the rest: the host
+ * does not wait for that.
  */
 static void on_status(struct watch *w)
 {
         struct kernel *k = w->data;
         struct cg_sandbox_status st;
 
-        if (read(w->fd, &st, sizeof(st)) == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC)
+        if (read(w->fd, &st, sizeof(st)) == (ssize_t)sizeof(st) &&
+            (st.magic == CG_SANDBOX_STOPPED_MAGIC || st.magic == CG_SANDBOX_STATUS_MAGIC))
                 report_retired(k);
         cg_sup_watch_for(w, 0);
 }
@@ -261,8 +263,11 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
 static void describe_end(struct kernel *k, char *buf, size_t size)
 {
         struct cg_sandbox_status st;
-        ssize_t n = k->status_fd < 0 ? -1 : read(k->status_fd, &st, sizeof(st));
+        ssize_t n;
 
+        do
+                n = k->status_fd < 0 ? -1 : read(k->status_fd, &st, sizeof(st));
+        while (n == sizeof(st) && st.magic == CG_SANDBOX_STOPPED_MAGIC);
         if (n != sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
                 st = (struct cg_sandbox_status){ .magic = 0 };
         if (k->violation_text[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import signal
 import socket
@@ -103,6 +104,68 @@ def spawn_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], 
     with theirs:
         argv = ["/bin/bash", "-c", shell, program, folder]
         return subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True), ours
+
+
+WRITERS = {
+    "write": "fd = os.open('beats', os.O_RDWR)\ndef beat():\n    while True: os.pwrite(fd, os.urandom(8), 0)",
+    "mapping": "m = mmap.mmap(os.open('beats', os.O_RDWR), 4096)\n"
+    "def beat():\n"
+    "    while True: m[0:8] = os.urandom(8)",
+    "process": "def beat():\n"
+    "    if os.fork() == 0:\n"
+    "        fd = os.open('beats', os.O_RDWR)\n"
+    "        while True: os.pwrite(fd, os.urandom(8), 0)",
+}
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_files_are_final_when_the_session_is_freed(client: Client, workspace: Path, how: str) -> None:
+    beats = workspace / "beats"
+    for _ in range(10):
+        beats.write_bytes(bytes(4096))
+        with client.session(workspace=workspace) as s:
+            s.run(f"import mmap, os, threading\n{WRITERS[how]}\nthreading.Thread(target=beat, daemon=True).start()")
+            eventually(lambda: beats.read_bytes()[:8] != bytes(8))
+        found = beats.read_bytes()
+        time.sleep(0.02)
+        assert beats.read_bytes() == found
+
+
+def test_what_linux_writes_for_ended_threads_is_written_before(client: Client, workspace: Path) -> None:
+    """A robust list and the address that is cleared at a thread's end, in a file of the workspace."""
+    word = workspace / "word"
+    code = (
+        "import ctypes, mmap, os, struct, sys\n"
+        "m = sys.m = mmap.mmap(os.open('word', os.O_RDWR), 4096)\n"
+        "a = ctypes.addressof(ctypes.c_char.from_buffer(m))\n"
+        "m[0:32] = struct.pack('QQQQ', a + 64, 64, 0, 0)\n"  # the head: first entry, offset of its lock
+        "m[64:72] = struct.pack('Q', a)\n"
+        "m[128:132] = struct.pack('I', os.getpid())\n"  # the lock
+        "m[256:260] = b'live'\n"
+        "libc = ctypes.CDLL(None)\n"
+        "assert libc.syscall(273, ctypes.c_void_p(a), 24) == 0\n"
+        "libc.syscall(218, ctypes.c_void_p(a + 256))"
+    )
+    for _ in range(10):
+        word.write_bytes(bytes(4096))
+        with client.session(workspace=workspace) as s:
+            assert s.run(code).status == "ok"
+        found = word.read_bytes()
+        assert found[128:132] == b"\0\0\0\x40", "FUTEX_OWNER_DIED"
+        time.sleep(0.02)
+        assert word.read_bytes() == found
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_locks_are_released_when_the_session_is_freed(client: Client, workspace: Path, thread: bool) -> None:
+    code = "import fcntl, sys, threading, time\nsys.f = open('lock', 'w')\nfcntl.flock(sys.f, fcntl.LOCK_EX)\n"
+    if thread:
+        code += "threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\n"
+    for _ in range(10):
+        with client.session(workspace=workspace) as s:
+            assert s.run(code).status == "ok"
+        with (workspace / "lock").open() as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def start_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:

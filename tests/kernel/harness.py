@@ -411,7 +411,9 @@ class Kernel:
         data = os.read(self.status_fd, 64)
         if not data:
             return None
-        _, code, signo, _ = struct.unpack("<Iiii", data)
+        *stopped, status = struct.iter_unpack("<Iiii", data)  # the former: nothing ran any more
+        assert all(magic == 0x43475332 for magic, *_ in stopped)
+        _, code, signo, _ = status
         return code, signo
 
     def close(self) -> None:

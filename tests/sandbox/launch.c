@@ -105,7 +105,10 @@ static bool set_flag(struct launch *l, const char *name)
                 cg_sandbox_set_off(l->sb);
         else if (!strcmp(name, "--report"))
                 l->report = true;
-        else if (!strcmp(name, "--abandon"))
+        else if (!strcmp(name, "--stopped")) {
+                cg_sandbox_report_denials(l->sb);
+                cg_sandbox_report_stopped(l->sb);
+        } else if (!strcmp(name, "--abandon"))
                 l->abandon = true;
         else if (!strcmp(name, "--share"))
                 l->share = true;
@@ -199,6 +202,10 @@ static int follow(const struct launch *l, struct cg_sandbox_child *child)
                 cg_closep_(&child->status_fd);
         else
                 n = read(child->status_fd, &st, sizeof(st));
+        if (n == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STOPPED_MAGIC) {
+                fprintf(stderr, "stopped\n");
+                n = read(child->status_fd, &st, sizeof(st));
+        }
         while (poll(&ended, 1, -1) < 0 && errno == EINTR)
                 ;
         waitpid(child->init_pid, NULL, 0);

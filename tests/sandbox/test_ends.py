@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,38 @@ def test_strays_end_with_the_main_process(box: Box, mode: list[str], lifeline: L
     p = box.run(program(box, mode), "stray", opts=[*mode, *lifeline.opts()], fds=[lifeline.w])
     assert (p.returncode, p.stdout) == (0, "ok\n")
     assert lifeline.gone()
+
+
+# Freeing so much memory takes longer than everything else at the end of a process.
+MEMORY = "import os\nm = b'x' * (300 << 20)\n"
+
+
+def stopped(box: Box, code: str) -> int:
+    """How often, of five times, init reported before the process's end that nothing runs any more."""
+    n = 0
+    for _ in range(5):
+        p = box.run(sys.executable, "-c", MEMORY + code, opts=["--report", "--stopped"])
+        assert p.returncode == 3, p.stderr
+        assert p.stderr.endswith("status exit_code=3 signal=0 core=0\n")
+        n += "stopped\n" in p.stderr
+    return n
+
+
+@pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 11), reason="Linux reports it at the end")
+def test_stopped_is_reported_before_memory_is_freed(box: Box) -> None:
+    assert stopped(box, "os.closerange(3, 1000)\nos._exit(3)") >= 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("fds = [os.open('/dev/null', os.O_RDONLY) for _ in range(4)]", id="file"),
+        pytest.param("if not os.fork(): os.execv('/bin/sleep', ['sleep', '100'])", id="process"),
+        pytest.param("if not os.fork(): os.setsid(); os.fork(); m * 2; os._exit(0)", id="orphans"),
+    ],
+)
+def test_stopped_is_not_reported_while_something_is_left(box: Box, code: str) -> None:
+    assert stopped(box, f"os.closerange(3, 1000)\n{code}\nos._exit(3)") == 0
 
 
 @MODES

@@ -4,6 +4,7 @@ The system call filter has its own unit test, call by call; here is what program
 """
 
 import os
+import platform
 import re
 import shutil
 import socket
@@ -17,6 +18,7 @@ from .conftest import Box, Launched
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_ALG, AF_VSOCK = 1, 2, 10, 16, 17, 38, 40
 SYS_IO_URING_SETUP, SYS_CLONE3 = 425, 435
+SYS_IO_SETUP = 206 if platform.machine() == "x86_64" else 0
 NEWUSER, NEWNS = 0x10000000, 0x00020000
 
 
@@ -130,6 +132,11 @@ def test_no_way_to_host_ports(box: Box) -> None:
 def test_io_uring(box: Box) -> None:
     assert box.outside("syscall", SYS_IO_URING_SETUP, 1, 0) == "EFAULT"
     assert box.probe("syscall", SYS_IO_URING_SETUP, 1, 0) == "EPERM"
+
+
+def test_asynchronous_io(box: Box) -> None:
+    assert box.outside("syscall", SYS_IO_SETUP, 1, 0) == "EFAULT"
+    assert box.probe("syscall", SYS_IO_SETUP, 1, 0) == "EPERM"
 
 
 @pytest.mark.parametrize("flag", [NEWUSER, NEWNS | NEWUSER], ids=["user", "user+mount"])

@@ -113,6 +113,8 @@ static const struct call denied[] = {
         C(io_uring_setup),
         C(io_uring_enter),
         C(io_uring_register),
+        C(io_setup),
+        C(io_submit),
         C(ptrace),
         C(process_vm_readv),
         C(process_vm_writev),

@@ -175,6 +175,7 @@ static const struct cg_attempt attempts[] = {
              1, CG_ADDR(zeros)),
         CALL("iouring-enter", ALL, "io_uring_enter", SYS_io_uring_enter, -1UL, 0, 0, 0, 0, 0),
         CALL("iouring-register", ALL, "io_uring_register", SYS_io_uring_register, -1UL, 0, 0, 0),
+        CALL("aio-setup", ALL, "io_setup: writes that outlast the process", SYS_io_setup, 1, 0),
         CALL("bpf-map", ROOT, "bpf(BPF_MAP_CREATE)", SYS_bpf, BPF_MAP_CREATE, CG_ADDR(zeros), 72),
         CALL("bpf-prog", ROOT, "bpf(BPF_PROG_LOAD)", SYS_bpf, BPF_PROG_LOAD, CG_ADDR(zeros), 72),
         CALL("perf-event", MACHINE, "perf_event_open, also for users where it is open to them",
