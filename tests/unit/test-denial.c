@@ -113,7 +113,7 @@ static void drop_capabilities(void)
 /* In a sandbox user 0 has no powers over modes and owners. */
 static void powers_of_root(void **state)
 {
-        char folder[] = "/tmp/cg-denial-XXXXXX", file[sizeof(folder) + 4];
+        char folder[] = "/tmp/cg-denial-XXXXXX", file[sizeof(folder) + 5];
         const struct {
                 enum cg_access access;
                 const char *path;

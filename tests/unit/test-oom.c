@@ -89,7 +89,7 @@ static void test_since(void **state)
         assert_int_not_equal(cg_oom_since(&o, &limit), CG_OOM_GROUP);
         strcpy(o.file, "/tmp/cg-test-oom-XXXXXX");
         close(mkstemp(o.file));
-        snprintf(o.limit, sizeof(o.limit), "%s.limit", o.file);
+        snprintf(o.limit, sizeof(o.limit), "%.99s.limit", o.file);
         o.group = 2;
         put(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
         assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_NO);
