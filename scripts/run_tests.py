@@ -249,7 +249,7 @@ def build_wheel() -> Path:
 
 
 def build_asan() -> Path:
-    # b_lundef: the sanitizers' own symbols are undefined in a shared library. optimization: 2 takes gcc half as long again.
+    # b_lundef: the sanitizers' own symbols are undefined in a shared library. optimization: -O2 compiles for longer.
     options = ("-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true", "-Doptimization=1")
     return build("asan", *options, f"-Dpython_package={TEST_PYTHON}")
 
