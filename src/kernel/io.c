@@ -327,12 +327,24 @@ static void send_before_crash(struct cg_io *io)
                 pause();
 }
 
+/* A cell has set a limit of open files below the number of those that io_main() waits for. */
+static void poll_singly(struct pollfd *p, size_t n)
+{
+        static const struct timespec pause = { .tv_nsec = 5000000 };
+
+        nanosleep(&pause, NULL);
+        for (size_t i = 0; i < n; i++)
+                if (poll(&p[i], 1, 0) < 0)
+                        _exit(EXIT_PROTOCOL);
+}
+
 static void *io_main(void *arg)
 {
         struct cg_io *io = arg;
 
         for (;;) {
                 bool full, out, call_out[CALL_LINKS];
+                size_t n;
                 struct pollfd p[4 + 2 * CALL_LINKS], *calls = p + 2, *captures = calls + 2 * CALL_LINKS;
                 int64_t next;
 
@@ -360,8 +372,9 @@ static void *io_main(void *arg)
                 captures[0] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
                 captures[1] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
                 /* While the queue is full the pipes are not read, and their writers block. */
-                if (poll(p, CG_ARRAY_LEN(p) - (full ? 2 : 0), poll_timeout(next)) < 0 && errno != EINTR)
-                        _exit(EXIT_PROTOCOL);
+                n = CG_ARRAY_LEN(p) - (full ? 2 : 0);
+                if (poll(p, n, poll_timeout(next)) < 0 && errno != EINTR)
+                        poll_singly(p, n);
                 if (io->crashing)
                         send_before_crash(io);
                 if (p[1].revents) {

@@ -254,3 +254,15 @@ def test_limit_of_file_size_is_not_met_by_output(spawn: Callable[..., Kernel]) -
     kernel = spawn(limits={"file_bytes": 1000})
     assert len(kernel.run("print('x' * 100_000)").out) == 100_001
     assert kernel.run("with open('f', 'w') as f: f.write('x' * 5000)").status == "error"
+
+
+def test_a_limit_of_few_open_files(kernel: Kernel) -> None:
+    """Fewer than the kernel's own thread waits for."""
+    code = (
+        "import resource, time\nlimits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))\n"
+        "for i in range(50):\n    print(i, flush=True); time.sleep(0.002)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, limits)"
+    )
+    assert kernel.run(code).out.split() == list(map(str, range(50)))
+    assert kernel.run("1").result == "1"
