@@ -295,8 +295,10 @@ void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms)
         pthread_mutex_unlock(&c->lock);
         n = poll(p, CG_ARRAY_LEN(p), timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
         pthread_mutex_lock(&c->lock);
+        c->read_for = s;
         if (n > 0 && p[0].revents && !c->broken)
                 read_socket(c);
+        c->read_for = NULL;
         c->led = false;
         update_watch(c);
 }

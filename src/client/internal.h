@@ -86,7 +86,8 @@ struct cg_session {
         uint64_t number;
         char *id, *info;
         uint64_t next_cell;
-        int event_fd; /* readable while events wait */
+        int event_fd; /* readable while events wait, and after the end */
+        bool readable;
         pthread_cond_t cond;
         struct cg_event *events, **events_tail;
         bool closed;
@@ -113,6 +114,7 @@ struct cg_client {
         bool watched;           /* it has it */
         bool led;               /* a thread in cg_client_wait_event() reads */
         pthread_cond_t read_done;
+        struct cg_session *read_for; /* its thread has the messages and takes an event of them next */
         bool stop, broken;
         struct cg_err broken_err;
         uint64_t next_request, next_socket;
@@ -195,6 +197,8 @@ int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, 
 void cg_session_push(struct cg_session *s, struct cg_event *e);
 /* The program of @command has got @bytes of its input. */
 void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes);
+/* Makes s->event_fd readable, or not. */
+void cg_session_update_fd(struct cg_session *s);
 void cg_session_close_all(struct cg_client *c, const char *why);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);
 /* Returns NULL. */

@@ -74,12 +74,22 @@ static bool is_of_command(const struct cg_event *e)
         return e->type == CG_EVENT_COMMAND_OUTPUT || e->type == CG_EVENT_COMMAND_RESULT;
 }
 
+void cg_session_update_fd(struct cg_session *s)
+{
+        bool readable = s->events || s->closed;
+        uint64_t n = 1;
+
+        if (readable == s->readable)
+                return;
+        s->readable = readable;
+        if ((readable ? write(s->event_fd, &n, sizeof(n)) : read(s->event_fd, &n, sizeof(n))) < 0)
+                errno = 0; /* does not happen: the counter is 0 or 1 */
+}
+
 static void wake(struct cg_session *s)
 {
-        uint64_t one = 1;
-
-        if (write(s->event_fd, &one, sizeof(one)) < 0)
-                errno = 0;                /* the counter is full: it is readable */
+        if (s->client->read_for != s || s->closed) /* else pop_event() follows */
+                cg_session_update_fd(s);
         pthread_cond_broadcast(&s->cond); /* one may wait for events, and others to write input */
 }
 

@@ -24,16 +24,12 @@ static struct cg_event *pop_event(struct cg_session *s)
 {
         struct cg_out credit = { .type = CG_HOST_CREDIT, .session = s->number };
         struct cg_event *e = s->events;
-        uint64_t n;
 
         s->events = e->next;
         e->next = NULL;
-        if (!s->events) {
+        if (!s->events)
                 s->events_tail = &s->events;
-                /* The end of the session stays readable. */
-                if (!s->closed && read(s->event_fd, &n, sizeof(n)) < 0)
-                        errno = 0;
-        }
+        cg_session_update_fd(s);
         /* An answer is for the question that the host has received last, not for a queued one. */
         if (e->type == CG_EVENT_INPUT_REQUEST) {
                 s->input_wanted = true;

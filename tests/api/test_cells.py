@@ -179,6 +179,10 @@ def test_fd_is_readable_while_events_wait(session: Session) -> None:
     assert select.select([session.fd()], [], [], 10)[0]
     session.until("result")
     assert not ready()
+    session.execute("print(1)\n2")
+    while session.next(10000).type != "result":  # this thread has read the others together with the first one
+        assert select.select([session.fd()], [], [], 10)[0]
+    assert not ready()
 
 
 def test_a_host_that_does_not_read_stops_the_output(session: Session, client: Client) -> None:
