@@ -69,6 +69,7 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->config = *config;
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
+        io->spare_fd = -1;
         /* Both are held for very short times, so a waiting thread spins before it sleeps. */
         pthread_mutexattr_init(&attr);
         pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);

@@ -37,6 +37,7 @@ struct cg_wait {
         int link_fd;       /* of @link, if it is taken before the wait; else -1 */
         int fd;            /* eventfd */
         bool done;
+        bool reading;      /* WAIT_CALL: the waiting thread has the connection: needs no event */
         uint64_t mark;     /* WAIT_SENT: of cg_io_flush() */
         uint64_t cell;     /* the cell that asks for input */
         uint64_t question; /* number of the INPUT_REQUEST; 0: not sent */
@@ -140,8 +141,9 @@ struct cg_io {
         uint64_t last_cell;            /* the cell that ended last */
         uint64_t named_cell;           /* cg_io_set_running() */
         struct cg_wait *waits;
-        uint64_t last_call;                         /* number of the last CALL */
-        uint64_t last_question;                     /* number of the last INPUT_REQUEST */
+        int spare_fd;           /* eventfd of a former wait, for the next one, possibly set; -1: none */
+        uint64_t last_call;     /* number of the last CALL */
+        uint64_t last_question; /* number of the last INPUT_REQUEST */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t interrupt_echo_ms; /* until then a SIGINT may belong to a handled interrupt */
         bool interrupt_arrived;    /* no further attempt is needed */

@@ -21,7 +21,12 @@ static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg
         w->thread = pthread_self();
         w->kind = kind;
         w->link_fd = -1;
-        w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        pthread_mutex_lock(&io->lock);
+        w->fd = io->spare_fd;
+        io->spare_fd = -1;
+        pthread_mutex_unlock(&io->lock);
+        if (w->fd < 0)
+                w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (w->fd < 0) {
                 cg_fail_errno(err, "eventfd");
                 free(w);
@@ -44,14 +49,18 @@ int cg_wait_once(struct cg_wait *w)
         w->link_fd = -1;
         if (w->link && p[1].fd < 0)
                 p[1].fd = cg_io_take_link(w->link);
+        if (p[1].fd >= 0)
+                w->reading = true;
         if (poll(p, CG_ARRAY_LEN(p), -1) > 0) {
                 if (p[1].revents)
                         cg_io_read_link(w->link);
                 if (p[0].revents)
                         cg_io_event_clear(w->fd);
         }
-        if (p[1].fd >= 0)
+        if (p[1].fd >= 0) {
+                w->reading = false;
                 cg_io_give_link(w->link, p[1].fd);
+        }
         pthread_mutex_lock(&w->io->lock);
         done = w->done;
         pthread_mutex_unlock(&w->io->lock);
@@ -211,9 +220,11 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                 add_question_locked(w->io, &m, w->cell, w->question, NULL);
                 cg_io_end_waits_locked(w->io, WAIT_TURN);
         }
+        if (w->io->spare_fd < 0)
+                w->io->spare_fd = cg_steal_fd(&w->fd);
         pthread_mutex_unlock(&w->io->lock);
         cg_frame_unref(w->raw);
-        close(w->fd);
+        cg_closep_(&w->fd);
         free(w);
         return NULL;
 }
@@ -460,7 +471,8 @@ void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, cons
                 *c->wait->finished_tail = c;
                 c->wait->finished_tail = &c->next;
                 c->wait->done = true;
-                cg_io_event_set(c->wait->fd);
+                if (!c->wait->reading)
+                        cg_io_event_set(c->wait->fd);
         } else {
                 cg_tool_call_free(c);
         }
