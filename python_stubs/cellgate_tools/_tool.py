@@ -12,7 +12,6 @@ import contextvars
 import json
 import os
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._data import load_package, parse_json
@@ -72,7 +71,7 @@ def timeout_ms() -> int:
 def host(server: str, tool: str, what: str = "") -> Any:
     """The module _cellgate. what: of a request that is no call of a tool."""
     try:
-        return import_module("_cellgate")
+        import _cellgate
     except ImportError:
         raise UnavailableError(
             f"{what or f'{server}.{tool}'} cannot be called here: this is no cellgate kernel"
@@ -81,6 +80,7 @@ def host(server: str, tool: str, what: str = "") -> Any:
             tool=tool,
             kind="unavailable",
         ) from None
+    return _cellgate
 
 
 def answer_of(server: str, tool: str, status: str, payload: bytes, kind: str, what: str = "") -> dict[str, Any]:
