@@ -978,6 +978,9 @@ CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
  * are more than 1,000 of them, the folders have more than 100,000 entries, the search took 2 s, a
  * folder cannot be read, or the search failed, as when the cell's processes stop it (then the
  * RESULT comes up to 5 s later). cg_session_cancel() ends it.
+ *
+ * The result of a command (cg_session_exec()) names no files: commands run beside each other and
+ * beside cells, so that the time of a change says little about who made it.
  */
 CG_API const char *cg_event_artifacts(const struct cg_event *e, size_t *len);
 
