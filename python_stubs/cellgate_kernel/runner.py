@@ -33,7 +33,6 @@ _LOOP_MODULES = frozenset(("cellgate_kernel.loop", "cellgate_tools._async", "con
 
 class _Thread(threading.local):
     runner: CellRunner | None = None  # of the cell without `await` that this thread runs
-    interrupt: Callable[[FrameType | None], bool] | None = None  # of the task that this thread waits for
 
 
 _thread = _Thread()
@@ -58,13 +57,6 @@ def _is_loops_own(frame: FrameType | None, runs: CodeType) -> bool:
             return False
         frame = frame.f_back
     return frame is not None
-
-
-def _interrupt_in_loop(_signum: int, frame: FrameType | None) -> bool:
-    return _thread.interrupt is not None and _thread.interrupt(frame)
-
-
-_cellgate.interrupt_in_loop = _interrupt_in_loop
 
 
 class CellRunner:
@@ -129,15 +121,17 @@ class CellRunner:
             loop.call_first(task.cancel)
             return True
 
-        def interrupt(frame: FrameType | None) -> bool:
+        def interrupt_in_loop(_signum: int, frame: FrameType | None) -> bool:
             loop.cancel_new_tasks()
             return _is_loops_own(frame, CellRunner._run_task.__code__) and cancel()
 
-        outer = _thread.interrupt
+        outer = _cellgate.interrupt_in_loop
+        signals = threading.current_thread() is threading.main_thread()  # others are interrupted without a signal
         while True:
             try:
                 self.waits = True
-                _thread.interrupt = interrupt
+                if signals:
+                    _cellgate.interrupt_in_loop = interrupt_in_loop
                 return loop.run_until_complete(task)
             except KeyboardInterrupt:
                 # Raised in code of a callback while the task was waiting.
@@ -145,7 +139,8 @@ class CellRunner:
                 if not cancel():
                     raise
             finally:
-                _thread.interrupt = outer
+                if signals:
+                    _cellgate.interrupt_in_loop = outer
                 self.waits = False
 
     def renew(self) -> bool:

@@ -82,13 +82,21 @@ static void call_before_interrupt(PyObject *module)
         PyErr_Clear();
 }
 
-/* True if the loop that runs the cell interrupts it without an exception in its own code. */
+/*
+ * True if the loop that runs the cell interrupts it without an exception in its own code. Not
+ * traced: no debugger stops in the function, and a traced one of Python 3.11 may never begin here.
+ */
 static bool interrupts_in_loop(PyObject *module, PyObject *args)
 {
-        PyObject *func = PyObject_GetAttrString(module, "interrupt_in_loop");
-        PyObject *r = func && func != Py_None ? PyObject_CallObject(func, args) : NULL;
-        bool done = r == Py_True;
+        PyObject *func = PyObject_GetAttrString(module, "interrupt_in_loop"), *r = NULL;
+        bool done;
 
+        if (func && func != Py_None) {
+                PyThreadState_EnterTracing(PyThreadState_Get());
+                r = PyObject_CallObject(func, args);
+                PyThreadState_LeaveTracing(PyThreadState_Get());
+        }
+        done = r == Py_True;
         Py_XDECREF(func);
         Py_XDECREF(r);
         PyErr_Clear();

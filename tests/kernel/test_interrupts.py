@@ -80,6 +80,16 @@ def test_other_exceptions_in_destructors_are_shown(kernel: Kernel) -> None:
     assert r.result == "7" and "Exception ignored in" in r.err and "ZeroDivisionError" in r.err
 
 
+def test_no_debugger_sees_the_function_that_interrupts_an_await(kernel: Kernel) -> None:
+    code = (
+        "import asyncio, signal, sys\nseen = set()\ndef trace(frame, event, arg): seen.add(frame.f_code.co_name)\n"
+        "asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)\n"
+        "sys.settrace(trace)\ntry: await asyncio.sleep(100)\nfinally: sys.settrace(None)"
+    )
+    assert kernel.run(code).reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+    assert kernel.run("'select' in seen, 'interrupt_in_loop' in seen").result == "(True, False)"
+
+
 def test_traceback_of_an_interrupted_await_names_the_line(kernel: Kernel) -> None:
     later = "import asyncio\nasyncio.get_running_loop().call_soon(lambda: mark())\n"  # during the await
     cell = start(kernel, later + "await asyncio.sleep(100)")
