@@ -468,8 +468,8 @@ def test_a_port_of_this_machine_that_is_in_use(box: Box, greet: Callable[..., Gr
     p = box.popen("cat", settings=settings)
     while f"port {port} of this machine cannot be listened at" not in (line := p.stderr.readline()):
         assert line, "it has ended"
-    p.communicate(timeout=box.timeout)
-    assert p.returncode == 0
+    _, stderr = p.communicate(timeout=box.timeout)
+    assert p.returncode == 0, stderr
 
 
 REACH = """
