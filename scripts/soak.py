@@ -499,7 +499,7 @@ def wheels(pythons: list[str]) -> list[str]:
     return [run_tests.tail(log)] if status else []
 
 
-# What each step is for --help, and its function.
+# The steps: their texts for --help, and their functions.
 STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "sessions": ("sessions by the C API", lambda o: sessions_plain(o.sessions, True)),
     "python": ("the same by the Python package", lambda o: sessions_python(o.sessions, "blocking")),

@@ -46,7 +46,7 @@ static bool thread_has_anything(pid_t main_pid, pid_t tid)
         return errno != ENOENT && errno != ESRCH; /* otherwise the thread has ended meanwhile */
 }
 
-/* Whether a thread of the process may have memory, or files other than its standard streams. */
+/* True if a thread of the process may have memory, or files other than its standard streams. */
 static bool has_anything(pid_t main_pid)
 {
         const struct dirent *d;

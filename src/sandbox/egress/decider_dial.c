@@ -21,7 +21,7 @@
 
 #define OWN_MAX    256   /* addresses of this machine */
 #define ATTEMPT_MS 10000 /* one address of several */
-/* Of one sandbox, so that others get their turn: libuv lets LOOKUP_THREADS / 2 block. */
+/* Limit for one sandbox, so that others get their turn: libuv lets LOOKUP_THREADS / 2 block. */
 #define LOOKUPS_OF_BOX 4
 
 static void job_connect(struct job *j);
