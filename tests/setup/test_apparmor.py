@@ -158,7 +158,9 @@ class Installation:
     """The installed script and profile as they are in a prefix that is root's, /opt/cellgate; no real AppArmor is changed."""
 
     def __init__(self, tmp_path: Path, prefix: Path) -> None:
-        self.opt, self.etc, self.bin = (tmp_path / n for n in ("opt", "etc", "bin"))
+        self.opt, self.etc = tmp_path / "opt", tmp_path / "etc"
+        # Shown as /opt/bin: users other than root cannot enter tmp_path.
+        self.bin = self.opt / "bin"
         self.calls = tmp_path / "calls"
         for folder in (
             self.opt / "cellgate/libexec/cellgate",
@@ -192,7 +194,7 @@ class Installation:
         view = ["bwrap", "--dev-bind", "/", "/", "--bind", self.opt, "/opt", "--bind", self.etc, "/etc/apparmor.d"]
         return subprocess.run(
             [*view, *(AS_USER if user else []), "/bin/sh", "/opt/cellgate/libexec/cellgate/apparmor", *args],
-            env={"PATH": f"{self.bin}:/usr/bin:/bin"},
+            env={"PATH": "/opt/bin:/usr/bin:/bin"},
             capture_output=True,
             text=True,
             timeout=60,
