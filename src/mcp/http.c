@@ -6,16 +6,17 @@
  */
 #include "mcp/http.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include "base/host.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/http_curl.h"
+#include "mcp/http_proxy.h"
 
 struct cg_http {
         struct cg_curl curl;
@@ -51,6 +52,11 @@ struct cg_http_req {
         struct cg_err err;
         char errbuf[CURL_ERROR_SIZE];
         char *origin;
+        bool foreign;
+        bool direct;                  /* false: libcurl may connect to a proxy */
+        enum cg_addr_class named_by;  /* when it is foreign */
+        enum cg_addr_class forbidden; /* the class of an address that was not connected to */
+        enum cg_addr_class peer;
 };
 
 /* A connection's descriptor as libcurl wants it watched. */
@@ -105,6 +111,15 @@ static void describe_gnutls(long bits, char *buf, size_t size)
                         n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? "; " : "", reasons[i].text);
 }
 
+/* The host of an address that a server names leads where that server may not lead this machine. */
+static int refuse_place(const struct cg_http_req *r, enum cg_addr_class to, struct cg_err *err)
+{
+        return cg_fail(
+                err, CG_E_INVAL,
+                "%s: a server named this address, and it leads to %s, which a server at %s cannot name: nothing was sent",
+                r->origin, cg_addr_class_name(to), cg_addr_class_name(r->named_by));
+}
+
 static void fail_by_curl(struct cg_http_req *r, CURLcode code)
 {
         const struct cg_curl *c = &r->h->curl;
@@ -129,6 +144,10 @@ static void fail_by_curl(struct cg_http_req *r, CURLcode code)
                 fail(r, CG_E_NOTFOUND, "the proxy's name was not found: check http_proxy and https_proxy");
                 return;
         case CURLE_COULDNT_CONNECT:
+                if (r->forbidden) {
+                        r->code = refuse_place(r, r->forbidden, &r->err);
+                        return;
+                }
                 fail(r, CG_E_SYS, "no connection: %s; is the server running?", os ? strerror((int)os) : text);
                 r->err.sys_errno = (int)os;
                 return;
@@ -227,14 +246,45 @@ static size_t on_body(char *p, size_t size, size_t n, void *data)
 }
 
 /*
+ * libcurl has looked the name up and is about to connect. Here, and not before, because the answer
+ * of another lookup could be another one.
+ */
+static curl_socket_t on_open(void *data, curlsocktype purpose, struct curl_sockaddr *to)
+{
+        struct cg_http_req *r = data;
+        enum cg_addr_class class;
+        struct cg_addr a;
+
+        (void)purpose;
+        if (r->foreign && r->direct) {
+                if (!cg_addr_from_sockaddr(&to->addr, &a))
+                        return CURL_SOCKET_BAD;
+                class = cg_addr_class_here(&a);
+                if (!cg_addr_class_may_name(r->named_by, class)) {
+                        r->forbidden = class;
+                        return CURL_SOCKET_BAD;
+                }
+        }
+        return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+/*
  * libcurl is about to send the request: for the first time, or again because a kept connection
  * turned out to be closed. The server may have handled what was sent before.
  */
 static int on_attempt(void *data, char *address, char *local_address, int port, int local_port)
 {
         struct cg_http_req *r = data;
+        struct cg_addr peer;
         long sent = 0;
 
+        if (r->direct && cg_addr_parse(address, strcspn(address, "%"), &peer))
+                r->peer = cg_addr_class_here(&peer);
+        /* A kept connection, which was made for another request, was not checked for this one. */
+        if (r->foreign && r->direct && !cg_addr_class_may_name(r->named_by, r->peer)) {
+                r->code = refuse_place(r, r->peer, &r->err);
+                return CURL_PREREQFUNC_ABORT;
+        }
         r->h->curl.easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &sent);
         if (!r->attempted)
                 r->sent_before = sent;
@@ -599,37 +649,47 @@ static int add_header(struct cg_http_req *r, const char *line, struct cg_err *er
         return 0;
 }
 
-/*
- * Whether nothing of a request to @url leaves this machine: by http the proxy would get its headers
- * unencrypted.
- */
-static bool is_plain_loopback(const struct cg_curl *c, const char *url)
+/* False: a host that only libcurl can read, such as a name that is not ASCII. */
+static bool read_host(const struct cg_curl *c, const char *url, bool *https, struct cg_host *ret)
 {
         CURLU *u = c->url();
         char *scheme = NULL, *host = NULL;
-        struct in6_addr v6;
-        struct in_addr v4;
-        bool is = false;
+        bool is = u && c->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+                  c->url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                  c->url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+                  cg_host_parse(host, strlen(host), ret, NULL) == 0;
 
-        if (u && c->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
-            c->url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK && strcmp(scheme, "http") == 0 &&
-            c->url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
-                size_t n = strlen(host);
-                bool bracket = host[0] == '[' && host[n - 1] == ']';
-
-                if (bracket || (n > 1 && host[n - 1] == '.'))
-                        host[--n] = '\0';
-                is = strcasecmp(host, "localhost") == 0 ||
-                     (n > 10 && strcasecmp(host + n - 10, ".localhost") == 0) ||
-                     (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET) ||
-                     (bracket && inet_pton(AF_INET6, host + 1, &v6) == 1 &&
-                      (IN6_IS_ADDR_LOOPBACK(&v6) ||
-                       (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET)));
-        }
+        if (is)
+                *https = strcmp(scheme, "https") == 0;
         c->free(scheme);
         c->free(host);
         c->url_cleanup(u);
         return is;
+}
+
+/*
+ * Decides about the proxy, for names in libcurl's place: only a connection that surely is the
+ * server's own can be judged by its address. CG_E_INVAL: the URL may not be named.
+ */
+static int choose_route(struct cg_http_req *r, struct cg_http_request *q, struct cg_err *err)
+{
+        struct cg_host h;
+        bool https;
+
+        if (!read_host(&r->h->curl, q->url, &https, &h))
+                return r->foreign ? cg_fail(err, CG_E_INVAL, "%s: malformed host", r->origin) : 0;
+        /* By http a proxy would get the headers of a request to this machine unencrypted. */
+        if (!https && cg_host_is_this_machine(&h))
+                q->proxy = "";
+        r->peer = h.is_addr ? cg_addr_class_here(&h.addr) : cg_host_class(&h);
+        if (r->foreign && !cg_addr_class_may_name(r->named_by, r->peer))
+                return refuse_place(r, r->peer, err);
+        if (h.is_addr) /* checked; whether it is in no_proxy is for libcurl to say */
+                return 0;
+        q->proxy = cg_http_proxy_of(https, &h, q->proxy, q->no_proxy);
+        q->no_proxy = "";
+        r->direct = !*q->proxy;
+        return 0;
 }
 
 /* The first failure counts: no option is left out in silence. */
@@ -668,6 +728,8 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
         SET(CURLOPT_WRITEDATA, r);
         SET(CURLOPT_PREREQFUNCTION, on_attempt);
         SET(CURLOPT_PREREQDATA, r);
+        SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
+        SET(CURLOPT_OPENSOCKETDATA, r);
         /* Not by a callback: then libcurl would write the head and a small body one by one. */
         if (r->body || strcmp(method, "POST") == 0) {
                 SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(r->body_len - r->body_skip));
@@ -684,9 +746,7 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
                 SET(CURLOPT_CAINFO, q->ca_file ?: c->bundle);
                 SET(CURLOPT_CAPATH, (char *)NULL);
         }
-        if (is_plain_loopback(c, q->url))
-                SET(CURLOPT_PROXY, "");
-        else if (q->proxy)
+        if (q->proxy)
                 SET(CURLOPT_PROXY, q->proxy);
         if (q->no_proxy)
                 SET(CURLOPT_NOPROXY, q->no_proxy);
@@ -697,6 +757,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
                   void *data, struct cg_http_req **ret, struct cg_err *err)
 {
         struct cg_http_req *r = calloc(1, sizeof(*r));
+        struct cg_http_request routed = *q;
         CURLcode code = CURLE_OK;
         CURLMcode mcode = CURLM_OK;
         int e = 0;
@@ -712,6 +773,8 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         r->body_len = r->body ? q->body_len : 0;
         r->body_skip = r->body ? q->body_skip : 0;
         r->repeatable = q->repeatable;
+        r->foreign = q->foreign;
+        r->named_by = q->named_by;
         r->max_body = q->max_body;
         r->connect_ms = q->connect_ms ? q->connect_ms : CG_HTTP_CONNECT_MS;
         r->idle_ms = q->idle_ms;
@@ -726,6 +789,8 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
                 e = cg_http_check_url(h, q->url, err);
         if (e == 0)
                 e = cg_http_origin(h, q->url, &r->origin, err);
+        if (e == 0)
+                e = choose_route(r, &routed, err);
         for (size_t i = 0; e == 0 && q->headers && q->headers[i]; i++)
                 e = add_header(r, q->headers[i], err);
         if (e == 0) /* else a body over 1 MB waits a second for "100 Continue" */
@@ -734,7 +799,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         if (e == 0 && !r->easy)
                 e = cg_fail(err, CG_E_NOMEM, "HTTP request");
         if (e == 0)
-                code = set_options(r, q);
+                code = set_options(r, &routed);
         if (e == 0 && code == CURLE_OK)
                 mcode = h->curl.multi_add_handle(h->multi, r->easy);
         if (code != CURLE_OK || mcode != CURLM_OK)
@@ -801,6 +866,11 @@ char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len)
         *skip = r->body_skip;
         *len = r->body_len;
         return CG_STEAL(r->body);
+}
+
+enum cg_addr_class cg_http_peer(const struct cg_http_req *r)
+{
+        return r->peer;
 }
 
 bool cg_http_was_sent(const struct cg_http_req *r)

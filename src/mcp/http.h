@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <uv.h>
+#include "base/addr.h"
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -46,6 +47,13 @@ struct cg_http_request {
         int64_t total_ms;             /* 0: no limit */
         const char *ca_file;          /* certificates to trust in place of the system's */
         const char *proxy, *no_proxy; /* NULL: of the environment; "": none */
+        /*
+         * The URL comes from a server at an address of the class @named_by, not from the user:
+         * fails (CG_E_INVAL, was_sent() false) before it connects to an address that this server
+         * may not name. What a proxy connects to is for the proxy to decide.
+         */
+        bool foreign;
+        enum cg_addr_class named_by;
 };
 
 struct cg_http_cbs {
@@ -83,6 +91,12 @@ const char *cg_http_header(const struct cg_http_req *r, const char *name, size_t
 char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len);
 /* In end(): false when nothing of the request can have reached the server. */
 bool cg_http_was_sent(const struct cg_http_req *r);
+
+/*
+ * In head() and end(): the class of the address that it was sent to, by cg_addr_class_here(). Of a
+ * name behind a proxy it is not known: CG_ADDR_PUBLIC.
+ */
+enum cg_addr_class cg_http_peer(const struct cg_http_req *r);
 
 /* ---- URLs */
 

@@ -46,11 +46,12 @@ struct http_exchange {
         unsigned attempts; /* to get one */
         unsigned token;    /* number of the one that was sent */
         unsigned redirects, failures;
-        unsigned session;       /* number of the one that it was sent in; 0: none */
-        unsigned made_in;       /* number of the one in which it was to be sent */
-        bool session_lost;      /* that has ended before it was sent */
-        char *url;              /* where a redirect has led; NULL: that of the transport */
-        int64_t due_ms, get_ms; /* get_ms: when its last GET was sent */
+        unsigned session;            /* number of the one that it was sent in; 0: none */
+        unsigned made_in;            /* number of the one in which it was to be sent */
+        bool session_lost;           /* that has ended before it was sent */
+        char *url;                   /* where a redirect has led; NULL: that of the transport */
+        enum cg_addr_class named_by; /* where the response with that redirect came from */
+        int64_t due_ms, get_ms;      /* get_ms: when its last GET was sent */
         struct cg_sse sse;
         struct cg_buf answer;
 };
@@ -66,6 +67,8 @@ struct http_transport {
         struct http_exchange *exchanges;
         char *url;      /* of POSTs; NULL: HTTP+SSE, and the server has not sent it yet */
         char *base_url; /* of GETs */
+        bool endpoint;  /* the URL of POSTs comes from the server, at an address of this class */
+        enum cg_addr_class endpoint_named_by;
         char *session;
         unsigned sessions; /* how many have been begun */
         char version[16];
@@ -222,6 +225,8 @@ static bool on_endpoint(struct http_exchange *x, const char *ref)
                 end_all(t, text);
                 return false;
         }
+        t->endpoint = true;
+        t->endpoint_named_by = cg_http_peer(x->req);
         step(t);
         return !x->dead && !t->ending;
 }
@@ -384,6 +389,7 @@ static void redirect(struct http_exchange *x)
         }
         free(x->url);
         x->url = CG_STEAL(to);
+        x->named_by = cg_http_peer(x->req);
         x->body = cg_http_take_body(x->req, &x->skip, &x->len);
         x->req = NULL;
         if (launch(x, &err) < 0)
@@ -399,6 +405,7 @@ static bool authorize(struct http_exchange *x)
         struct http_transport *t = x->t;
         int status = cg_http_status(x->req);
         struct cg_oauth_challenge challenge = { 0 };
+        enum cg_addr_class place;
         const char *value;
         struct cg_err err;
         int r = 0;
@@ -416,6 +423,7 @@ static bool authorize(struct http_exchange *x)
                 return false;
         }
         x->attempts++;
+        place = cg_http_peer(x->req);
         x->body = cg_http_take_body(x->req, &x->skip, &x->len);
         x->req = NULL;
         x->answer.len = 0;
@@ -423,7 +431,7 @@ static bool authorize(struct http_exchange *x)
         if (x->token != t->tokens) /* another request has got one in the meantime */
                 x->unauthorized = false;
         else if (!cg_oauth_work_is_busy(t->oauth))
-                r = cg_oauth_work_begin(t->oauth, status, &challenge, &err);
+                r = cg_oauth_work_begin(t->oauth, status, &challenge, place, &err);
         cg_oauth_challenge_fini(&challenge);
         if (r < 0)
                 fail(x, false, "%s", err.msg);
@@ -685,7 +693,10 @@ static int launch(struct http_exchange *x, struct cg_err *err)
                                      .total_ms = x->kind == NOTICE ? CG_MCP_NOTICE_MS : 0,
                                      .ca_file = t->def->ca_file,
                                      .proxy = t->def->proxy,
-                                     .no_proxy = t->def->no_proxy };
+                                     .no_proxy = t->def->no_proxy,
+                                     /* The server chose the path, but not for a service here. */
+                                     .foreign = x->url || (!get && t->endpoint),
+                                     .named_by = x->url ? x->named_by : t->endpoint_named_by };
         size_t n = 0, own = 0, extra = 0;
         char **list;
         int r = 0;
@@ -994,7 +1005,7 @@ int cg_http_transport_start(const struct cg_transport_options *o, bool sse, stru
 
                 r = cg_oauth_work_new(&oauth, &t->oauth, err);
                 if (r == 0)
-                        r = cg_oauth_work_begin(t->oauth, 0, NULL, err);
+                        r = cg_oauth_work_begin(t->oauth, 0, NULL, CG_ADDR_PUBLIC, err);
         }
         x = r == 0 && sse ? exchange_new(t, LISTEN) : NULL;
         if (x && may_launch(x))

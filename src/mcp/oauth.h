@@ -35,11 +35,15 @@ struct cg_oauth_fetch {
         const char *body;          /* NULL: GET */
         const char *content_type;  /* of @body */
         const char *authorization; /* header value; NULL: none */
+        /* As in struct cg_http_request; set by cg_oauth_send(). */
+        bool foreign;
+        enum cg_addr_class named_by;
 };
 struct cg_oauth_response {
         int status;
         struct cg_buf body; /* at most CG_OAUTH_MAX_DOCUMENT */
         struct cg_oauth_challenge challenge;
+        enum cg_addr_class peer; /* as cg_http_peer() */
 };
 void cg_oauth_response_fini(struct cg_oauth_response *r);
 /*
@@ -56,6 +60,11 @@ struct cg_oauth_server {
         cg_oauth_fetch_fn fetch;
         void *data;              /* of fetch() */
         const atomic_bool *stop; /* ends a wait for other processes; NULL: never */
+        /*
+         * Where the server is, as far as its responses have shown it: what it may name
+         * (cg_addr_class_may_name()). Changed by cg_oauth_send().
+         */
+        enum cg_addr_class *place;
         /*
          * Gets why no token can be had, for the log: errors that kernels see do not say it, because
          * the server could have this machine ask any address. NULL: errors say it.

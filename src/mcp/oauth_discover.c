@@ -28,31 +28,65 @@ void cg_oauth_place_fini(struct cg_oauth_place *p)
         cg_oauth_as_fini(&p->as);
 }
 
+/* Whether the user has named the host of @u: in the definition's URL (*own), or as its "issuer". */
+static bool is_named_by_user(const struct cg_oauth_server *s, const struct cg_oauth_url *u, bool *own)
+{
+        struct cg_oauth_url server, issuer;
+
+        *own = cg_oauth_url_parse(s->url, "server", &server, NULL) == 0 &&
+               cg_oauth_url_same_origin(u, &server);
+        return *own || (s->config->issuer && cg_oauth_url_parse(s->config->issuer, "", &issuer, NULL) == 0 &&
+                        cg_oauth_url_same_origin(u, &issuer));
+}
+
 /*
- * A document of a server elsewhere must not lead to services of this machine, which trust whoever
- * can connect to them.
+ * A document of a server elsewhere must not lead to services of this machine or of its network,
+ * which trust whoever can connect to them. Names are judged when they are connected to.
  */
 static int check_place(const struct cg_oauth_server *s, const char *url, const char *what, struct cg_err *err)
 {
-        struct cg_oauth_url its, u;
+        struct cg_oauth_url u;
+        bool own;
         int r = url ? cg_oauth_url_parse(url, what, &u, err) : 0;
 
         if (r < 0 || !url)
                 return r;
-        r = cg_oauth_url_parse(s->url, "server", &its, err);
-        if (r == 0 && u.loopback && !its.loopback)
-                r = cg_fail(err, CG_E_INVAL, "%s: %s is on this machine, but the server is not", what, url);
+        if (is_named_by_user(s, &u, &own) || cg_addr_class_may_name(*s->place, u.class))
+                return 0;
+        return cg_fail(
+                err, CG_E_INVAL,
+                "%s: %s is at %s, which a server at %s cannot name; if this is right, give the URL of the "
+                "authorization server as \"issuer\" in \"oauth\" of the definition",
+                what, url, cg_addr_class_name(u.class), cg_addr_class_name(*s->place));
+}
+
+int cg_oauth_send(const struct cg_oauth_server *s, struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
+                  struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        bool own;
+        int r = check_place(s, q->url, "the URL", err);
+
+        if (r == 0)
+                r = cg_oauth_url_parse(q->url, "the URL", &u, err);
+        if (r < 0)
+                return r;
+        q->foreign = !is_named_by_user(s, &u, &own);
+        q->named_by = *s->place;
+        r = s->fetch(s->data, q, ret, err);
+        if (r == 0 && own)
+                *s->place = ret->peer;
         return r;
 }
 
 static int get_document(const struct cg_oauth_server *s, const char *url, struct cg_oauth_response *doc,
                         struct cg_err *err)
 {
-        const struct cg_oauth_fetch q = { .url = url };
+        struct cg_oauth_fetch q = { .url = url };
         int r = check_place(s, url, "metadata", err);
 
         if (r == 0)
-                r = s->fetch(s->data, &q, doc, err);
+                r = cg_oauth_send(s, &q, doc, err);
         if (r == 0 && doc->status >= 500)
                 r = cg_fail(err, CG_E_CLOSED, "metadata could not be fetched: HTTP %d", doc->status);
         return r < 0 ? r : doc->status == 200 ? 0 : ABSENT;

@@ -48,6 +48,7 @@ static void on_head(void *data, struct cg_http_req *req)
         x->response->status = cg_http_status(req);
         for (size_t i = 0; (value = cg_http_header(req, "WWW-Authenticate", i)); i++)
                 cg_oauth_challenge_add(&x->response->challenge, value, NULL);
+        x->response->peer = cg_http_peer(req);
         value = cg_http_header(req, "Location", 0);
         x->location = value ? strdup(value) : NULL;
 }
@@ -86,8 +87,11 @@ static void on_tick(uv_timer_t *t)
         uv_stop(&x->n->loop);
 }
 
-/* One request. *location (returns): where the response redirects; NULL: nowhere. */
-static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, const char *url,
+/*
+ * One request. *location (returns): where the response redirects; NULL: nowhere. @hop: the URL
+ * comes from a response of the class @ret->peer.
+ */
+static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, const char *url, bool hop,
                     struct cg_oauth_response *ret, char **location, struct cg_err *err)
 {
         static const struct cg_http_cbs cbs = { .head = on_head, .body = on_body, .end = on_end };
@@ -103,7 +107,9 @@ static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, cons
                                            .total_ms = CG_OAUTH_FETCH_MS,
                                            .ca_file = n->ca_file,
                                            .proxy = n->proxy,
-                                           .no_proxy = n->no_proxy };
+                                           .no_proxy = n->no_proxy,
+                                           .foreign = q->foreign || hop,
+                                           .named_by = q->foreign ? q->named_by : ret->peer };
         size_t n_headers = 1;
         int r;
 
@@ -156,7 +162,8 @@ int cg_oauth_net_fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oau
 
         for (unsigned hops = 0;; hops++) {
                 cg_auto_free char *location = NULL, *next = NULL;
-                int r = url ? exchange(n, q, url, ret, &location, err) : cg_fail(err, CG_E_NOMEM, "request");
+                int r = url ? exchange(n, q, url, hops > 0, ret, &location, err)
+                            : cg_fail(err, CG_E_NOMEM, "request");
 
                 if (r < 0 || q->body || !location || ret->status < 301 || ret->status > 308 ||
                     ret->status == 304)

@@ -16,6 +16,13 @@
 
 #include "mcp/oauth.h"
 
+/*
+ * As the server's fetch(), which no other caller has. CG_E_INVAL: @q's URL is neither the
+ * definition's nor of its "issuer", and leads to an address that this server may not name.
+ */
+int cg_oauth_send(const struct cg_oauth_server *s, struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
+                  struct cg_err *err);
+
 struct cg_oauth_place {
         struct cg_oauth_resource resource; /* resource.resource: NULL: the server publishes none */
         struct cg_oauth_as as;

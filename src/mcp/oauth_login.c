@@ -49,13 +49,13 @@ static int register_client(const struct cg_oauth_server *s, const struct cg_oaut
                                            "native", "token_endpoint_auth_method",
                                            cg_oauth_method_name(method), "scope", scope);
         cg_auto_free char *body = j ? cg_json_text(j, &(size_t){ 0 }) : NULL;
-        const struct cg_oauth_fetch q = { .url = p->as.registration_endpoint,
-                                          .body = body,
-                                          .content_type = "application/json" };
+        struct cg_oauth_fetch q = { .url = p->as.registration_endpoint,
+                                    .body = body,
+                                    .content_type = "application/json" };
         char error[CG_OAUTH_ERROR_SIZE];
         struct cg_oauth_client c = { 0 };
         json_t *stored;
-        int r = body ? s->fetch(s->data, &q, &answer, err) : cg_fail(err, CG_E_NOMEM, "client registration");
+        int r = body ? cg_oauth_send(s, &q, &answer, err) : cg_fail(err, CG_E_NOMEM, "client registration");
 
         if (r == 0 && answer.status != 200 && answer.status != 201) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
@@ -108,10 +108,10 @@ static int find_client(const struct cg_oauth_server *s, const struct cg_oauth_pl
 static int probe(const struct cg_oauth_server *s, struct cg_oauth_challenge *ret, struct cg_err *err)
 {
         struct cg_oauth_response answer = { .body = { .max = CG_OAUTH_MAX_DOCUMENT } };
-        const struct cg_oauth_fetch q = { .url = s->url,
-                                          .body = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}",
-                                          .content_type = "application/json" };
-        int r = s->fetch(s->data, &q, &answer, err);
+        struct cg_oauth_fetch q = { .url = s->url,
+                                    .body = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}",
+                                    .content_type = "application/json" };
+        int r = cg_oauth_send(s, &q, &answer, err);
 
         if (r == 0) {
                 *ret = answer.challenge;
@@ -263,7 +263,8 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
         const char *metadata_url;
         int r = cg_oauth_store_load(s->name, s->url, &record, err);
 
-        if (r == 0 && !json_object_get(record, "wanted"))
+        /* What is wanted may be known; where the server is, and so what it may name, is not. */
+        if (r == 0)
                 r = probe(s, &challenge, err);
         metadata_url = member(record, "wanted", "resource_metadata") ?: challenge.resource_metadata;
         if (r == 0)
@@ -320,7 +321,7 @@ static int revoke_one(const struct cg_oauth_server *s, const struct cg_oauth_as 
         q.body = form.data;
         q.authorization = authorization.len ? authorization.data : NULL;
         if (r == 0)
-                r = s->fetch(s->data, &q, &answer, err);
+                r = cg_oauth_send(s, &q, &answer, err);
         if (r == 0 && answer.status != 200) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
                 r = cg_fail(err, CG_E_STATE, "%s answered %d%s%s", q.url, answer.status, *error ? ", " : "",

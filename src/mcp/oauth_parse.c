@@ -1,11 +1,11 @@
 /* Parsers of what servers send about OAuth. Linked into the tool server and the command line. */
 #include "mcp/oauth_parse.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/host.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -20,19 +20,6 @@ static bool is_visible(const char *s, size_t len)
 }
 
 /* ---- URLs */
-
-static bool is_loopback(const char *host, size_t len)
-{
-        char text[64];
-        struct in_addr v4;
-
-        if (len >= sizeof(text))
-                return false;
-        memcpy(text, host, len);
-        text[len] = '\0';
-        return strcasecmp(text, "localhost") == 0 || strcmp(text, "[::1]") == 0 ||
-               (inet_pton(AF_INET, text, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127);
-}
 
 /* The host and the port of @url, which begin at @p and end before @end. */
 static bool parse_authority(const char *p, const char *end, struct cg_oauth_url *u)
@@ -72,6 +59,7 @@ int cg_oauth_url_parse(const char *url, const char *what, struct cg_oauth_url *r
 {
         size_t len = strlen(url), scheme;
         struct cg_oauth_url u = { 0 };
+        struct cg_host host;
         const char *end;
 
         if (len > CG_OAUTH_MAX_URL)
@@ -83,12 +71,13 @@ int cg_oauth_url_parse(const char *url, const char *what, struct cg_oauth_url *r
                 return cg_fail(err, CG_E_INVAL, "%s: not a URL that begins with https://", what);
         scheme = u.https ? 8 : 7;
         end = url + scheme + strcspn(url + scheme, "/?#");
-        if (!parse_authority(url + scheme, end, &u) || strchr(url, '#'))
+        if (!parse_authority(url + scheme, end, &u) || strchr(url, '#') ||
+            cg_host_parse(u.host, u.host_len, &host, NULL) < 0)
                 return cg_fail(err, CG_E_INVAL,
                                "%s: a URL whose host or port is malformed, or that has a user or a fragment",
                                what);
-        u.loopback = is_loopback(u.host, u.host_len);
-        if (!u.https && !u.loopback)
+        u.class = cg_host_class(&host);
+        if (!u.https && !cg_host_is_this_machine(&host))
                 return cg_fail(
                         err, CG_E_INVAL,
                         "%s: a URL that begins with http://; outside of this machine OAuth needs https://",

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/addr.h"
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -14,7 +15,8 @@
 
 /* Parts of an absolute http or https URL; slices of the text. */
 struct cg_oauth_url {
-        bool https, loopback; /* loopback: localhost, 127.0.0.0/8 or ::1 */
+        bool https;
+        enum cg_addr_class class; /* by cg_host_class(): a name is not looked up */
         unsigned port;
         const char *host, *path, *query; /* path: "" or from "/" on, up to the "?"; query: NULL none */
         size_t host_len, path_len;
@@ -22,7 +24,8 @@ struct cg_oauth_url {
 };
 
 /*
- * CG_E_INVAL: @what is no URL that OAuth may use: only https, and http on this machine; a host, no
+ * CG_E_INVAL: @what is no URL that OAuth may use: only https, and http on this machine
+ * (cg_host_is_this_machine()); a host, no
  * user, no fragment, only ASCII characters of URLs, at most CG_OAUTH_MAX_URL bytes.
  */
 int cg_oauth_url_parse(const char *url, const char *what, struct cg_oauth_url *ret, struct cg_err *err);

@@ -161,7 +161,7 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
         q.body = form->data;
         q.authorization = authorization.len ? authorization.data : NULL;
         if (r == 0)
-                r = s->fetch(s->data, &q, &answer, err);
+                r = cg_oauth_send(s, &q, &answer, err);
         if (r == 0 && answer.status != 200 && answer.status != 201) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
                 /* Others, such as a proxy's page, do not end the grant. */

@@ -24,7 +24,8 @@ struct cg_oauth_work {
         struct cg_oauth_config config;
         int status, result;
         struct cg_oauth_challenge challenge;
-        char *next; /* the new header */
+        enum cg_addr_class place; /* of the server */
+        char *next;               /* the new header */
         struct cg_err err, cause;
 };
 
@@ -125,6 +126,7 @@ static void run(void *data)
                                      .fetch = cg_oauth_net_fetch,
                                      .data = &net,
                                      .stop = &w->stop,
+                                     .place = &w->place,
                                      .cause = &w->cause };
 
         w->result = cg_oauth_net_init(&net, &w->err);
@@ -165,9 +167,10 @@ static void on_finished(uv_async_t *a)
 }
 
 int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
-                        struct cg_err *err)
+                        enum cg_addr_class place, struct cg_err *err)
 {
         w->status = status;
+        w->place = place;
         w->result = 0;
         w->cause = (struct cg_err){ 0 };
         if (challenge) {

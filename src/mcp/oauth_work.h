@@ -37,9 +37,9 @@ void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text);
 /*
  * Begins to get the header, by cg_oauth_authorization() with @status 0, else by
  * cg_oauth_challenged() for the current header. @challenge: moved out of it; NULL with @status 0.
- * Must not be busy.
+ * @place: where that response came from (cg_http_peer()). Must not be busy.
  */
 int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
-                        struct cg_err *err);
+                        enum cg_addr_class place, struct cg_err *err);
 
 #endif

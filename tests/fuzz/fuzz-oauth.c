@@ -43,7 +43,8 @@ static void check_text(uint8_t which, const char *text)
                 break;
         case 1:
                 if (cg_oauth_url_parse(text, "x", &u, NULL) == 0) {
-                        must((u.https || u.loopback) && u.port && u.host_len && u.origin_len <= strlen(text));
+                        must((u.https || u.class == CG_ADDR_LOOPBACK) && u.port && u.host_len &&
+                             u.origin_len <= strlen(text));
                         must(u.path == text + u.origin_len && u.path_len <= strlen(u.path));
                         must(cg_oauth_url_same_origin(&u, &u));
                         /* What is sent in a header or shown has no line ends and no escapes. */

@@ -145,13 +145,32 @@ static void *serve_all(void *data)
 /* ---- name lookups: libcurl's threads call this one */
 
 static atomic_int lookup_ms;
+/* The address of every name, in network order; 0: there are no names. */
+static atomic_uint lookup_to;
 
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
 
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
 {
+        in_addr_t to = atomic_load(&lookup_to);
+        struct {
+                struct addrinfo info;
+                struct sockaddr_in address;
+        } * a; /* glibc's freeaddrinfo() frees the first member alone */
+
         usleep((useconds_t)atomic_load(&lookup_ms) * 1000);
-        return EAI_NONAME;
+        a = to ? calloc(1, sizeof(*a)) : NULL;
+        if (!a)
+                return EAI_NONAME;
+        a->address = (struct sockaddr_in){ .sin_family = AF_INET,
+                                           .sin_port = htons((uint16_t)(service ? atoi(service) : 0)),
+                                           .sin_addr = { to } };
+        a->info = (struct addrinfo){ .ai_family = AF_INET,
+                                     .ai_socktype = SOCK_STREAM,
+                                     .ai_addrlen = sizeof(a->address),
+                                     .ai_addr = (struct sockaddr *)&a->address };
+        *ret = &a->info;
+        return 0;
 }
 
 /* ---- certificates: libcurl with GnuTLS calls this one, and no other of a folder */
@@ -171,6 +190,7 @@ struct seen {
         struct cg_http_req *r;
         int heads, ends, status;
         bool failed, sent;
+        enum cg_addr_class peer;
         struct cg_err err;
         char body[70000];
         size_t len, total;
@@ -227,6 +247,7 @@ static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
         s->ends++;
         s->failed = err;
         s->sent = cg_http_was_sent(r);
+        s->peer = cg_http_peer(r);
         if (err)
                 s->err = *err;
         cg_http_abort(r); /* does nothing */
@@ -647,6 +668,132 @@ static void test_end_with_requests(void **state)
         atomic_store(&lookup_ms, 0);
 }
 
+/* Spellings of addresses that a server elsewhere names: refused before anything is looked up. */
+static void test_named_addresses(void **state)
+{
+        static const struct {
+                const char *host;
+                enum cg_addr_class from;
+                bool may;
+        } cases[] = {
+                { "127.1", CG_ADDR_PUBLIC, false },
+                { "0x7f.1", CG_ADDR_PUBLIC, false },
+                { "2130706433", CG_ADDR_PUBLIC, false },
+                { "017700000001", CG_ADDR_PUBLIC, false },
+                { "0", CG_ADDR_PUBLIC, false },
+                { "0.0.0.0", CG_ADDR_PUBLIC, false },
+                { "LocalHost.", CG_ADDR_PUBLIC, false },
+                { "foo.localhost", CG_ADDR_PUBLIC, false },
+                { "[::1]", CG_ADDR_PUBLIC, false },
+                { "[::]", CG_ADDR_PUBLIC, false },
+                { "[::ffff:127.0.0.1]", CG_ADDR_PUBLIC, false },
+                { "[::ffff:7f00:1]", CG_ADDR_PUBLIC, false },
+                { "[64:ff9b::7f00:1]", CG_ADDR_PUBLIC, false },
+                { "10.1.2.3", CG_ADDR_PUBLIC, false },
+                { "192.168.1", CG_ADDR_PUBLIC, false },
+                { "[fd12::1]", CG_ADDR_PUBLIC, false },
+                { "169.254.169.254", CG_ADDR_PUBLIC, false },
+                { "0xa9fea9fe", CG_ADDR_PUBLIC, false },
+                { "[fe80::1]", CG_ADDR_PUBLIC, false },
+                { "127.0.0.1", CG_ADDR_PRIVATE, false },
+                { "169.254.169.254", CG_ADDR_PRIVATE, false },
+                { "127.1", CG_ADDR_LOOPBACK, true },
+                { "127.0.0.1", CG_ADDR_UNSPECIFIED, true },
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                char url[128];
+                struct cg_http_request q = {
+                        .url = url, .proxy = "", .foreign = true, .named_by = cases[i].from
+                };
+                int before = atomic_load(&n_connections);
+                struct seen s = { 0 };
+                struct cg_err err;
+                int r;
+
+                snprintf(url, sizeof(url), "http://%s%s/ok", cases[i].host, strrchr(base, ':'));
+                r = cg_http_start(http, &q, &cbs, &s, &s.r, &err);
+                if (cases[i].may) {
+                        assert_int_equal(r, 0);
+                        run(&s, 5000);
+                        assert_false(s.failed);
+                        continue;
+                }
+                if (r != CG_E_INVAL)
+                        fail_msg("%s: %d", url, r);
+                assert_non_null(strstr(err.msg, "nothing was sent"));
+                assert_int_equal(atomic_load(&n_connections), before);
+        }
+}
+
+/* A name is judged by the address that is connected to, also on a kept connection. */
+static void test_named_names(void **state)
+{
+        char url[128];
+        struct cg_http_request q = { .url = url, .foreign = true, .named_by = CG_ADDR_PUBLIC };
+        struct seen elsewhere = { 0 }, own = { 0 }, kept = { 0 }, here = { 0 };
+        int before = atomic_load(&n_connections);
+
+        snprintf(url, sizeof(url), "http://rebound.example%s/ok", strrchr(base, ':'));
+        atomic_store(&lookup_to, htonl(INADDR_LOOPBACK));
+        start(&elsewhere, &q);
+        run(&elsewhere, 5000);
+        assert_int_equal(elsewhere.err.code, CG_E_INVAL);
+        assert_non_null(strstr(elsewhere.err.msg, "leads to a loopback address, which a server at a public"));
+        assert_false(elsewhere.sent);
+        assert_int_equal(atomic_load(&n_connections), before);
+        /* the user's own URL */
+        q.foreign = false;
+        start(&own, &q);
+        run(&own, 5000);
+        assert_false(own.failed);
+        assert_int_equal(own.peer, CG_ADDR_LOOPBACK);
+        q.foreign = true;
+        start(&kept, &q);
+        run(&kept, 5000);
+        assert_int_equal(kept.err.code, CG_E_INVAL);
+        assert_false(kept.sent);
+        q.named_by = own.peer;
+        start(&here, &q);
+        run(&here, 5000);
+        assert_false(here.failed);
+        /* libcurl closes a connection that was refused */
+        assert_int_equal(atomic_load(&n_connections), before + 2);
+        atomic_store(&lookup_to, 0);
+}
+
+/* Which names go directly is decided as libcurl does it: only there the address can be judged. */
+static void test_named_names_and_proxies(void **state)
+{
+        static const struct {
+                const char *no_proxy;
+                bool proxied;
+        } cases[] = {
+                { "", true },
+                { "other.example,bound.example", true },
+                { "rebound.example", false },
+                { "a, .REBOUND.example.", false },
+                { "a.example\texample", false },
+                { "*", false },
+                { "*,x", true },
+        };
+
+        atomic_store(&lookup_to, htonl(INADDR_LOOPBACK));
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct cg_http_request q = { .url = "http://rebound.example:1/ok",
+                                             .proxy = base,
+                                             .no_proxy = cases[i].no_proxy,
+                                             .foreign = true };
+                struct seen s = { 0 };
+
+                assert_int_equal(cg_http_start(http, &q, &cbs, &s, &s.r, NULL), 0);
+                run(&s, 5000);
+                if (cases[i].proxied ? s.failed || s.peer != CG_ADDR_PUBLIC : s.err.code != CG_E_INVAL)
+                        fail_msg("\"%s\": %s", cases[i].no_proxy, s.failed ? s.err.msg : "sent");
+        }
+        atomic_store(&lookup_to, 0);
+}
+
 /* By http a proxy would get the headers of a request to this machine unencrypted. */
 static void test_no_proxy_for_this_machine(void **state)
 {
@@ -745,6 +892,9 @@ int main(void)
                 TEST(test_bad_requests),
                 TEST(test_urls),
                 TEST(test_end_with_requests),
+                TEST(test_named_addresses),
+                TEST(test_named_names),
+                TEST(test_named_names_and_proxies),
                 TEST(test_no_proxy_for_this_machine),
                 TEST(test_proxy_is_not_shown),
                 TEST(test_no_folder_of_certificates),

@@ -62,7 +62,37 @@ static void test_urls(void **state)
         assert_int_equal(u.origin_len, strlen("https://A.example:8443"));
         assert_int_equal(u.path_len, 2);
         assert_string_equal(u.query, "y=1");
-        assert_false(u.loopback);
+        assert_int_equal(u.class, CG_ADDR_PUBLIC);
+}
+
+static void test_urls_of_this_machine_and_its_network(void **state)
+{
+        static const struct {
+                const char *url;
+                enum cg_addr_class class;
+        } cases[] = {
+                { "https://127.1/x", CG_ADDR_LOOPBACK },
+                { "https://0x7f.1:8443", CG_ADDR_LOOPBACK },
+                { "https://2130706433/", CG_ADDR_LOOPBACK },
+                { "http://a.LOCALHOST:1/", CG_ADDR_LOOPBACK },
+                { "http://127.1/", CG_ADDR_LOOPBACK },
+                { "https://[::ffff:127.0.0.1]", CG_ADDR_LOOPBACK },
+                { "https://0/", CG_ADDR_UNSPECIFIED },
+                { "https://10.0.0.1", CG_ADDR_PRIVATE },
+                { "https://[fe80::1]/", CG_ADDR_LINK_LOCAL },
+                { "https://localhost.example", CG_ADDR_PUBLIC },
+        };
+        /* By http only what cannot leave this machine. */
+        static const char *const bad[] = { "http://0.0.0.0/",   "http://10.0.0.1/",   "http://[::127.0.0.1]/",
+                                           "http://1.2.3.4.5/", "https://1.2.3.4.5/", "https://a..example/" };
+        struct cg_oauth_url u;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
+                if (cg_oauth_url_parse(cases[i].url, "x", &u, NULL) != 0 || u.class != cases[i].class)
+                        fail_msg("%s", cases[i].url);
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                if (cg_oauth_url_parse(bad[i], "x", &u, NULL) != CG_E_INVAL)
+                        fail_msg("accepted: %s", bad[i]);
 }
 
 static void test_resource_is_of_this_server(void **state)
@@ -355,6 +385,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_urls),
+                cmocka_unit_test(test_urls_of_this_machine_and_its_network),
                 cmocka_unit_test(test_resource_is_of_this_server),
                 cmocka_unit_test(test_challenges),
                 cmocka_unit_test(test_scopes),

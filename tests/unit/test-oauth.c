@@ -29,11 +29,14 @@
 /* The servers. */
 static struct {
         const char *issuer;
-        const char *token; /* body of the token endpoint's response */
+        const char *endpoint; /* of the metadata; NULL: the issuer's /token */
+        const char *token;    /* body of the token endpoint's response */
+        enum cg_addr_class peer;
         int status;
         int offline;      /* requests from this one on get no response; 0: none */
         char log[8][512]; /* "URL BODY AUTHORIZATION" of token requests */
         int n_tokens, n;
+        int foreign; /* requests to what the server names */
 } net;
 
 static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
@@ -42,6 +45,8 @@ static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_res
         char text[2048] = "";
 
         (void)data;
+        ret->peer = net.peer;
+        net.foreign += q->foreign;
         if (net.offline && ++net.n >= net.offline)
                 return cg_fail(err, CG_E_CLOSED, "no route to host");
         ret->status = 404;
@@ -55,8 +60,8 @@ static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_res
                 ret->status = 200;
                 snprintf(
                         text, sizeof(text),
-                        "{\"issuer\":\"%s\",\"token_endpoint\":\"%s/token\",\"authorization_endpoint\":\"%s/a\"}",
-                        net.issuer, net.issuer, net.issuer);
+                        "{\"issuer\":\"%s\",\"token_endpoint\":\"%s%s\",\"authorization_endpoint\":\"%s/a\"}",
+                        net.issuer, net.endpoint ?: net.issuer, net.endpoint ? "" : "/token", net.issuer);
         } else if (q->body) {
                 snprintf(net.log[net.n_tokens++ % 8], sizeof(net.log[0]), "%s %s %s", q->url, q->body,
                          q->authorization ? q->authorization : "");
@@ -67,7 +72,10 @@ static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_res
 }
 
 static struct cg_oauth_config config;
-static const struct cg_oauth_server server = { .name = "srv", .url = URL, .config = &config, .fetch = fetch };
+static enum cg_addr_class place;
+static const struct cg_oauth_server server = {
+        .name = "srv", .url = URL, .config = &config, .fetch = fetch, .place = &place
+};
 
 /* Stores a token with @lifetime_s. */
 static void store(const char *access, const char *refresh, const char *scope, int lifetime_s)
@@ -113,6 +121,7 @@ static int setup(void **state)
         setenv("XDG_STATE_HOME", folder, 1);
         memset(&net, 0, sizeof(net));
         net.issuer = AS;
+        place = CG_ADDR_PUBLIC;
         net.status = 200;
         net.token = "{\"access_token\":\"NEW-1\",\"token_type\":\"Bearer\",\"expires_in\":3600}";
         config = (struct cg_oauth_config){ 0 };
@@ -297,6 +306,59 @@ static void test_other_issuer_gets_nothing(void **state)
         store("OLD-1", "REFRESH-1", NULL, 3600);
         assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_STATE);
         assert_int_equal(net.n_tokens, 0);
+}
+
+/* What a server may name by where it is: a refused place gets no request. */
+static void test_addresses_that_a_server_names(void **state)
+{
+        static const struct {
+                const char *host;
+                enum cg_addr_class server;
+                bool may;
+        } cases[] = {
+                { "127.1", CG_ADDR_PUBLIC, false },
+                { "2130706433", CG_ADDR_PUBLIC, false },
+                { "foo.localhost", CG_ADDR_PUBLIC, false },
+                { "0.0.0.0", CG_ADDR_PUBLIC, false },
+                { "[::ffff:127.0.0.1]", CG_ADDR_PUBLIC, false },
+                { "192.168.7.7", CG_ADDR_PUBLIC, false },
+                { "169.254.169.254", CG_ADDR_PRIVATE, false },
+                { "localhost", CG_ADDR_PRIVATE, false },
+                { "10.9.9.9", CG_ADDR_PRIVATE, true },
+                { "198.51.100.7", CG_ADDR_PUBLIC, true },
+                { "10.9.9.9", CG_ADDR_LOOPBACK, true },
+                { "127.0.0.1", CG_ADDR_LOOPBACK, true },
+        };
+
+        for (size_t i = 0; i < 2 * CG_ARRAY_LEN(cases); i++) {
+                bool may = cases[i / 2].may, as_issuer = i % 2;
+                cg_auto_free char *header = NULL;
+                char url[64], issuer[64];
+                struct cg_err err;
+                int r;
+
+                snprintf(url, sizeof(url), "https://%s:8443%s", cases[i / 2].host, as_issuer ? "" : "/t");
+                net.issuer = as_issuer ? url : AS;
+                net.endpoint = as_issuer ? NULL : url;
+                net.peer = cases[i / 2].server;
+                net.n_tokens = net.foreign = 0;
+                place = CG_ADDR_PUBLIC; /* its first document shows where it is */
+                config = (struct cg_oauth_config){ 0 };
+                store("OLD-1", "REFRESH-1", NULL, 3600);
+                r = challenged(401, "Bearer", "Bearer OLD-1", &header, &err);
+                if (may ? r != (as_issuer ? CG_E_STATE : 0) : r != CG_E_INVAL || net.n_tokens)
+                        fail_msg("%s for %s: %d", url, cg_addr_class_name(net.peer), r);
+                assert_int_equal(net.foreign, as_issuer ? may : 1 + may); /* not the server's own */
+                if (may)
+                        continue;
+                assert_non_null(strstr(err.msg, "as \"issuer\" in \"oauth\""));
+                /* as the user's own */
+                snprintf(issuer, sizeof(issuer), "https://%s:8443", cases[i / 2].host);
+                config.issuer = issuer;
+                assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err),
+                                 as_issuer ? CG_E_STATE : 0);
+                config.issuer = NULL;
+        }
 }
 
 /* Responses that say nothing about the refresh token, such as a proxy's: it stays. */
@@ -526,6 +588,7 @@ int main(void)
                 TEST(test_refused_refresh),
                 TEST(test_outage_loses_nothing),
                 TEST(test_other_issuer_gets_nothing),
+                TEST(test_addresses_that_a_server_names),
                 TEST(test_only_named_errors_end_a_token),
                 TEST(test_challenge_with_malformed_url),
                 TEST(test_cause_is_not_for_kernels),

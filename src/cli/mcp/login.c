@@ -262,9 +262,12 @@ static int login(const struct login_options *o, struct cg_err *err)
         struct person person = { .options = o, .listen = { .fd = -1 }, .browser = CG_PROC_NONE };
         struct target t = { 0 };
         struct cg_oauth_net net = { 0 };
-        struct cg_oauth_server s = {
-                .name = o->name, .config = &t.config, .fetch = cg_oauth_net_fetch, .data = &net
-        };
+        enum cg_addr_class place = CG_ADDR_PUBLIC;
+        struct cg_oauth_server s = { .name = o->name,
+                                     .config = &t.config,
+                                     .fetch = cg_oauth_net_fetch,
+                                     .data = &net,
+                                     .place = &place };
         cg_auto_free char *scope = NULL;
         struct cg_oauth_login l = { .redirect_uri = person.listen.uri,
                                     .authorize = authorize,
@@ -310,11 +313,13 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         struct cg_oauth_net net = { .end_ms = cg_now_ms() + CG_OAUTH_REVOKE_MS };
+        enum cg_addr_class place = CG_ADDR_PUBLIC;
         struct cg_oauth_server s = { .name = o->name,
                                      .url = t->url,
                                      .config = &t->config,
                                      .fetch = cg_oauth_net_fetch,
-                                     .data = &net };
+                                     .data = &net,
+                                     .place = &place };
         struct cg_err why;
         bool some = false;
         int r = 0;

@@ -1,9 +1,9 @@
 /*
- * IP addresses: text, ranges, and what kind of place an address is. Pure; used by the egress proxy
- * and the settings.
+ * IP addresses: text, ranges, and what kind of place an address is. Pure, except for
+ * cg_addr_class_here(); used by the egress proxy, the settings, and MCP over HTTP.
  */
-#ifndef CG_SANDBOX_EGRESS_ADDR_H
-#define CG_SANDBOX_EGRESS_ADDR_H
+#ifndef CG_BASE_ADDR_H
+#define CG_BASE_ADDR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,6 +60,16 @@ enum cg_addr_class {
 };
 /* Considers the IPv4 address that @a carries as well. */
 enum cg_addr_class cg_addr_class(const struct cg_addr *a);
+/*
+ * As cg_addr_class(), and CG_ADDR_LOOPBACK for every address of this machine's interfaces: what
+ * listens at them trusts this machine's programs.
+ */
+enum cg_addr_class cg_addr_class_here(const struct cg_addr *a);
+/*
+ * Whether a server at an address of class @from may name one of class @to for this machine to
+ * connect to: public ones and those around itself, and from this machine any.
+ */
+bool cg_addr_class_may_name(enum cg_addr_class from, enum cg_addr_class to);
 /* "a loopback address" */
 const char *cg_addr_class_name(enum cg_addr_class c);
 

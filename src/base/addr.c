@@ -1,10 +1,11 @@
 /*
- * IP addresses: text, ranges, classes. Pure; linked into cellgate-egress and into the programs that
- * read settings.
+ * IP addresses: text, ranges, classes. Linked into cellgate-egress, the programs that read
+ * settings, and MCP over HTTP.
  */
-#include "sandbox/egress/addr.h"
+#include "base/addr.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -230,6 +231,29 @@ enum cg_addr_class cg_addr_class(const struct cg_addr *a)
         if (c == CG_ADDR_PUBLIC && cg_addr_embedded4(a, &v4))
                 return class_of(&v4);
         return c;
+}
+
+enum cg_addr_class cg_addr_class_here(const struct cg_addr *a)
+{
+        enum cg_addr_class c = cg_addr_class(a);
+        struct ifaddrs *list;
+        struct cg_addr own;
+
+        /* Without the list the fixed classes still hold. */
+        if (getifaddrs(&list) < 0)
+                return c;
+        for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+                if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own) && cg_addr_equal(&own, a))
+                        c = CG_ADDR_LOOPBACK;
+        }
+        freeifaddrs(list);
+        return c;
+}
+
+bool cg_addr_class_may_name(enum cg_addr_class from, enum cg_addr_class to)
+{
+        /* 0.0.0.0 connects to this machine. */
+        return to == CG_ADDR_PUBLIC || to == from || from == CG_ADDR_LOOPBACK || from == CG_ADDR_UNSPECIFIED;
 }
 
 const char *cg_addr_class_name(enum cg_addr_class c)
