@@ -8,6 +8,9 @@
 #include <sys/eventfd.h>
 #include "base/proc.h"
 #include "base/text.h"
+#include "base/user_env.h"
+
+extern char **environ;
 
 #define DEFAULT_START_MS 30000
 /* Longest "startTimeout" that the tool server accepts. */
@@ -105,6 +108,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
         cg_auto_json json_t *req = json_object(), *settings = NULL, *exec = NULL;
         cg_auto_free char *workspace = NULL;
+        char here[PATH_MAX];
         int r = 0;
 
         for (size_t i = 0; o->env && o->env[i]; i++) {
@@ -132,6 +136,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                 return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);
+        r |= json_object_set_new(req, "user_env", cg_user_env(environ, getcwd(here, sizeof(here))));
         r |= set_text(req, "working_dir", o->working_dir);
         r |= set_text(req, "front", front);
         r |= set_text(req, "tier", o->tier);

@@ -123,7 +123,8 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
 {
         const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
         const struct cg_settings *used = s;
-        const char *workspace, *home, *exec;
+        struct cg_path_base paths = { .by_name = by_name, .env = json_object_get(o, "user_env") };
+        const char *workspace, *exec;
         bool on, ports = false;
         int r = cg_json_str(o, "workspace", "", &workspace, err);
 
@@ -151,12 +152,13 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
                 cg_sandbox_set_watch(*ret);
-        r = cg_json_str(o, "home", NULL, &home, err);
+        paths.cwd = workspace;
+        r = cg_json_str(o, "home", NULL, &paths.home, err);
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = used ? cg_session_view(*ret, used, masks, workspace, home, guards, by_name, err)
-                         : cg_session_view_default(*ret, workspace, home, guards, by_name, err);
+                r = used ? cg_session_view(*ret, used, masks, &paths, guards, err)
+                         : cg_session_view_default(*ret, &paths, guards, err);
         if (r == 0 && used && ports)
                 r = cg_sandbox_add_port(*ret, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && used && ports)

@@ -35,7 +35,7 @@ static void on_lines(struct watch *w)
 int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err)
 {
         const struct session *ss = k->session;
-        struct cg_path_base base = { .cwd = ss->workspace, .home = getenv("HOME") };
+        struct cg_path_base base = cg_sup_paths_of(ss, false);
         const struct cg_settings *s = ss->settings;
         struct cg_rules rules = { 0 };
         int fd, r = cg_rules_make(s, &base, &rules, err);

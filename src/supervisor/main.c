@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
+#include "base/user_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/broker.h"
@@ -244,6 +246,17 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
         }
 }
 
+static const char *find_home(void)
+{
+        const char *home = getenv("HOME");
+        const struct passwd *pw;
+
+        if (home && home[0] == '/')
+                return home;
+        pw = getpwuid(geteuid());
+        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
+}
+
 int main(int argc, char **argv)
 {
         struct sup *s = calloc(1, sizeof(*s));
@@ -268,6 +281,8 @@ int main(int argc, char **argv)
         s->confinement.max = CG_CONFINEMENT_MAX;
         s->started_ms = cg_now_ms();
         parse_args(s, argc, argv, &detach_process, &alike);
+        s->home = find_home();
+        s->env = cg_user_env(environ, NULL);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is
          * checked like one that was chosen.
@@ -307,6 +322,7 @@ int main(int argc, char **argv)
         uv_run(&s->loop, UV_RUN_DEFAULT);
         finish(s);
         cg_buf_fini(&s->confinement);
+        json_decref(s->env);
         free(s);
         return 0;
 }

@@ -29,7 +29,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 {
         struct session *ss = k->session;
         const struct cg_settings *s = ss->settings;
-        struct cg_path_base base = { .cwd = ss->workspace, .home = cg_sup_home() };
+        struct cg_path_base base = cg_sup_paths_of(ss, false);
         struct cg_rules rules = { .off = s && s->filesystem.disabled };
         struct cg_environ env = { 0 };
         struct cg_masks masks = { 0 };

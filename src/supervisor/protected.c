@@ -132,7 +132,7 @@ static bool is_linked(const char *env)
 
 json_t *cg_sup_protected_paths(const struct sup *s)
 {
-        cg_auto_json json_t *places = cg_own_places(cg_sup_home());
+        cg_auto_json json_t *places = cg_own_places(s->home, s->env);
         json_t *list = cg_sup_server_guards(s);
         cg_auto_free char *base = NULL;
 
@@ -149,7 +149,8 @@ json_t *cg_sup_protected_paths(const struct sup *s)
 
 int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
 {
-        const char *env = ss->sup->kernel_env, *home = cg_sup_home();
+        const char *env = ss->sup->kernel_env;
+        struct cg_path_base base = cg_sup_paths_of(ss, true);
         const struct cg_settings *s = ss->settings;
         cg_auto_json json_t *places = NULL;
         struct cg_sandbox *plan = NULL;
@@ -164,7 +165,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
          * A place of cellgate's own must not be a workspace: it would be as if it were not
          * protected.
          */
-        places = realpath(ss->workspace, real) ? cg_own_places(home) : NULL;
+        places = realpath(ss->workspace, real) ? cg_own_places(base.home, base.env) : NULL;
         json_array_foreach(places, i, place)
         {
                 if (realpath(json_string_value(place), own) && cg_path_within(real, own))
@@ -179,8 +180,8 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
         if (r == 0)
-                r = s ? cg_session_view(plan, s, NULL, ss->workspace, home, NULL, true, err)
-                      : cg_session_view_default(plan, ss->workspace, home, NULL, true, err);
+                r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
+                      : cg_session_view_default(plan, &base, NULL, err);
         if (r == 0)
                 r = check_environment(ss, plan, env, err);
         cg_sandbox_free(plan);

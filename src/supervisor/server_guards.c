@@ -89,7 +89,7 @@ static const char *workspace_of(const struct session *ss)
 /* The options that decide which files cells write. The caller owns them; NULL: out of memory. */
 static json_t *writing_options(const struct session *ss)
 {
-        static const char *const names[] = { "workspace", "settings", "sandbox", "hide" };
+        static const char *const names[] = { "workspace", "settings", "sandbox", "hide", "user_env" };
         json_t *o = json_object();
 
         for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
@@ -128,7 +128,7 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
         if (r == 0 && json_array_append(known, o) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
         if (r == 0)
-                r = cg_sup_server_rules(ss, scope->home, NULL, &v->rules, err);
+                r = cg_sup_server_rules(ss, NULL, &v->rules, err);
         if (r < 0 || v->rules.off) {
                 cg_rules_fini(&v->rules);
                 return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
@@ -172,7 +172,7 @@ static int check_startable(const struct registration *g, const json_t *guards, s
                 json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!cg_sup_list_has(all, v))
                         json_array_append(all, (json_t *)(uintptr_t)v);
         }
-        r = cg_sup_server_rules(g->session, g->scope.home, all, &rules, err);
+        r = cg_sup_server_rules(g->session, all, &rules, err);
         cg_rules_fini(&rules);
         return r;
 }
@@ -289,9 +289,9 @@ static int examine(struct registration *g, struct examined *x)
         int r = check_time(&g->scope, &g->err);
 
         if (r == 0 && !same && is_near(x, g->all)) {
-                r = cg_sup_server_rules(x->session, g->scope.home, x->guards, &before, &g->err);
+                r = cg_sup_server_rules(x->session, x->guards, &before, &g->err);
                 if (r == 0)
-                        r = cg_sup_server_rules(x->session, g->scope.home, g->all, &now, &g->err);
+                        r = cg_sup_server_rules(x->session, g->all, &now, &g->err);
                 open = r == 0 ? find_open(&before, &now) : NULL;
         }
         if (open && !(x->open = strdup(open)))
@@ -432,7 +432,7 @@ static int begin(struct registration *g, struct session *ss)
         g->guards = json_object();
         g->all = cg_sup_server_guards(ss->sup);
         *scope = (struct server_scope){ .options = ss->options,
-                                        .home = cg_sup_home(),
+                                        .home = ss->sup->home,
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
@@ -578,7 +578,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
 {
         struct server_view view = { .n_rules = 0 };
         struct server_scope scope = { .options = ss->options,
-                                      .home = cg_sup_home(),
+                                      .home = ss->sup->home,
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
@@ -631,5 +631,5 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
                                                         workspace, guarded);
         if (check_servers(ss, err) < 0)
                 return -1;
-        return cg_own_check_workspace(workspace, cg_sup_home(), err);
+        return cg_own_check_workspace(workspace, ss->sup->home, err);
 }

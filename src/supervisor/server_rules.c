@@ -17,12 +17,12 @@ bool cg_sup_list_has(const json_t *list, const json_t *item)
         return false;
 }
 
-int cg_sup_server_rules(const struct session *ss, const char *home, const json_t *guards,
-                        struct cg_rules *ret, struct cg_err *err)
+int cg_sup_server_rules(const struct session *ss, const json_t *guards, struct cg_rules *ret,
+                        struct cg_err *err)
 {
-        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        struct cg_path_base base = cg_sup_paths_of(ss, true);
 
-        return cg_session_rules(ss->settings, workspace, home, guards, true, ret, err);
+        return cg_session_rules(ss->settings, &base, guards, ret, err);
 }
 
 bool cg_sup_path_is_file(const char *path)

@@ -168,7 +168,7 @@ static void notice_sandbox(struct session *ss)
         static const char advice[] =
                 "Give cells a folder of their own as workspace, or allow writing in settings";
         enum cg_holds_home holds = cg_sup_is_sandboxed(ss) && !ss->settings
-                                           ? cg_session_view_holds_home(ss->workspace, cg_sup_home())
+                                           ? cg_session_view_holds_home(ss->workspace, ss->sup->home)
                                            : CG_HOLDS_NO_HOME;
 
         if (holds == CG_IS_HOME)

@@ -68,6 +68,7 @@ uint64_t cg_sup_spare_view(const struct session *ss)
         struct cg_sandbox *plan = NULL;
         /* Certainly the full tier, which needs no search for protected names. */
         bool full = !tier || strcmp(tier, "full") == 0;
+        struct cg_path_base base = cg_sup_paths_of(ss, full);
         uint64_t print = 0;
         struct cg_err err;
         size_t i;
@@ -78,9 +79,9 @@ uint64_t cg_sup_spare_view(const struct session *ss)
                 if (s->creds.files[i].mode == CG_CRED_MASK)
                         json_array_append_new(masked, json_pack("{s:s}", "path", s->creds.files[i].what));
         if (r == 0 && s)
-                r = cg_session_view(plan, s, masked, ss->workspace, cg_sup_home(), guards, full, &err);
+                r = cg_session_view(plan, s, masked, &base, guards, &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, ss->workspace, cg_sup_home(), guards, full, &err);
+                r = cg_session_view_default(plan, &base, guards, &err);
         json_array_foreach((json_t *)(uintptr_t)hides, i, path)
         {
                 if (r == 0)
@@ -92,15 +93,20 @@ uint64_t cg_sup_spare_view(const struct session *ss)
         return print;
 }
 
-/* Time limits do not change the kernel. */
+/*
+ * Time limits do not change the kernel. The variables of the user change its view of files at most,
+ * which is compared by itself (cg_sup_spare_view()).
+ */
 static bool same_options(const json_t *a, const json_t *b)
 {
         cg_auto_json json_t *x = json_copy((json_t *)(uintptr_t)a), *y = json_copy((json_t *)(uintptr_t)b);
 
         json_object_del(x, "timeout_ms");
         json_object_del(x, "approval_timeout_ms");
+        json_object_del(x, "user_env");
         json_object_del(y, "timeout_ms");
         json_object_del(y, "approval_timeout_ms");
+        json_object_del(y, "user_env");
         return json_equal(x, y);
 }
 

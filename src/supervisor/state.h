@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/wire.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/settings/paths.h"
 #include "supervisor/shell.h"
 #include "supervisor/sup.h"
 
@@ -144,6 +145,11 @@ struct cg_session_ops {
         void (*release)(struct session *ss);
 };
 
+/*
+ * What paths of the session's settings are relative to, and which files programs of its client's
+ * user obey. Borrows of the session and its supervisor. @by_name: as in struct cg_path_base.
+ */
+struct cg_path_base cg_sup_paths_of(const struct session *ss, bool by_name);
 /* NULL: there is none. */
 struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number);
 /* The number of sessions that @h has opened; NULL: of spares. */

@@ -3,8 +3,6 @@
  */
 #include "supervisor/sup.h"
 
-#include <pwd.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include "base/proc.h"
 #include "base/util.h"
@@ -89,15 +87,4 @@ void cg_sup_reap_orphans(struct sup *s, bool kill_them)
                 cg_proc_kill_children(s->children, CG_ARRAY_LEN(s->children));
         else
                 cg_proc_reap_children(s->children, CG_ARRAY_LEN(s->children));
-}
-
-const char *cg_sup_home(void)
-{
-        const char *home = getenv("HOME");
-        const struct passwd *pw;
-
-        if (home && home[0] == '/')
-                return home;
-        pw = getpwuid(geteuid());
-        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
 }

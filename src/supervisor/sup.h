@@ -36,6 +36,7 @@
 #ifndef CG_SUPERVISOR_SUP_H
 #define CG_SUPERVISOR_SUP_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -76,6 +77,8 @@ struct sup {
         int dir_fd; /* O_PATH */
         const char *preload;
         const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
+        const char *home;       /* the user's: $HOME, else the account's; NULL: none */
+        json_t *env;            /* cg_user_env() of this process */
         bool private_mode;
         bool stopping;
         int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */
@@ -135,8 +138,6 @@ void cg_sup_watch_for(struct watch *w, int events);
 void cg_sup_stop(struct sup *s, const char *why);
 /* Starts a timer that counts from now, not from the start of the loop's iteration. */
 void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms);
-/* The user's home folder: $HOME, else that of the user database; NULL: none. */
-const char *cg_sup_home(void);
 /*
  * Reaps children that the supervisor adopted as their subreaper and that have ended, or kills all
  * that it adopted.

@@ -109,3 +109,26 @@ def test_python_header_comes_first(repo: Path) -> None:
         if used and names[0] != "Python.h" and names[0] != used[0]:
             wrong.append(str(file.relative_to(repo)))
     assert wrong == []
+
+
+def test_no_view_of_files_is_made_of_the_process_own_environment(repo: Path) -> None:
+    """The zygote has no variables of the user's and a shared supervisor another client's: HOME and PATH come with requests."""
+    reads = {"getenv": r"\b(?:secure_)?getenv\(", "environ": r"\bextern char \*\*environ\b"}
+    # They hand it on: to programs that they start, and the user's proxies to the relay.
+    may = {
+        "environ": {
+            "supervisor/broker.c",
+            "supervisor/egress.c",
+            "sandbox/egress/client.c",
+            "sandbox/egress/doors_client.c",
+        }
+    }
+    wrong = [
+        f"{f.relative_to(repo / 'src')}: {what}"
+        for f in sources(repo)
+        for what, how in reads.items()
+        if folder_of(f, repo).split("/")[0] in ("sandbox", "kernel", "supervisor")
+        and re.search(how, f.read_text())
+        and str(f.relative_to(repo / "src")) not in may.get(what, set()) | {"supervisor/main.c"}
+    ]
+    assert wrong == []

@@ -8,6 +8,7 @@
 
 #include "base/path.h"
 #include "base/state_dir.h"
+#include "base/user_env.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/plan.h"
@@ -112,7 +113,7 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
 static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
 {
         const struct cg_settings *s = c->settings;
-        struct cg_path_base base = { .cwd = o->cwd, .home = o->home, .settings = o->settings };
+        struct cg_path_base base = c->base;
         struct cg_sandbox_limits limits = s->own.limits;
         unsigned int flags = (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
                              (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) |
@@ -142,6 +143,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = cg_sandbox_new_command(flags, &c->sb, err);
         if (r == 0)
                 r = make_env(c, o, tier.tier, &own_tmp, err);
+        base.settings = o->settings;
         base.by_name = tier.tier == CG_TIER_FULL;
         if (r == 0)
                 r = cg_rules_make(s, &base, &c->rules, err);
@@ -193,7 +195,8 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         }
         c->settings = s;
-        c->base = (struct cg_path_base){ .cwd = opts->cwd, .home = opts->home };
+        c->user_env = cg_user_env(opts->env, opts->cwd);
+        c->base = (struct cg_path_base){ .cwd = opts->cwd, .home = opts->home, .env = c->user_env };
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;
         c->shell_text = opts->shell_text;
@@ -221,6 +224,7 @@ struct cg_command *cg_command_free(struct cg_command *c)
         cg_rules_fini(&c->rules);
         cg_environ_fini(&c->env);
         json_decref(c->policy);
+        json_decref(c->user_env);
         cg_settings_free(c->settings);
         free(c);
         return NULL;

@@ -18,6 +18,7 @@
 struct cg_command {
         struct cg_settings *settings;
         struct cg_path_base base; /* what paths in them are relative to; borrowed */
+        json_t *user_env;         /* of base */
         struct cg_rules rules;
         struct cg_environ env;
         struct cg_masks masks;

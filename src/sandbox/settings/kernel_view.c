@@ -60,31 +60,29 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
 }
 
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
-                    const char *workspace, const char *home, const json_t *guards, bool by_name,
-                    struct cg_err *err)
+                    const struct cg_path_base *base, const json_t *guards, struct cg_err *err)
 {
-        struct cg_path_base base = { .cwd = workspace, .home = home };
         struct cg_rules rules = { 0 };
-        int r = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
+        int r = cg_session_rules(s, base, guards, &rules, err);
 
         plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && r == 0 && !rules.off; i++)
-                r = add_mask(&rules, &base, json_array_get(masks, i), err);
+                r = add_mask(&rules, base, json_array_get(masks, i), err);
         /*
          * A workspace in /tmp or another private folder is visible; without rules it may be
          * written.
          */
         if (r == 0 && rules.off)
-                r = cg_sandbox_add_write(plan, workspace, err);
-        else if (r == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
-                r = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
+                r = cg_sandbox_add_write(plan, base->cwd, err);
+        else if (r == 0 && cg_view_state(&rules, base->cwd) == CG_VIEW_READ)
+                r = cg_sandbox_add_bind_ro(plan, base->cwd, base->cwd, err);
         if (r == 0)
                 r = cg_view_add(plan, &rules, err);
-        if (r == 0 && by_name && !rules.off)
+        if (r == 0 && base->by_name && !rules.off)
                 r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
                                          s->filesystem.allow_git_config, err);
         if (r == 0 && (!s->own.has_hide_credentials || s->own.hide_credentials))
-                r = cg_sandbox_add_default_hides(plan, home, rules.homes, err);
+                r = cg_sandbox_add_default_hides(plan, base->home, rules.homes, err);
         cg_rules_fini(&rules);
         return r;
 }
@@ -167,22 +165,21 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
 }
 
 /* Denies changing files of the workspace that programs outside obey. */
-static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name,
-                         struct cg_err *err)
+static int default_rules(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
-        enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
+        enum cg_holds_home holds = cg_session_view_holds_home(base->cwd, base->home);
         struct cg_place place;
-        int r = cg_place_find(workspace, &place, err);
+        int r = cg_place_find(base->cwd, &place, err);
 
         if (r == 0 && holds != CG_IS_ABOVE_HOME) {
                 r = holds == CG_IS_HOME ? allow_open(rules, place.path, err)
                                         : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 if (r == 0)
                         r = cg_rules_add_present(rules, place.path, true, err);
-                if (r == 0 && !by_name)
+                if (r == 0 && !base->by_name)
                         r = cg_rules_add_found(rules, place.path, err);
                 if (r == 0)
-                        r = cg_rules_add_homes(rules, home, true, err);
+                        r = cg_rules_add_homes(rules, base->home, true, err);
                 if (r == 0)
                         r = cg_rules_add_nested(rules, err);
                 if (r == 0)
@@ -192,18 +189,17 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
         return r;
 }
 
-int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home,
-                     const json_t *guards, bool by_name, struct cg_rules *ret, struct cg_err *err)
+int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
+                     struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_path_base base = { .cwd = workspace, .home = home, .by_name = by_name };
-        struct cg_rules rules = { 0 };
-        int r = s ? cg_rules_make(s, &base, &rules, err)
-                  : default_rules(&rules, workspace, home, by_name, err);
+        struct cg_rules rules = { .base = base };
+        int r = s ? cg_rules_make(s, base, &rules, err) : default_rules(&rules, base, err);
 
         if (r == 0 && !rules.off)
                 r = cg_rules_add_guards(&rules, guards, err);
         if (r == 0 && !rules.off && (!s || json_array_size(guards)))
                 r = cg_rules_add_hardlinks(&rules, err);
+        rules.base = NULL;
         if (r < 0)
                 cg_rules_fini(&rules);
         else
@@ -211,28 +207,28 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
         return r;
 }
 
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
-                            const json_t *guards, bool by_name, struct cg_err *err)
+int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *base, const json_t *guards,
+                            struct cg_err *err)
 {
         struct cg_rules rules;
         char real[PATH_MAX];
-        int r = cg_session_rules(NULL, workspace, home, guards, by_name, &rules, err);
+        int r = cg_session_rules(NULL, base, guards, &rules, err);
 
         if (r < 0)
                 return r;
-        if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
-                r = cg_sandbox_add_write(plan, workspace, err);
+        if (cg_session_view_holds_home(base->cwd, base->home) == CG_HOLDS_NO_HOME)
+                r = cg_sandbox_add_write(plan, base->cwd, err);
         /* It is visible, also in a folder of which the sandbox has its own, such as /tmp. */
-        else if (realpath(workspace, real) && real[1])
+        else if (realpath(base->cwd, real) && real[1])
                 r = cg_sandbox_add_bind_ro(plan, real, real, err);
         if (r == 0)
                 r = cg_view_add(plan, &rules, err);
-        if (r == 0 && by_name)
+        if (r == 0 && base->by_name)
                 r = cg_sandbox_set_names(plan, NULL, 0, false, err);
         if (r == 0)
-                r = cg_sandbox_add_default_hides(plan, home, rules.homes, err);
+                r = cg_sandbox_add_default_hides(plan, base->home, rules.homes, err);
         cg_rules_fini(&rules);
-        return r == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : r;
+        return r == 0 ? cg_sandbox_add_hides_below(plan, base->cwd, err) : r;
 }
 
 uint64_t cg_session_view_print(const struct cg_sandbox *plan)

@@ -14,22 +14,20 @@
 /*
  * Adds the settings @s about files to a kernel's plan. @masks (may be NULL): masked credentials,
  * each {"path", "data": the visible content in hexadecimal; without it the file is hidden}.
- * @workspace: base of relative paths; @home may be NULL. @guards: see cg_rules_add_guards().
- * @by_name: names are protected by init (the full tier); else those that are found now.
+ * @base: its folder is the workspace. @guards: see cg_rules_add_guards().
  */
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
-                    const char *workspace, const char *home, const json_t *guards, bool by_name,
-                    struct cg_err *err);
+                    const struct cg_path_base *base, const json_t *guards, struct cg_err *err);
 /*
  * The same without settings: all files but credentials may be read; the workspace may be written,
  * but for names that programs outside obey. In a workspace that is the home folder, only files may
  * be written that no program of the user reads by itself; in one above it, none.
  */
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
-                            const json_t *guards, bool by_name, struct cg_err *err);
+int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *base, const json_t *guards,
+                            struct cg_err *err);
 /* The rules about paths that these views are made of. @s: NULL where there are no settings. */
-int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home,
-                     const json_t *guards, bool by_name, struct cg_rules *ret, struct cg_err *err);
+int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
+                     struct cg_rules *ret, struct cg_err *err);
 enum cg_holds_home { CG_HOLDS_NO_HOME, CG_IS_HOME, CG_IS_ABOVE_HOME };
 /* The larger value for @home (may be NULL) and the account's home; "/" is above all homes. */
 enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home);

@@ -17,6 +17,7 @@
 #include "base/kernel_env.h"
 #include "base/path.h"
 #include "base/proc.h"
+#include "base/user_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
@@ -138,7 +139,7 @@ static void add_path(json_t *list, const char *base, const char *rest)
                 json_array_append_new(list, json_string(path));
 }
 
-json_t *cg_own_places(const char *home)
+json_t *cg_own_places(const char *home, const json_t *env)
 {
         char runtime[32], account[PATH_MAX];
         const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
@@ -147,10 +148,10 @@ json_t *cg_own_places(const char *home)
         snprintf(runtime, sizeof(runtime), "/cellgate-%u/", (unsigned int)geteuid());
         add_path(list, "/tmp", runtime);
         add_path(list, "/var/tmp", runtime);
-        add_path(list, getenv("XDG_RUNTIME_DIR"), runtime);
-        add_path(list, getenv("XDG_DATA_HOME"), "/cellgate/");
-        add_path(list, getenv("XDG_CACHE_HOME"), "/cellgate/");
-        add_path(list, getenv("XDG_STATE_HOME"), "/cellgate/");
+        add_path(list, cg_user_env_get(env, "XDG_RUNTIME_DIR"), runtime);
+        add_path(list, cg_user_env_get(env, "XDG_DATA_HOME"), "/cellgate/");
+        add_path(list, cg_user_env_get(env, "XDG_CACHE_HOME"), "/cellgate/");
+        add_path(list, cg_user_env_get(env, "XDG_STATE_HOME"), "/cellgate/");
         for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
                 if (i && home && homes[i] && strcmp(home, homes[i]) == 0)
                         continue;
@@ -164,7 +165,7 @@ json_t *cg_own_places(const char *home)
 
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
-        cg_auto_json json_t *places = cg_own_places(base->home);
+        cg_auto_json json_t *places = cg_own_places(base->home, base->env);
 
         return cg_rules_add_guards(rules, places, err);
 }

@@ -5,6 +5,7 @@
 #ifndef CG_SANDBOX_SETTINGS_PATHS_H
 #define CG_SANDBOX_SETTINGS_PATHS_H
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@ struct cg_path_base {
         const char *home;
         /* the file that the settings were read from; NULL: none, or of no matter */
         const char *settings;
-        bool by_name; /* names are protected by init (mediate.h): no search for them is needed */
+        bool by_name;      /* names are protected by init (mediate.h): no search for them is needed */
+        const json_t *env; /* base/user_env.h; NULL: not known */
 };
 
 /*

@@ -153,7 +153,7 @@ static enum named named_by(const char *key)
 
 static int deny_named(struct git *g, const char *base, const char *name, enum named to)
 {
-        const char *home = getenv("HOME");
+        const char *home = g->rules->base ? g->rules->base->home : NULL;
         char path[PATH_MAX];
         struct stat st;
         int n;
@@ -263,7 +263,7 @@ static int deny_config(struct git *g, const char *config, const char *top, int d
 /* Settings of the repository @gitdir, and the user's own, which apply to all. */
 static int deny_configs(struct git *g, const char *gitdir, const char *top)
 {
-        const char *home = getenv("HOME");
+        const char *home = g->rules->base ? g->rules->base->home : NULL;
         char config[PATH_MAX + 32];
         int r;
 

@@ -126,7 +126,9 @@ int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, 
                   struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
-        struct cg_rules rules = { .off = fs->disabled, .writable_names = &s->own.writable_names };
+        struct cg_rules rules = { .off = fs->disabled,
+                                  .writable_names = &s->own.writable_names,
+                                  .base = base };
         struct list hides = { .rules = &rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
         int r;
 
@@ -162,6 +164,7 @@ int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 cg_rules_fini(&rules);
                 return r;
         }
+        rules.base = NULL;
         *ret = rules;
         return 0;
 }

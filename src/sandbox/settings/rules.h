@@ -38,6 +38,7 @@ struct cg_rules {
         size_t skipped; /* allowWrite entries left out because of a symlink */
         bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
+        const struct cg_path_base *base;      /* borrowed, while the rules are made */
         /* names of the table in the homes, for cg_sandbox_add_default_hides() */
         struct cg_present homes[CG_PRESENT_HOMES];
 };
@@ -80,10 +81,10 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
 /*
  * Paths of this user that cellgate uses outside of sandboxes: runtime folders (sockets, generated
  * modules, the folders that MCP servers start in), environments of kernels, installed packages,
- * ~/.srt-settings.json. By this process's XDG_ variables, @home (may be NULL) and the account's
- * home, whether they exist or not. As for cg_rules_add_guards(). The caller owns it.
+ * ~/.srt-settings.json. By the XDG_ variables of @env (user_env.h), @home (either may be NULL) and
+ * the account's home, whether they exist or not. As for cg_rules_add_guards(). The caller owns it.
  */
-json_t *cg_own_places(const char *home);
+json_t *cg_own_places(const char *home, const json_t *env);
 /* These as rules. */
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
 /* True if one of these functions added the rule. */

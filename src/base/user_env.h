@@ -1,0 +1,25 @@
+/*
+ * Variables that decide which files the user's programs obey outside of a sandbox: folders of
+ * programs and of settings, git's settings. They are of the process that requests a sandbox. What
+ * makes a view of files gets them with the request, and never reads its own environment: the
+ * zygote's has none of them, and a shared supervisor's is another client's.
+ */
+#ifndef CG_BASE_USER_ENV_H
+#define CG_BASE_USER_ENV_H
+
+#include <jansson.h>
+
+/* The most pairs of GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n that are read. */
+#define CG_USER_ENV_PAIRS 100
+
+/*
+ * {"NAME": "VALUE"} of those that are set in @env (NULL-terminated "NAME=VALUE"), and as
+ * CG_USER_ENV_CWD the folder @cwd (may be NULL), where relative entries of PATH begin. Values that
+ * are not UTF-8 are left out. NULL: out of memory. The caller owns it.
+ */
+#define CG_USER_ENV_CWD "."
+json_t *cg_user_env(char *const *env, const char *cwd);
+/* A variable of these; NULL: it is not set, or is empty. @env may be NULL. */
+const char *cg_user_env_get(const json_t *env, const char *name);
+
+#endif
