@@ -19,10 +19,10 @@
  *            `ret` is written on success only.
  * Threads.   A client may be used by several threads at once. A session may be used by one thread
  *            at a time, except for cg_session_cancel(), cg_approval_accept(), cg_approval_reject(),
- *            cg_function_return(), cg_server_request_answer(), cg_server_request_decline() and
- *            cg_session_input(), which any thread may call while another waits in
- *            cg_session_next_event(). The library has
- *            one thread of its own for each client; it never calls back into the host.
+ *            cg_approval_expire(), cg_function_return(), cg_server_request_answer(),
+ *            cg_server_request_decline() and cg_session_input(), which any thread may call while
+ *            another waits in cg_session_next_event(). The library has one thread of its own for
+ *            each client; it never calls back into the host.
  * Time.      Milliseconds; -1 waits for ever where a function says so.
  * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through
  *            cg_render().
@@ -1124,6 +1124,16 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
  *          for none
  */
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason,
+                              struct cg_err *err);
+
+/**
+ * cg_approval_expire() - refuse it because nobody decided in time
+ * @reason: as of cg_approval_reject()
+ * Return: as cg_approval_accept(). The call raises ApprovalTimeoutError, as after
+ *         approval_timeout_ms: for hosts that measure the time themselves, such as from the moment
+ *         at which a question is shown.
+ */
+CG_API int cg_approval_expire(struct cg_session *s, uint64_t approval, const char *reason,
                               struct cg_err *err);
 
 enum cg_egress_decision {

@@ -180,6 +180,7 @@ def load() -> C.CDLL:
         ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
         ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
         ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
+        ("cg_approval_expire", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_server_request_answer", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_server_request_decline", C.c_int, [p, C.c_uint64, p]),
         ("cg_egress_decide", C.c_int, [p, C.c_uint64, C.c_int, C.c_char_p, p]),
@@ -467,6 +468,9 @@ class Session:
 
     def reject(self, approval: int, reason: str | None = None) -> None:
         self._call("cg_approval_reject", approval, reason.encode() if reason else None)
+
+    def expire(self, approval: int, reason: str | None = None) -> None:
+        self._call("cg_approval_expire", approval, reason.encode() if reason else None)
 
     def answer_server(self, number: int, result: dict | str) -> None:
         text = result if isinstance(result, str) else json.dumps(result)

@@ -752,21 +752,33 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
                              json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
 }
 
+static int reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason, size_t len,
+                  bool timed_out, struct cg_err *err)
+{
+        json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", false, "timed_out", timed_out, "reason",
+                                 reason, len > 30000 ? (size_t)30000 : len);
+
+        if (!body) /* the decision counts also if its reason is not UTF-8 */
+                body = json_pack("{s:b, s:b}", "accept", false, "timed_out", timed_out);
+        return send_decision(s, CG_HOST_DECISION, of, id, body, err);
+}
+
 int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
                       size_t len, struct cg_err *err)
 {
-        json_t *body = json_pack("{s:b, s:s%}", "accept", false, "reason", reason,
-                                 len > 30000 ? (size_t)30000 : len);
-
-        if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:b}", "accept", false);
-        return send_decision(s, CG_HOST_DECISION, of, id, body, err);
+        return reject(s, of, id, reason, len, false, err);
 }
 
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
-        return cg_session_reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
-                                 reason ? strlen(reason) : 0, err);
+        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
+                      reason ? strlen(reason) : 0, false, err);
+}
+
+CG_API int cg_approval_expire(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
+{
+        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
+                      reason ? strlen(reason) : 0, true, err);
 }
 
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,

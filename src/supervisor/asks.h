@@ -14,6 +14,12 @@
 
 struct session;
 
+/* DECISION of a host. */
+struct decision {
+        bool accept, timed_out; /* timed_out: not accepted, because nobody decided in time */
+        const char *reason;     /* borrowed; never NULL */
+};
+
 /* Bits, for searches. */
 enum ask_kind {
         ASK_CALL = 1,     /* of the tool server: may this call run? */

@@ -124,7 +124,7 @@ void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
         cg_sup_ask_end(a);
 }
 
-void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+void cg_sup_broker_decide(struct session *ss, uint64_t approval, const struct decision *d)
 {
         struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
         struct ask *a = cg_sup_ask_find(ss, approval, ASK_CALL);
@@ -133,8 +133,9 @@ void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, co
                 return;
         out.id = a->number;
         broker_send(ss->sup, &out,
-                    json_pack("{s:b, s:s, s:I, s:I}", "accept", accept, "reason", reason ? reason : "",
-                              "approval", (json_int_t)a->approval, "cell", (json_int_t)a->cell));
+                    json_pack("{s:b, s:b, s:s, s:I, s:I}", "accept", d->accept, "timed_out", d->timed_out,
+                              "reason", d->reason, "approval", (json_int_t)a->approval, "cell",
+                              (json_int_t)a->cell));
         cg_sup_ask_end(a);
 }
 

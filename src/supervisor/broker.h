@@ -10,6 +10,7 @@
 
 struct kernel;
 struct session;
+struct decision;
 struct sup;
 
 /* Calls to kernel.c and functions.c. */
@@ -32,7 +33,7 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers);
  * Takes @servers. The answer goes to the host as SERVERS_ADDED or FAILED of @request; 0: to nobody.
  */
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request);
-void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason);
+void cg_sup_broker_decide(struct session *ss, uint64_t approval, const struct decision *d);
 /* SERVER_ANSWER of the host. */
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
 /*

@@ -191,15 +191,15 @@ static void call_host(struct ask *a, struct cg_msg *m)
                         m);
 }
 
-void cg_sup_functions_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+void cg_sup_functions_decide(struct session *ss, uint64_t approval, const struct decision *d)
 {
-        struct ask *a = cg_sup_ask_find(ss, approval, accept ? ASK_MAY_RUN : ASK_KERNEL), *call;
+        struct ask *a = cg_sup_ask_find(ss, approval, d->accept ? ASK_MAY_RUN : ASK_KERNEL), *call;
         cg_auto_msg struct cg_msg m = { .n_frames = 2 };
 
         if (!a)
                 return;
-        if (!accept) {
-                refuse(a, "rejected", "rejected", reason);
+        if (!d->accept) {
+                refuse(a, "rejected", d->timed_out ? "approval_timeout" : "rejected", d->reason);
                 cg_sup_ask_end(a);
                 return;
         }

@@ -93,7 +93,7 @@ static void on_timeout(uv_timer_t *t)
         refuse(a, "nobody decided in time");
 }
 
-void cg_sup_programs_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+void cg_sup_programs_decide(struct session *ss, uint64_t approval, const struct decision *d)
 {
         struct program_ask *a;
         char why[600];
@@ -104,13 +104,14 @@ void cg_sup_programs_decide(struct session *ss, uint64_t approval, bool accept, 
         if (!a)
                 return;
         cg_sup_rate_give(&ss->undecided);
-        if (accept) {
+        if (d->accept) {
                 answer(a->kernel, a->number, true);
                 ask_remove(a);
                 return;
         }
-        snprintf(why, sizeof(why), "the host refused it%s%.500s", reason && *reason ? ": " : "",
-                 reason ?: "");
+        snprintf(why, sizeof(why), "%s%s%.500s",
+                 d->timed_out ? "nobody decided in time" : "the host refused it", *d->reason ? ": " : "",
+                 d->reason);
         refuse(a, why);
 }
 

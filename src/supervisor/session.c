@@ -430,18 +430,16 @@ fail:
 static void handle_decision(struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
-        const char *reason = "";
-        bool accept = false;
+        struct decision d = { .reason = "" };
         struct cg_err err;
 
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "accept", false, &accept, &err) < 0 ||
-            cg_json_str(body, "reason", "", &reason, &err) < 0) {
-                accept = false;
-                reason = "the host's decision could not be read";
-        }
-        cg_sup_broker_decide(ss, m->id, accept, reason);
-        cg_sup_functions_decide(ss, m->id, accept, reason);
-        cg_sup_programs_decide(ss, m->id, accept, reason);
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "accept", false, &d.accept, &err) < 0 ||
+            cg_json_bool(body, "timed_out", false, &d.timed_out, &err) < 0 ||
+            cg_json_str(body, "reason", "", &d.reason, &err) < 0)
+                d = (struct decision){ .reason = "the host's decision could not be read" };
+        cg_sup_broker_decide(ss, m->id, &d);
+        cg_sup_functions_decide(ss, m->id, &d);
+        cg_sup_programs_decide(ss, m->id, &d);
 }
 
 static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)

@@ -154,6 +154,13 @@ def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
         assert "approval_timeout" in [e.text.strip() for e in s.until("result") if e.text]
 
 
+def test_a_host_that_measures_the_time_itself(tools: Session, mark: Path) -> None:
+    tools.execute("import cellgate_tools\nfrom mcptools.echo import danger\ntry: danger.run(text='x')\nexcept cellgate_tools.ApprovalTimeoutError as e: print(e)")
+    tools.expire(tools.until("approval_request")[-1].approval, "too late")
+    assert "too late" in "".join(e.text for e in tools.until("result") if e.text)
+    assert not mark.exists()
+
+
 def test_threads_are_asked_about_one_by_one(tools: Session) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
