@@ -34,18 +34,21 @@ static int fail(struct cg_buf *out, struct cg_slice id, int code, const char *me
 
 /*
  * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows
- * no forms. Before 2025-06-18 there was no such thing, whatever the client says.
+ * no forms. Before 2025-06-18 there was no such thing, and before 2025-11-25 no pages, whatever the
+ * client says.
  */
-static bool shows_forms(struct cg_slice params, enum cg_mcpd_revision revision)
+static void read_elicitation(struct cg_mcpd *s, struct cg_slice params)
 {
         struct cg_slice caps, elicit, form = CG_SLICE_NONE, url = CG_SLICE_NONE;
 
-        if (revision < CG_MCPD_2025_06_18 || cg_json_member(params, "capabilities", &caps, NULL) < 0 ||
+        s->can_ask = s->can_open = false;
+        if (s->revision < CG_MCPD_2025_06_18 || cg_json_member(params, "capabilities", &caps, NULL) < 0 ||
             !caps.p || cg_json_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
-                return false;
+                return;
         if (cg_json_member(elicit, "form", &form, NULL) < 0 || cg_json_member(elicit, "url", &url, NULL) < 0)
-                return false;
-        return form.p || !url.p;
+                return;
+        s->can_ask = form.p || !url.p;
+        s->can_open = url.p && s->revision >= CG_MCPD_2025_11_25;
 }
 
 static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
@@ -90,7 +93,7 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
         if (r < 0)
                 return -1;
         s->revision = revisions[i].revision;
-        s->can_ask = shows_forms(m->params, s->revision);
+        read_elicitation(s, m->params);
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
 

@@ -31,6 +31,7 @@ struct cg_mcpd {
         const struct cg_mcpd_info *info;
         enum cg_mcpd_revision revision; /* CG_MCPD_NONE before initialize */
         bool can_ask;                   /* the client can show a form (elicitation) */
+        bool can_open;                  /* the client can have its user open a page (elicitation) */
 };
 
 enum cg_mcpd_kind {

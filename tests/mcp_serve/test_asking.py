@@ -179,7 +179,7 @@ def test_resource(serve: Serve, mcp_file: Path) -> None:
     question = server.receive()
     yes = {"action": "accept", "content": {"decision": choices[1]}}
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": yes})
-    assert text_of(server.result(call)) == "contents\ncontents\n"
+    assert text_of(server.result(call)) == "contents\ncontents"
 
 
 def test_rules_about_tools_accept_no_resource(serve: Serve, mcp_file: Path) -> None:
@@ -204,7 +204,7 @@ def test_programs(serve: Serve) -> None:
     server.send(
         {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"decision": choices[1]}}}
     )
-    assert text_of(server.result(call)) == "0\n0\n"
+    assert text_of(server.result(call)) == "0\n0"
 
 
 def test_rules_about_tools_accept_no_program(serve: Serve) -> None:
@@ -212,3 +212,200 @@ def test_rules_about_tools_accept_no_program(serve: Serve) -> None:
     server.initialize(elicitation={})
     result = server.result(server.call("execute_ipython_cell", code=PROGRAM))
     assert result["isError"] and "--exec allow" in text_of(result)
+
+
+GATHER = """
+import asyncio
+from mcptools.fake import leave_mark
+done = await asyncio.gather(*(leave_mark.run_async(text=str(i)) for i in range(%d)), return_exceptions=True)
+print(sum(not isinstance(d, Exception) for d in done))
+"""
+
+
+def decide(server: Raw, question: dict, decision: str) -> None:
+    answer = {"action": "accept", "content": {"decision": decision}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+
+
+def choices(question: dict) -> list[str]:
+    return question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+
+
+def gather(server: Raw, code: str, n: int) -> tuple[int, list[dict]]:
+    """Starts a cell that makes N calls at once. Returns it, and its first questions once all of the calls wait."""
+    call = server.call("execute_ipython_cell", token="t", code=code)
+    shown = []
+    while True:
+        message = server.receive()
+        if message["method"] == "elicitation/create":
+            shown.append(message)
+        elif f"{n} approvals pending" in message["params"]["message"]:
+            return call, shown
+
+
+def next_of(server: Raw, method: str) -> dict:
+    """The next message that is no progress."""
+    while (message := server.receive()).get("method") == "notifications/progress":
+        pass
+    assert message.get("method") == method, message
+    return message
+
+
+def test_a_gather_opens_few_questions_at_once(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    """Each further question comes with an answer, and offers the calls that wait at that moment."""
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call, first = gather(server, GATHER % 200, 200)
+    assert len(first) == 8
+    decide(server, first[0], "reject")
+    ninth = next_of(server, "elicitation/create")
+    (everything,) = [c for c in choices(ninth) if c.startswith("approve all ")]
+    assert everything == "approve all 199 calls of this tool that wait"
+    message = ninth["params"]["message"]
+    assert "More calls of this tool wait" in message and "and 178 that are not shown" in message
+    decide(server, ninth, everything)
+    withdrawn = {next_of(server, "notifications/cancelled")["params"]["requestId"] for _ in range(7)}
+    assert withdrawn == {q["id"] for q in first[1:]}
+    while "result" not in (message := server.receive()):
+        assert message["method"] == "notifications/progress"
+    assert message["id"] == call and text_of(message["result"]) == "199"
+    # Each of them was one call, and a later one is asked about again.
+    assert sorted(int(line) for line in mark.read_text().splitlines()) == list(range(1, 200))
+    call = server.call("execute_ipython_cell", code=CODE)
+    again = next_of(server, "elicitation/create")
+    assert [c for c in choices(again) if c.startswith("approve all ")] == []
+    decide(server, again, "approve all 199 calls of this tool that wait")
+    assert server.result(call)["isError"]
+
+
+def test_all_waiting_calls_are_none_of_another_tool(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    code = GATHER.replace("gather(", "gather(*(echo.run_async(text='e') for _ in range(7)), ", 1) % 9
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call, shown = gather(server, "from mcptools.fake import echo\n" + code, 16)
+    about = {q["id"]: "echo" if "echo" in q["params"]["message"] else "leave_mark" for q in shown}
+    assert sorted(about.values()) == ["echo"] * 7 + ["leave_mark"]
+    decide(server, next(q for q in shown if about[q["id"]] == "leave_mark"), "reject")
+    question = next_of(server, "elicitation/create")
+    (everything,) = [c for c in choices(question) if c.startswith("approve all ")]
+    assert everything == "approve all 8 calls of this tool that wait"
+    decide(server, question, everything)
+    for q in shown:
+        if about[q["id"]] == "echo":
+            decide(server, q, "reject")
+    while "result" not in (message := server.receive()):
+        assert message["method"] == "notifications/progress"
+    assert message["id"] == call and text_of(message["result"]) == "8"
+    assert len(mark.read_text().splitlines()) == 8
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1000)", "input('?')", CODE])
+def test_reset_ends_what_runs_and_what_waits_before_it(serve: Serve, mcp_file: Path, mark: Path, code: str) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    assert text_of(server.result(server.call("execute_ipython_cell", code="x = 1; 'ready'"))) == "'ready'"
+    running = server.call("execute_ipython_cell", code=f"print('begun', flush=True)\n{code}")
+    question = server.receive() if code == CODE else None
+    waiting = server.call("execute_ipython_cell", code="open('ran', 'w')")
+    reset = server.call("reset")
+    after = server.call("execute_ipython_cell", code="x")
+    if question:
+        withdrawn = server.receive()
+        assert withdrawn["params"]["requestId"] == question["id"]
+        server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    for call in (running, waiting):
+        result = server.result(call)
+        assert result["isError"] and "reset was called" in text_of(result)
+    assert not server.result(reset)["isError"]
+    assert "NameError" in text_of(server.result(after))
+    assert not mark.exists()
+
+
+def test_reset_ends_the_question_about_an_own_tool(serve: Serve) -> None:
+    server = serve("--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("install_package", package_name="cgwheel")
+    question = server.receive()
+    reset = server.call("reset")
+    assert server.receive()["params"]["requestId"] == question["id"]
+    assert "reset was called" in text_of(server.result(call))
+    assert not server.result(reset)["isError"]
+
+
+def test_a_question_in_time_is_no_refusal_of_the_user(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    """--ask-timeout raises what the documentation names; also for a question that was never shown."""
+    code = GATHER % 9 + "print({type(d).__name__ for d in done})"
+    server = serve("--mcp", mcp_file, "--approve", "ask", "--ask-timeout", "1")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=code)
+    while "result" not in (message := server.receive()):
+        assert message["method"] in ("elicitation/create", "notifications/cancelled")
+    assert message["id"] == call and text_of(message["result"]) == "0\n{'ApprovalTimeoutError'}"
+    assert not mark.exists()
+
+
+def test_output_of_a_cancelled_call_comes_with_the_next(serve: Serve, workspace: Path) -> None:
+    code = "import os, time\nprint('before')\nopen('begun', 'w').close()\ntime.sleep(1000)"
+    server = serve()
+    server.initialize()
+    call = server.call("execute_ipython_cell", token="t", code=code)
+    while not (workspace / "begun").exists():
+        assert server.result(server.request("ping")) == {}
+    server.notify("notifications/cancelled", {"requestId": call})
+    text = text_of(server.result(server.call("execute_ipython_cell", code="print('after')")))
+    assert text == "[output since the last call:]\nbefore\n[output of this call:]\nafter"
+
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ASK = "from mcptools.s import ask\nprint(ask.run(ask=[{}]))"
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"action": "accept", "content": {"name": "Ada"}}, "Ada"),
+        ({"action": "decline"}, "decline"),
+        ({"action": "accept", "content": {"name": 5}}, "decline"),
+    ],
+)
+def test_questions_of_servers_go_to_a_client_that_shows_them(
+    serve: Serve, asking: Callable[..., Path], answer: dict, shown: str
+) -> None:
+    request = {"method": "elicitation/create", "params": {"message": "Who?\nYou?", "requestedSchema": FORM}}
+    server = serve("--mcp", asking(), "--approve", "all")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=ASK.format(request))
+    question = server.receive()
+    assert question["params"] == {"message": "The MCP server s asks: Who?\nYou?", "requestedSchema": FORM}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+    assert shown in text_of(server.result(call))
+
+
+def test_pages_of_servers_go_to_a_client_that_opens_them(serve: Serve, asking: Callable[..., Path]) -> None:
+    params = {"mode": "url", "message": "Sign in", "url": "https://example.org/x", "elicitationId": "e1"}
+    server = serve("--mcp", asking(), "--approve", "all")
+    server.initialize(elicitation={"url": {}})
+    call = server.call("execute_ipython_cell", code=ASK.format({"method": "elicitation/create", "params": params}))
+    question = server.receive()
+    assert question["params"] == {**params, "message": "The MCP server s asks: Sign in"}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}})
+    assert "accept" in text_of(server.result(call))
+
+
+def test_questions_of_servers_are_declined_where_the_client_shows_none(
+    serve: Serve, asking: Callable[..., Path]
+) -> None:
+    request = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}}
+    server = serve("--mcp", asking(), "--approve", "all")
+    server.initialize()
+    assert "Ada" not in text_of(server.result(server.call("execute_ipython_cell", code=ASK.format(request))))
+
+
+def test_a_question_of_a_server_ends_in_time(serve: Serve, asking: Callable[..., Path]) -> None:
+    request = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}}
+    server = serve("--mcp", asking(), "--approve", "all", "--ask-timeout", "1")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=ASK.format(request))
+    question = server.receive()
+    assert server.receive()["params"]["requestId"] == question["id"]
+    assert "decline" in text_of(server.result(call))

@@ -148,8 +148,8 @@ def test_ping_is_answered_while_a_cell_runs_and_cells_keep_their_order(serve: Se
     second = server.call("execute_ipython_cell", code="print('second')")
     assert server.result(server.request("ping")) == {}
     release()
-    assert text_of(server.result(first)) == "first\n"
-    assert text_of(server.result(second)) == "second\n"
+    assert text_of(server.result(first)) == "first"
+    assert text_of(server.result(second)) == "second"
 
 
 def test_a_cancelled_cell_is_interrupted_and_not_answered(serve: Serve, workspace: Path) -> None:
@@ -316,7 +316,7 @@ def test_standard_output_carries_nothing_else(serve: Serve) -> None:
     assert os.readlink(f"/proc/{server.process.pid}/fd/1") == os.readlink(f"/proc/{server.process.pid}/fd/2")
     assert os.readlink(f"/proc/{server.process.pid}/fd/0") == "/dev/null"
     code = "import os, subprocess\nos.write(1, b'raw\\n')\nsubprocess.run(['echo', 'child'])\nprint('python')"
-    assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == "raw\nchild\npython\n"
+    assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == "raw\nchild\npython"
 
 
 def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Serve, workspace: Path) -> None:

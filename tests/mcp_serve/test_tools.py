@@ -58,7 +58,7 @@ def test_files_that_a_cell_made_or_changed(sdk: Sdk, run: Callable, workspace: P
     async def main() -> None:
         async with sdk("--artifacts") as session:
             text = await ok(session, "open('a\\n- b', 'w').write('123')")
-            assert text == f"3\n\nFiles made or changed:\n\n- {workspace}/a\\x0a- b (3 bytes)\n"
+            assert text == f"3\n\nFiles made or changed:\n\n- {workspace}/a\\x0a- b (3 bytes)"
             assert await ok(session, "1 + 1") == "2"
         async with sdk() as session:
             assert await ok(session, "open('b', 'w').write('123')") == "3"
@@ -86,6 +86,7 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 "register_mcp_server": {"server_name": ("string", None, True), "server_params": ("object", None, True)},
                 "install_package": {"package_name": ("string", None, True)},
                 "reset": {},
+                "read_output": {"start": ("integer", 0, False), "max_output_chars": ("integer", 5000, False)},
             }
             for tool in tools.values():
                 assert tool.title and tool.description
@@ -165,15 +166,48 @@ def test_the_sandbox_is_on_unless_told(sdk: Sdk, run: Callable, tmp_path: Path) 
 def test_long_output_is_cut_in_the_middle_and_says_so(sdk: Sdk, run: Callable) -> None:
     async def main() -> None:
         async with sdk() as session:
-            assert await ok(session, "print('x' * 4999)") == "x" * 4999 + "\n"
+            assert await ok(session, "print('x' * 4999)") == "x" * 4999
             text = await ok(session, "print('H' * 3000 + 'M' * 10000 + 'T' * 3000)")
-            head, notice, tail = text.partition("[Output truncated: 11001 of 16001 characters")
-            assert notice and "max_output_chars" in tail
-            assert head == "H" * 2500 + "\n" and tail.endswith("]\n" + "T" * 2499 + "\n")
-            assert len(await ok(session, "print('x' * 4000)\nprint('y' * 4000)", max_output_chars=100_000)) == 8002
+            head, notice, tail = text.partition(
+                "[Output truncated: exceeded 5000 character limit, 11001 of 16001 characters"
+            )
+            assert notice and "read_output(start=2500)" in tail
+            assert head == "H" * 2500 + "\n" and tail.endswith("]\n" + "T" * 2499)
+            assert len(await ok(session, "print('x' * 4000)\nprint('y' * 4000)", max_output_chars=100_000)) == 8001
             text = await ok(session, "print('\\U0001f600' * 1000)", max_output_chars=10)
             assert text.count("\U0001f600") == 9
-            assert (await ok(session, "print('secret')", max_output_chars=0)).startswith("[Output truncated: 7 of 7")
+            assert (await ok(session, "print('secret')", max_output_chars=0)) == (
+                "[Output truncated: exceeded 0 character limit, 7 of 7 characters are left out here."
+                " read_output(start=0) returns them; better print just the part you need]"
+            )
+
+    run(main())
+
+
+def test_output_that_was_cut_is_read_in_pages(sdk: Sdk, run: Callable) -> None:
+    whole = "".join(f"{i}\u00fc\U0001f600\n" for i in range(3000))
+
+    async def page(session: ClientSession, **arguments: int) -> str:
+        return text_of(await session.call_tool("read_output", arguments))
+
+    async def main() -> None:
+        async with sdk() as session:
+            assert await page(session) == "No output of a cell was cut."
+            await ok(session, "for i in range(3000): print(f'{i}\u00fc\U0001f600')")
+            await ok(session, "1")
+            read, start = "", 0
+            while True:
+                text, _, more = (await page(session, start=start)).partition("\n\n[Characters ")
+                read += whole[len(read) :][: len(text) + 1] if more and whole[len(read) :].startswith(text) else text
+                if not more:
+                    break
+                start = int(more.partition("start=")[2].partition(")")[0])
+                read = read[:start]
+            assert read == whole.rstrip("\n")
+            assert await page(session, start=7, max_output_chars=4) == (
+                f"{whole[7:11].rstrip()}\n\n[Characters 7 to 11 of {len(whole)}; read_output(start=11) returns more]"
+            )
+            assert await page(session, start=10**9) == "There is no more output."
 
     run(main())
 
@@ -184,7 +218,7 @@ def test_a_flood_of_output_stays_bounded(sdk: Sdk, run: Callable) -> None:
     async def main() -> None:
         async with sdk() as session:
             text = await ok(session, code)
-            assert len(text) < 6000 and text.endswith("the end\n") and "of 204800008 characters" in text
+            assert len(text) < 6000 and text.endswith("the end") and "of 204800008 characters" in text
 
     run(main(), 120)
 
@@ -222,7 +256,7 @@ def test_images_are_blocks_and_files(sdk: Sdk, run: Callable, workspace: Path) -
             assert [b.type for b in result.content] == ["text", "image"]
             assert result.content[1].mime_type == "image/png" and base64.b64decode(result.content[1].data) == PNG
             path = workspace / "images/cell1-1.png"
-            assert text_of(result) == f"text\n\nGenerated images:\n\n- [cell1-1]({path})\n"
+            assert text_of(result) == f"text\n\nGenerated images:\n\n- [cell1-1]({path})"
             assert path.read_bytes() == PNG
             jpeg = b"\xff\xd8\xff\xe0" + b"x" * 50
             result = await cell(session, show("image/jpeg", jpeg))
@@ -483,7 +517,7 @@ def test_anything_but_a_clear_yes_is_a_no(
             await ok(session, "from mcptools.fake import leave_mark; print()")
             # The cell's own time limit is shorter than the wait: it does not count.
             text = await fails(session, MARK.format("no"), timeout=3)
-            assert "RejectedError" in text and words in text
+            assert ("RejectedError" if answer else "ApprovalTimeoutError") in text and words in text
 
     run(main())
     assert not mark.exists()
@@ -510,7 +544,7 @@ def test_many_questions_at_once(sdk: Sdk, run: Callable, mcp_file: Path, mark: P
 
     async def main() -> None:
         async with sdk("--mcp", mcp_file, "--approve", "ask", elicitation_callback=person) as session:
-            assert await ok(session, code) == "5\n"
+            assert await ok(session, code) == "5"
 
     run(main())
     assert len(mark.read_text().splitlines()) == 5
@@ -684,7 +718,9 @@ if made:
 def test_fonts_are_listed_once_by_no_cell_and_in_a_sandbox(sdk: Sdk, run: Callable, index: Path) -> None:
     with zipfile.ZipFile(index / "matplotlib-1.0-py3-none-any.whl", "w") as z:
         info = "matplotlib-1.0.dist-info"
-        z.writestr("matplotlib/__init__.py", "import os\ndef get_cachedir(): return os.path.expanduser('~/.cache/matplotlib')")
+        z.writestr(
+            "matplotlib/__init__.py", "import os\ndef get_cachedir(): return os.path.expanduser('~/.cache/matplotlib')"
+        )
         z.writestr("matplotlib/font_manager.py", FONTS)
         z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: matplotlib\nVersion: 1.0\n")
         z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
@@ -702,7 +738,10 @@ def test_fonts_are_listed_once_by_no_cell_and_in_a_sandbox(sdk: Sdk, run: Callab
             assert not (await install(session, "matplotlib")).is_error
             for _ in range(2):
                 said = await ok(session, cell)
-                assert [line for line in said.splitlines() if line] == ['False {"files": [], "root": false}', "Read-only file system"]
+                assert [line for line in said.splitlines() if line] == [
+                    'False {"files": [], "root": false}',
+                    "Read-only file system",
+                ]
                 await session.call_tool("reset", {})
 
     run(main())

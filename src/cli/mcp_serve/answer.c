@@ -34,6 +34,7 @@ struct cg_answer {
         size_t head_max, tail_max; /* characters */
         size_t head_chars, total;  /* total: also those that are kept no more */
         struct cg_buf head, tail;
+        struct cg_buf whole;  /* the output from its beginning, as far as it is kept */
         struct cg_buf notes;  /* paragraphs of ours */
         struct cg_buf files;  /* list of saved images */
         struct cg_buf blocks; /* image blocks, each with a comma before it */
@@ -56,6 +57,7 @@ struct cg_answer *cg_answer_new(size_t max_chars)
         a->head_max = max_chars - a->tail_max;
         cg_buf_init(&a->head, a->head_max * 4);
         cg_buf_init(&a->tail, a->tail_max * 4 + TAIL_SLACK * 2);
+        cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
         cg_buf_init(&a->notes, MAX_NOTES);
         cg_buf_init(&a->files, MAX_NOTES);
         cg_buf_init(&a->blocks, MAX_ALL_IMAGES + MAX_IMAGES * 200);
@@ -68,6 +70,7 @@ struct cg_answer *cg_answer_free(struct cg_answer *a)
                 return NULL;
         cg_buf_fini(&a->head);
         cg_buf_fini(&a->tail);
+        cg_buf_fini(&a->whole);
         cg_buf_fini(&a->notes);
         cg_buf_fini(&a->files);
         cg_buf_fini(&a->blocks);
@@ -103,9 +106,10 @@ static void trim_tail(struct cg_answer *a)
 
 static void add_text(struct cg_answer *a, const char *text, size_t len)
 {
-        size_t n = 0;
+        size_t n = 0, space = CG_SERVE_MAX_OUTPUT - 1 - a->whole.len;
 
         a->total += count_chars(text, len);
+        cg_buf_add(&a->whole, text, len < space ? len : space, NULL);
         if (!a->tail.len && a->head_chars < a->head_max) {
                 size_t room = a->head_max - a->head_chars;
 
@@ -252,11 +256,10 @@ static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
         if (r == 0 && n < a->total)
                 r = cg_buf_addf(
                         b, err,
-                        "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit"
-                        " of %zu. The kernel keeps its state: print just the part you need, or ask for more"
-                        " with max_output_chars]\n",
-                        a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n,
-                        a->total, a->head_max + a->tail_max);
+                        "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
+                        " here. read_output(start=%zu) returns them; better print just the part you need]\n",
+                        a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "",
+                        a->head_max + a->tail_max, a->total - n, a->total, a->head_chars);
         return r < 0 ? r : cg_buf_add(b, a->tail.data, a->tail.len, err);
 }
 
@@ -274,12 +277,54 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
 
         if (!from->total || add_output(from, &b, NULL) < 0)
                 return;
-        cg_answer_lines(to, before, strlen(before));
+        if (before)
+                cg_answer_lines(to, before, strlen(before));
         cg_answer_lines(to, b.data, b.len);
-        cg_answer_lines(to, after, strlen(after));
-        from->head.len = from->tail.len = from->head_chars = from->total = 0;
+        if (after)
+                cg_answer_lines(to, after, strlen(after));
+        from->whole.len = from->head.len = from->tail.len = from->head_chars = from->total = 0;
         from->last = '\0';
         from->own_line = false;
+}
+
+void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret)
+{
+        trim_tail(a);
+        if (a->head_chars + count_chars(a->tail.data, a->tail.len) >= a->total)
+                return;
+        cg_buf_fini(ret);
+        *ret = a->whole;
+        cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
+}
+
+/* The place of character @n, or the end. */
+static size_t char_place(const struct cg_buf *b, size_t from, size_t n)
+{
+        size_t i = from;
+
+        while (i < b->len && (!starts_char(b->data[i]) || n-- > 0))
+                i++;
+        return i;
+}
+
+void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max)
+{
+        size_t total = count_chars(output->data, output->len), from, end, next;
+
+        if (start >= total) {
+                cg_answer_note(a, "%s", total ? "There is no more output." : "No output of a cell was cut.");
+                return;
+        }
+        from = char_place(output, 0, start);
+        end = char_place(output, from, max);
+        next = start + count_chars(output->data + from, end - from);
+        add_text(a, output->data + from, end - from);
+        if (next < total)
+                cg_answer_note(a, "[Characters %zu to %zu of %zu; read_output(start=%zu) returns more]",
+                               start, next, total, next);
+        else if (output->len + 1 >= CG_SERVE_MAX_OUTPUT)
+                cg_answer_note(a, "[The output was longer; its first %zu MiB are kept]",
+                               CG_SERVE_MAX_OUTPUT >> 20);
 }
 
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
@@ -301,6 +346,8 @@ int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
                         r = cg_buf_addf(&text, err, "- and %zu more in the same folder\n",
                                         a->n_files - MAX_FILES);
         }
+        while (text.len && text.data[text.len - 1] == '\n')
+                text.len--;
         if (r == 0 && !text.len) /* some hosts and models refuse empty text */
                 r = cg_buf_adds(&text, "(no output)", err);
         if (r == 0)

@@ -18,10 +18,15 @@
 /* Arguments up to this size are shown in full. Clients cut longer ones without saying so. */
 #define SHOW_WHOLE ((size_t)16 << 10)
 #define SHOW_MAX   ((size_t)8 << 20)
+/* Other calls whose arguments a question shows, and how many bytes of each. */
+#define SHOW_OTHERS 20u
+#define SHOW_OTHER  ((size_t)160)
 
 /* The choices of the form. */
 #define YES         "approve"
 #define ALWAYS      "approve %s from now on" /* cg_approve_scope() */
+#define ALL_BEGINS  "approve all "
+#define ALL         ALL_BEGINS "%zu calls of this tool that wait"
 #define NO          "reject"
 #define HOST_ALWAYS "approve this host in this session"
 #define HOST_NEVER  "reject this host in this session"
@@ -58,92 +63,212 @@ static struct cg_serve_ask *ask_free(struct cg_serve_ask *a)
                 return NULL;
         free(a->server);
         free(a->tool);
+        free(a->json);
         free(a->reason);
+        free(a->result);
         free(a);
         return NULL;
 }
 
-static struct cg_serve_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char *server,
-                                    const char *method, const char *tool)
+static struct cg_serve_ask *ask_new(enum cg_serve_subject subject, uint64_t approval, const char *server,
+                                    const char *method, const char *tool, const char *json, size_t len)
 {
         struct cg_serve_ask *a = calloc(1, sizeof(*a));
 
         if (!a)
                 return NULL;
+        a->subject = subject;
         a->approval = approval;
         a->server = strdup(server);
         a->tool = strdup(tool);
         a->method = method;
-        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-        return a->server && a->tool ? a : ask_free(a);
+        a->json = strndup(json, len);
+        a->len = len;
+        return a->server && a->tool && a->json ? a : ask_free(a);
 }
 
-static void unlink_ask(struct cg_serve *sv, const struct cg_serve_ask *ask)
+static void end_ask(struct cg_serve *sv, struct cg_serve_ask *a)
 {
-        for (struct cg_serve_ask **p = &sv->asks; *p; p = &(*p)->next) {
-                if (*p == ask) {
-                        *p = ask->next;
-                        return;
-                }
-        }
+        TAILQ_REMOVE(&sv->asks, a, entry);
+        ask_free(a);
 }
 
-/* The text of a question. @json: the arguments of a call, or the connection. */
-static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, const char *json, size_t len,
-                    struct cg_buf *b, struct cg_err *err)
+/* True if both are calls of the same tool. */
+static bool same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask *b)
+{
+        return a->subject == CG_SERVE_ASK_CALL && b->subject == CG_SERVE_ASK_CALL &&
+               strcmp(a->method, CG_METHOD_CALL) == 0 && strcmp(b->method, CG_METHOD_CALL) == 0 &&
+               strcmp(a->server, b->server) == 0 && strcmp(a->tool, b->tool) == 0;
+}
+
+/* The arguments of the other calls that wait, a line each. Returns their number. */
+static int add_others(struct cg_serve *sv, struct cg_serve_ask *ask, struct cg_buf *b, size_t *n,
+                      struct cg_err *err)
+{
+        const struct cg_serve_ask *a;
+
+        *n = 0;
+        ask->all_until = 0;
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                if (a == ask || a->answered || !same_tool(a, ask))
+                        continue;
+                ask->all_until = a->approval > ask->all_until ? a->approval : ask->all_until;
+                if (++*n == 1 &&
+                    cg_buf_adds(b, "More calls of this tool wait, with these arguments:\n", err) < 0)
+                        return -1;
+                if (*n <= SHOW_OTHERS &&
+                    (cg_buf_adds(b, "  ", err) < 0 ||
+                     cg_text_wrap(a->json, a->len < SHOW_OTHER ? a->len : SHOW_OTHER, 2, 100, b, err) < 0 ||
+                     cg_buf_adds(b, a->len < SHOW_OTHER ? "\n" : " ... (cut)\n", err) < 0))
+                        return -1;
+        }
+        return *n > SHOW_OTHERS ? cg_buf_addf(b, err, "  and %zu that are not shown\n", *n - SHOW_OTHERS) : 0;
+}
+
+/* The text of a question. */
+static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, struct cg_buf *b,
+                    struct cg_err *err)
 {
         struct cg_call call = { .server = a->server,
                                 .tool = a->tool,
                                 .method = a->method,
-                                .args = json,
-                                .args_len = len,
+                                .args = a->json,
+                                .args_len = a->len,
                                 .cell = sv->cell };
         bool cut = false;
 
-        if (a->connection) {
+        if (a->subject == CG_SERVE_ASK_CONNECTION) {
                 if (cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
-                    cg_connection_text(json, b, err) < 0)
+                    cg_connection_text(a->json, b, err) < 0)
                         return -1;
                 return cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
         }
         if ((a->approval ? cg_buf_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
                          : cg_buf_adds(b, "The agent asks for something that happens outside the sandbox:\n",
                                        err)) < 0 ||
-            cg_call_show(&call, 100, len <= SHOW_WHOLE, b, &cut, err) < 0)
+            cg_call_show(&call, 100, a->len <= SHOW_WHOLE, b, &cut, err) < 0)
                 return -1;
         return cut ? cg_buf_adds(b, "The arguments are not shown whole.\n", err) : 0;
 }
 
-/* Takes @a, which is among sv->asks when this succeeds (lock held). */
-static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a, const char *json, size_t len)
+/* The choices after "approve". */
+static void more_choices(const struct cg_serve_ask *a, size_t others, char *text, size_t size)
 {
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX }, params = { .max = SHOW_MAX * 7 };
-        char always[120];
-        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\""
-                           : a->approval ? always
-                                         : "";
+        char all[80] = "";
 
-        snprintf(always, sizeof(always), ",\"" ALWAYS "\"", cg_approve_scope(a->method));
-        a->id = ++sv->last_ask;
-        /* A required choice: some clients accept a form without fields by themselves. */
-        if (describe(sv, a, json, len, &message, NULL) < 0 ||
-            cg_buf_addf(&params, NULL, "{%s\"message\":",
+        if (others)
+                snprintf(all, sizeof(all), ",\"" ALL "\"", others + 1);
+        if (a->subject == CG_SERVE_ASK_CONNECTION)
+                snprintf(text, size, ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\"");
+        else if (a->subject == CG_SERVE_ASK_CALL)
+                snprintf(text, size, "%s,\"" ALWAYS "\"", all, cg_approve_scope(a->method));
+        else
+                *text = '\0';
+}
+
+/* Our own question, as params of elicitation/create. */
+static int own_form(struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *params)
+{
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+        size_t others = 0;
+        char more[200];
+
+        if (describe(sv, a, &message, NULL) < 0 || add_others(sv, a, &message, &others, NULL) < 0)
+                return -1;
+        more_choices(a, others, more, sizeof(more));
+        if (cg_buf_addf(params, NULL, "{%s\"message\":",
                         sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "") < 0 ||
-            cg_json_quote(&params, message.data, message.len, NULL) < 0 ||
-            cg_buf_addf(&params, NULL,
-                        ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                        "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
-                        "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
-                        "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
-                        "\"description\":\"For the agent, when rejected\"}},"
-                        "\"required\":[\"decision\"]}}",
-                        more) < 0 ||
-            cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
+            cg_json_quote(params, message.data, message.len, NULL) < 0)
+                return -1;
+        /* A required choice: some clients accept a form without fields by themselves. */
+        return cg_buf_addf(params, NULL,
+                           ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                           "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
+                           "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
+                           "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+                           "\"description\":\"For the agent, when rejected\"}},"
+                           "\"required\":[\"decision\"]}}",
+                           more);
+}
+
+/* A server's question: its params, with a message that says who asks. */
+static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
+{
+        static const char *const members[] = { "mode", "requestedSchema", "url", "elicitationId" };
+        struct cg_slice object = { a->json, a->len }, v;
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+
+        if (cg_buf_adds(&message, "The MCP server ", NULL) < 0 ||
+            cg_name_render(&message, a->server, NULL) < 0 || cg_buf_adds(&message, " asks: ", NULL) < 0)
+                return -1;
+        if (cg_json_find(object, "message", &v) && cg_json_string(v, &message, NULL) < 0)
+                return -1;
+        if (cg_buf_adds(params, "{\"message\":", NULL) < 0 ||
+            cg_json_quote(params, message.data, message.len, NULL) < 0)
+                return -1;
+        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
+                if (cg_json_find(object, members[i], &v) &&
+                    (cg_buf_addf(params, NULL, ",\"%s\":", members[i]) < 0 ||
+                     cg_buf_add(params, v.p, v.len, NULL) < 0))
+                        return -1;
+        }
+        return cg_buf_adds(params, "}", NULL);
+}
+
+/* Sends a question to the client (lock held). */
+static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a)
+{
+        cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
+
+        a->id = ++sv->last_ask;
+        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
+        if ((a->subject == CG_SERVE_ASK_SERVER ? server_form(a, &params) : own_form(sv, a, &params)) < 0 ||
+            cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0)
+                return CG_E_NOMEM;
+        return 0;
+}
+
+static void decide(struct cg_serve_ask *a, bool accept, const char *reason)
+{
+        a->answered = true;
+        a->accept = accept;
+        free(a->reason);
+        a->reason = strdup(reason);
+}
+
+/* Sends the questions about calls whose turn it is (lock held). */
+static void send_waiting(struct cg_serve *sv)
+{
+        struct cg_serve_ask *a;
+        size_t open = 0;
+
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered;
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                if (open == CG_SERVE_MAX_OPEN)
+                        return;
+                if (a->id || a->answered)
+                        continue;
+                open++;
+                if (send_ask(sv, a) < 0)
+                        decide(a, false, "the question to the user could not be asked: no memory is left");
+        }
+}
+
+/* Takes @a, which is among sv->asks when this succeeds (lock held). */
+static int start_ask(struct cg_serve *sv, struct cg_serve_ask *a)
+{
+        if (!a)
+                return CG_E_NOMEM;
+        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
+        if (a->subject != CG_SERVE_ASK_CALL && send_ask(sv, a) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
         }
-        a->next = sv->asks;
-        sv->asks = a;
+        TAILQ_INSERT_TAIL(&sv->asks, a, entry);
+        send_waiting(sv);
         return 0;
 }
 
@@ -162,12 +287,13 @@ static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const ch
                         NULL);
                 explain_rule(why, server, method, tool, NULL, NULL);
         } else {
-                a = ask_new(sv, approval, server, method, tool);
-                if (a && send_ask(sv, a, args, len) < 0)
+                a = ask_new(approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN, approval, server, method, tool,
+                            args, len);
+                if (start_ask(sv, a) < 0) {
                         a = NULL;
-                if (!a)
                         cg_buf_adds(why, "the question to the user could not be asked: no memory is left",
                                     NULL);
+                }
         }
         pthread_mutex_unlock(&sv->lock);
         return a;
@@ -186,57 +312,96 @@ static char *span_text(struct cg_slice object, const char *key)
         return text;
 }
 
-void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
-{
-        cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
-        struct cg_slice content = CG_SLICE_NONE;
-        struct cg_serve_ask *a = sv->asks;
-        char id[24], always[120];
-
-        for (; a; a = a->next) {
-                snprintf(id, sizeof(id), "%" PRIu64, a->id);
-                if (!a->answered && cg_slice_is(in->id, id))
-                        break;
-        }
-        if (!a) /* to a cancelled question, or to none of ours */
-                return;
-        a->answered = true;
-        cg_serve_wake(sv->work_fd);
-        action = span_text(in->result, "action");
-        if (!action || strcmp(action, "accept") != 0) {
-                bool declined = action && strcmp(action, "decline") == 0;
-
-                a->reason = strdup(in->error.p ? "the MCP client could not ask the user"
-                                   : declined  ? "the user rejected it"
-                                               : "the user gave no answer");
-                return;
-        }
-        if (cg_json_member(in->result, "content", &content, NULL) < 0)
-                content = CG_SLICE_NONE;
-        decision = span_text(content, "decision");
-        reason = span_text(content, "reason");
-        if (a->connection) {
-                a->accept = decision && strcmp(decision, HOST_ALWAYS) == 0;
-                a->always = a->accept || (decision && strcmp(decision, HOST_NEVER) == 0);
-        } else {
-                snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
-                a->accept = a->always = a->approval && decision && strcmp(decision, always) == 0;
-        }
-        a->accept = a->accept || (decision && strcmp(decision, YES) == 0);
-        if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "",
-                     reason ? reason : "") < 0)
-                a->reason = NULL;
-}
-
 /* Cancels the request to the client, unless it has been answered (lock held). */
 static void take_back(struct cg_serve *sv, const struct cg_serve_ask *a, const char *why)
 {
         char params[160];
 
-        if (a->answered)
+        if (a->answered || !a->id)
                 return;
         snprintf(params, sizeof(params), "{\"requestId\":%" PRIu64 ",\"reason\":\"%s\"}", a->id, why);
         cg_serve_notify(sv, "notifications/cancelled", params);
+}
+
+/* Accepts the calls of the same tool that the form of @ask has counted. */
+static void accept_all(struct cg_serve *sv, const struct cg_serve_ask *ask)
+{
+        struct cg_serve_ask *a;
+
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                if (a->answered || a->approval > ask->all_until || !same_tool(a, ask))
+                        continue;
+                take_back(sv, a, "accepted with another call");
+                decide(a, true, "");
+        }
+}
+
+/* The choice of a form of ours. */
+static void read_choice(struct cg_serve *sv, struct cg_serve_ask *a, const char *decision, const char *reason)
+{
+        cg_auto_free char *why = NULL;
+        char always[120];
+
+        if (asprintf(&why, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") <
+            0)
+                why = NULL;
+        decide(a, strcmp(decision, YES) == 0, why ? why : "the user rejected it");
+        if (a->subject == CG_SERVE_ASK_CONNECTION) {
+                a->always = strcmp(decision, HOST_ALWAYS) == 0 || strcmp(decision, HOST_NEVER) == 0;
+                a->accept = a->accept || strcmp(decision, HOST_ALWAYS) == 0;
+        } else if (a->subject == CG_SERVE_ASK_CALL) {
+                snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
+                a->always = strcmp(decision, always) == 0;
+                a->accept = a->accept || a->always;
+                if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0) {
+                        a->accept = true;
+                        accept_all(sv, a);
+                }
+        }
+}
+
+void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
+{
+        cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
+        struct cg_slice content = CG_SLICE_NONE;
+        struct cg_serve_ask *a, *other;
+        char id[24];
+
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                snprintf(id, sizeof(id), "%" PRIu64, a->id);
+                if (a->id && !a->answered && cg_slice_is(in->id, id))
+                        break;
+        }
+        if (!a) /* to a cancelled question, or to none of ours */
+                return;
+        cg_serve_wake(sv->work_fd);
+        action = span_text(in->result, "action");
+        if (a->subject == CG_SERVE_ASK_SERVER) {
+                decide(a, false, "");
+                a->result = action ? strndup(in->result.p, in->result.len) : NULL;
+                return;
+        }
+        if (!action || strcmp(action, "accept") != 0) {
+                bool declined = action && strcmp(action, "decline") == 0;
+
+                decide(a, false,
+                       in->error.p ? "the MCP client could not ask the user"
+                       : declined  ? "the user rejected it"
+                                   : "the user gave no answer");
+        } else {
+                if (cg_json_member(in->result, "content", &content, NULL) < 0)
+                        content = CG_SLICE_NONE;
+                decision = span_text(content, "decision");
+                reason = span_text(content, "reason");
+                read_choice(sv, a, decision ? decision : "", reason);
+        }
+        /* The user is there: what has not been shown yet waits for as long from now on. */
+        TAILQ_FOREACH(other, &sv->asks, entry)
+        if (!other->id)
+                other->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
+        send_waiting(sv);
 }
 
 /*
@@ -246,26 +411,68 @@ static void take_back(struct cg_serve *sv, const struct cg_serve_ask *a, const c
 static struct cg_serve_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
 {
         int64_t now = cg_now_ms();
+        struct cg_serve_ask *a;
 
         *next_ms = -1;
-        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
                 if (!a->answered && a->deadline_ms <= now) {
                         take_back(sv, a, "no answer in time");
-                        a->answered = true;
-                        a->reason = strdup("the user did not answer in time");
+                        decide(a, false, "the user did not answer in time");
+                        a->timed_out = true;
                 }
                 if (a->answered && a->approval) {
-                        unlink_ask(sv, a);
+                        TAILQ_REMOVE(&sv->asks, a, entry);
                         return a;
                 }
                 if (!a->answered && (*next_ms < 0 || a->deadline_ms - now < *next_ms))
                         *next_ms = a->deadline_ms - now;
         }
+        send_waiting(sv);
         return NULL;
+}
+
+static void settle_connection(struct cg_serve *sv, const struct cg_serve_ask *a)
+{
+        enum cg_egress_decision d = a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE;
+
+        if (a->always)
+                d = a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION;
+        cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
+}
+
+static void settle_call(struct cg_serve *sv, const struct cg_serve_ask *a)
+{
+        if (a->always) /* failed: asked again */
+                cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
+        if (a->accept)
+                cg_approval_accept(sv->session, a->approval, NULL);
+        else if (a->timed_out)
+                cg_approval_expire(sv->session, a->approval, a->reason, NULL);
+        else
+                cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+}
+
+/* An answer that does not fit the server's form is none. */
+static void settle_server(struct cg_serve *sv, const struct cg_serve_ask *a)
+{
+        struct cg_err err;
+
+        if (a->result && cg_server_request_answer(sv->session, a->approval, a->result, &err) == 0)
+                return;
+        if (a->result)
+                cg_log(&sv->log, CG_LOG_WARN, "the answer to the MCP server %s was not passed on: %s",
+                       a->server, err.msg);
+        cg_server_request_decline(sv->session, a->approval, NULL);
 }
 
 int64_t cg_serve_settle(struct cg_serve *sv)
 {
+        static void (*const settle[])(struct cg_serve *, const struct cg_serve_ask *) = {
+                [CG_SERVE_ASK_CALL] = settle_call,
+                [CG_SERVE_ASK_CONNECTION] = settle_connection,
+                [CG_SERVE_ASK_SERVER] = settle_server,
+        };
         struct cg_serve_ask *a;
         int64_t next_ms;
 
@@ -276,21 +483,7 @@ int64_t cg_serve_settle(struct cg_serve *sv)
                 if (!a)
                         return next_ms;
                 /* The session may have closed the request meanwhile: errors are ignored. */
-                if (a->connection) {
-                        enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION
-                                                                           : CG_EGRESS_DENY_SESSION)
-                                                              : (a->accept ? CG_EGRESS_ALLOW_ONCE
-                                                                           : CG_EGRESS_DENY_ONCE);
-
-                        cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
-                        continue;
-                }
-                if (a->always) /* failed: asked again */
-                        cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
-                if (a->accept)
-                        cg_approval_accept(sv->session, a->approval, NULL);
-                else
-                        cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+                settle[a->subject](sv, a);
         }
 }
 
@@ -324,21 +517,37 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
 
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
 {
-        const char *json = cg_event_json(e, NULL),
-                   *why = "the question to the user could not be asked: no memory is left";
+        const char *json = cg_event_json(e, NULL), *why = NULL;
         uint64_t request = cg_event_approval(e);
-        struct cg_serve_ask *a = NULL;
 
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
-        else if ((a = ask_new(sv, request, "", "", "")))
-                a->connection = true;
-        if (a && send_ask(sv, a, json, strlen(json)) < 0)
-                a = NULL;
+        else if (start_ask(sv, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
+                why = "the question to the user could not be asked: no memory is left";
         pthread_mutex_unlock(&sv->lock);
-        if (!a)
+        if (why)
                 cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
+}
+
+void cg_serve_forward(struct cg_serve *sv, struct cg_event *e)
+{
+        struct cg_slice object, params;
+        const char *json;
+        size_t len;
+        int r;
+
+        json = cg_event_json(e, &len);
+        r = cg_json_object_slice(json, len, &object, NULL);
+        if (r == 0 && !cg_json_find(object, "params", &params))
+                r = CG_E_PROTO;
+        pthread_mutex_lock(&sv->lock);
+        if (r == 0)
+                r = start_ask(sv, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
+                                          "", params.p, params.len));
+        pthread_mutex_unlock(&sv->lock);
+        if (r < 0)
+                cg_server_request_decline(sv->session, cg_event_approval(e), NULL);
 }
 
 /*
@@ -347,13 +556,15 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
  */
 void cg_serve_refuse_connections(struct cg_serve *sv)
 {
+        struct cg_serve_ask *a;
+
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
-                if (!a->connection || a->answered)
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                if (a->subject != CG_SERVE_ASK_CONNECTION || a->answered)
                         continue;
                 take_back(sv, a, "the call was cancelled");
-                a->answered = true;
-                a->reason = strdup("the call was cancelled");
+                decide(a, false, "the call was cancelled");
         }
         pthread_mutex_unlock(&sv->lock);
         cg_serve_settle(sv);
@@ -362,17 +573,17 @@ void cg_serve_refuse_connections(struct cg_serve *sv)
 void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
 {
         static const char why[] = "another program was registered as this MCP server";
+        struct cg_serve_ask *a;
 
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
-                if (a->connection || !a->approval || strcmp(a->server, server) != 0)
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
+                if (a->subject != CG_SERVE_ASK_CALL || strcmp(a->server, server) != 0)
                         continue;
                 take_back(sv, a, why);
-                free(a->reason);
-                a->reason = strdup(why);
                 /* an answer that has arrived is about the former program as well */
-                a->accept = a->always = false;
-                a->answered = true;
+                decide(a, false, why);
+                a->always = false;
         }
         pthread_mutex_unlock(&sv->lock);
         cg_serve_settle(sv);
@@ -380,32 +591,33 @@ void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
 
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
 {
+        struct cg_serve_ask *a;
+
         pthread_mutex_lock(&sv->lock);
-        for (struct cg_serve_ask *a = sv->asks; a; a = a->next) {
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        {
                 if (a->approval == approval) {
                         take_back(sv, a, "the call was cancelled");
-                        unlink_ask(sv, a);
-                        ask_free(a);
+                        end_ask(sv, a);
                         break;
                 }
         }
+        send_waiting(sv);
         pthread_mutex_unlock(&sv->lock);
 }
 
 /* Questions about our own tools are kept: the worker waits for each of them. */
 void cg_serve_drop_asks(struct cg_serve *sv)
 {
-        pthread_mutex_lock(&sv->lock);
-        for (struct cg_serve_ask **p = &sv->asks; *p;) {
-                struct cg_serve_ask *a = *p;
+        struct cg_serve_ask *a, *next;
 
-                if (!a->approval) {
-                        p = &a->next;
+        pthread_mutex_lock(&sv->lock);
+        for (a = TAILQ_FIRST(&sv->asks); a; a = next) {
+                next = TAILQ_NEXT(a, entry);
+                if (!a->approval)
                         continue;
-                }
                 take_back(sv, a, "the session has ended");
-                *p = a->next;
-                ask_free(a);
+                end_ask(sv, a);
         }
         pthread_mutex_unlock(&sv->lock);
 }
@@ -431,14 +643,14 @@ bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
         if (!a)
                 return false;
         pthread_mutex_lock(&sv->lock);
-        while (!a->answered && !sv->stop && !job->cancelled) {
+        while (!a->answered && !sv->stop && !job->cancelled && !job->reset) {
                 pthread_mutex_unlock(&sv->lock);
                 wait_fn(sv, -1, -1); /* also ends the question at its deadline */
                 pthread_mutex_lock(&sv->lock);
         }
         accept = a->answered && a->accept;
         take_back(sv, a, "the call was cancelled");
-        unlink_ask(sv, a);
+        TAILQ_REMOVE(&sv->asks, a, entry);
         pthread_mutex_unlock(&sv->lock);
         if (!accept)
                 cg_buf_adds(why, a->reason ? a->reason : "it was cancelled", NULL);

@@ -75,6 +75,7 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
 static void read_input(struct io *io)
 {
         struct cg_serve *sv = io->sv;
+        enum cg_mcpd_revision before;
         struct cg_slice line;
         struct cg_err err;
         ssize_t n;
@@ -97,10 +98,13 @@ static void read_input(struct io *io)
                 if (r == CG_TIMEOUT)
                         return;
                 pthread_mutex_lock(&sv->lock);
+                before = sv->proto.revision;
                 if (r == CG_E_LIMIT)
                         r = cg_mcpd_line_too_long(&sv->out, err.msg, &err);
                 else
                         r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, &err);
+                if (sv->proto.revision != before)
+                        cg_serve_wake(sv->work_fd);
                 pthread_mutex_unlock(&sv->lock);
         }
         if (r < 0) {
@@ -320,7 +324,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
         sv->configured = json_object();
         sv->registered = json_object();
-        sv->between = cg_answer_new(2000);
+        sv->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         sv->io_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         sv->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (!sv->configured || !sv->registered || !sv->between || sv->io_fd < 0 || sv->work_fd < 0)
@@ -349,6 +353,7 @@ static void tear_down(struct cg_serve *sv)
         cg_packages_fini(&sv->packages);
         sv->images = cg_images_free(sv->images);
         sv->between = cg_answer_free(sv->between);
+        cg_buf_fini(&sv->output);
         json_decref(sv->configured);
         json_decref(sv->registered);
         cg_serve_drop_jobs(sv);
@@ -416,6 +421,8 @@ int cg_cli_mcp_serve(int argc, char **argv)
         int r = cg_serve_parse(argc, argv, &sv.opts, &err);
 
         TAILQ_INIT(&sv.jobs);
+        TAILQ_INIT(&sv.asks);
+        cg_buf_init(&sv.output, CG_SERVE_MAX_OUTPUT);
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);

@@ -28,6 +28,10 @@
 #define CG_SERVE_MAX_LINE ((size_t)32 << 20)
 /* Limit of queued calls: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
+/* Questions about calls that the client shows at once; the others wait for their turn. */
+#define CG_SERVE_MAX_OPEN 8u
+/* Limit of the output that comes between two calls. */
+#define CG_SERVE_BETWEEN_CHARS 5000u
 /*
  * Bytes that the client has not read. Above the first no more is read from it, above the second the
  * worker waits.
@@ -35,6 +39,8 @@
 #define CG_SERVE_STOP_READING ((size_t)16 << 20)
 #define CG_SERVE_STOP_WORKING ((size_t)64 << 20)
 #define CG_SERVE_MAX_OUT      ((size_t)512 << 20)
+/* Output of a cell that read_output can return. */
+#define CG_SERVE_MAX_OUTPUT ((size_t)16 << 20)
 
 struct cg_serve_options {
         struct cg_kernel_options kernel;
@@ -42,7 +48,13 @@ struct cg_serve_options {
 };
 
 /* In the order of cg_serve_tool_names. */
-enum cg_serve_tool { CG_SERVE_EXECUTE, CG_SERVE_REGISTER, CG_SERVE_INSTALL, CG_SERVE_RESET };
+enum cg_serve_tool {
+        CG_SERVE_EXECUTE,
+        CG_SERVE_REGISTER,
+        CG_SERVE_INSTALL,
+        CG_SERVE_RESET,
+        CG_SERVE_READ_OUTPUT
+};
 
 /* A tools/call that has not been answered. The first of the queue runs. */
 struct cg_job {
@@ -52,19 +64,32 @@ struct cg_job {
         int64_t since_ms, progress_ms;
         double progress; /* the last value that was sent */
         bool running, cancelled;
+        bool reset; /* a call of reset came after it: it ends, and is answered */
+};
+
+enum cg_serve_subject {
+        CG_SERVE_ASK_CALL,       /* of a tool, a resource, a prompt or a program */
+        CG_SERVE_ASK_OWN,        /* a tool of our own, whose job waits for the answer */
+        CG_SERVE_ASK_CONNECTION, /* that the session asks about */
+        CG_SERVE_ASK_SERVER,     /* a form or a page of an MCP server */
 };
 
 /* A question to the person at the client (elicitation). */
 struct cg_serve_ask {
-        struct cg_serve_ask *next;
-        uint64_t id;         /* of our request */
-        uint64_t approval;   /* of the session; 0: a tool of our own, whose job waits for it */
-        bool connection;     /* that the session asks about */
+        TAILQ_ENTRY(cg_serve_ask) entry;
+        enum cg_serve_subject subject;
+        uint64_t id;         /* of our request; 0: not sent yet */
+        uint64_t approval;   /* of the session; 0: CG_SERVE_ASK_OWN */
+        uint64_t all_until;  /* the form offers all waiting calls of this tool, up to this approval */
         char *server, *tool; /* of a connection "" */
         const char *method;  /* cg_event_method(); static */
+        char *json;          /* arguments, connection, or params of the server's request */
+        size_t len;
         int64_t deadline_ms;
-        bool answered, accept, always; /* always, of a connection: for this session, a no as well */
+        bool answered, accept, timed_out;
+        bool always; /* of a connection: for this session, a no as well */
         char *reason;
+        char *result; /* CG_SERVE_ASK_SERVER: the client's answer; NULL: none */
 };
 
 /* The folder for installed packages (packages.c). */
@@ -90,7 +115,7 @@ struct cg_serve {
         size_t n_jobs;
         struct cg_buf out;
         struct cg_mcpd proto;
-        struct cg_serve_ask *asks;
+        TAILQ_HEAD(, cg_serve_ask) asks; /* oldest first */
         uint64_t last_ask;
         /* written by the worker only, so that it may read it without the lock */
         struct cg_session *session;
@@ -103,7 +128,8 @@ struct cg_serve {
         json_t *configured;               /* mcpServers of --mcp */
         json_t *registered;               /* servers that the agent has added; added to new sessions, too */
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
-        struct cg_answer *between;        /* output that came while none ran */
+        struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
+        struct cg_buf output;             /* of the last cell whose output was cut */
         struct cg_denial_reports denials; /* denials that were reported for this call */
         bool cell_done, death_reported;
         enum cg_status status;
@@ -153,12 +179,12 @@ void cg_serve_tool_progress(struct cg_serve *sv, const char *text);
 struct cg_job *cg_serve_next_job(struct cg_serve *sv);
 /*
  * The worker: answers a job with a result (JSON text) and frees it. Waits while the client does not
- * read.
+ * read. Returns false if it was cancelled: then nothing is sent.
  */
-void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
+bool cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
 /* Frees all jobs. */
 void cg_serve_drop_jobs(struct cg_serve *sv);
-/* True if the job was cancelled or the server is being stopped. */
+/* True if the job was cancelled, reset was called after it, or the server is being stopped. */
 bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 
 /* ---- ask.c */
@@ -168,6 +194,8 @@ typedef void (*cg_serve_wait_fn)(struct cg_serve *sv, int fd, int64_t timeout_ms
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 /* Asks about a connection, or refuses it (worker). */
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
+/* Passes a request of an MCP server on to the client, or declines it (worker). */
+void cg_serve_forward(struct cg_serve *sv, struct cg_event *e);
 /* Refuses the calls of @server that are asked about: another program gets its name (worker). */
 void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
 /* The call was cancelled: refuses the connections that are still asked about (worker). */
@@ -207,8 +235,12 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((fo
 /* A display or result with all it has: text, image. @im may be NULL: nothing is saved. */
 void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
 void cg_answer_error(struct cg_answer *a);
-/* Moves the text of @from to @to, between the lines @before and @after. */
+/* Moves the text of @from to @to, between the lines @before and @after, if not NULL. */
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after);
+/* Takes the whole output (up to CG_SERVE_MAX_OUTPUT) into @ret if the result has it cut. */
+void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret);
+/* Adds @max characters of @output from the character @start on, and says how to get more. */
+void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max);
 /* The CallToolResult. */
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
 

@@ -13,7 +13,7 @@ int cg_serve_help(void)
                 "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that\n"
                 "keeps its state.\n"
                 "\n"
-                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of\n"
+                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output. Cells call the tools of\n"
                 "other MCP servers as Python functions; each such call must be allowed here.\n"
                 "\n",
                 "\n"

@@ -110,6 +110,12 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
                 job_free(j);
                 return cg_fail(err, CG_E_NOMEM, "call");
         }
+        if (j->tool == CG_SERVE_RESET) {
+                struct cg_job *before;
+
+                TAILQ_FOREACH(before, &sv->jobs, entry)
+                before->reset = true;
+        }
         TAILQ_INSERT_TAIL(&sv->jobs, j, entry);
         sv->n_jobs++;
         cg_serve_wake(sv->work_fd);
@@ -162,11 +168,12 @@ bool cg_serve_progress(struct cg_serve *sv)
 {
         int64_t now = cg_now_ms();
         size_t before = 0, asks = 0;
+        const struct cg_serve_ask *a;
         struct cg_job *j;
         bool any = false;
 
-        for (const struct cg_serve_ask *a = sv->asks; a; a = a->next)
-                asks += !a->answered;
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        asks += !a->answered;
         for (j = TAILQ_FIRST(&sv->jobs); j; j = TAILQ_NEXT(j, entry), before++) {
                 cg_auto_buf struct cg_buf b = { .max = 4096 };
                 double elapsed;
@@ -206,18 +213,20 @@ struct cg_job *cg_serve_next_job(struct cg_serve *sv)
         return j;
 }
 
-void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len)
+bool cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len)
 {
         struct cg_slice id = { job->id, strlen(job->id) };
         struct cg_err err;
         size_t before;
+        bool answered;
 
         pthread_mutex_lock(&sv->lock);
         while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
                 pthread_cond_wait(&sv->room, &sv->lock);
         before = sv->out.len;
         /* The protocol forbids an answer to a cancelled request. */
-        if (!job->cancelled && cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
+        answered = !job->cancelled;
+        if (answered && cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
                 roll_back(sv, before);
                 if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
                         roll_back(sv, before);
@@ -225,6 +234,7 @@ void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *re
         remove_job(sv, job);
         pthread_mutex_unlock(&sv->lock);
         cg_serve_wake(sv->io_fd);
+        return answered;
 }
 
 void cg_serve_drop_jobs(struct cg_serve *sv)
@@ -238,7 +248,7 @@ bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job)
         bool up;
 
         pthread_mutex_lock(&sv->lock);
-        up = sv->stop || job->cancelled;
+        up = sv->stop || job->cancelled || job->reset;
         pthread_mutex_unlock(&sv->lock);
         return up;
 }

@@ -11,8 +11,9 @@
 #include "base/ceilings.h"
 #include "base/util.h"
 
-const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package",
-                                            "reset", NULL };
+const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server",
+                                            "install_package",      "reset",
+                                            "read_output",          NULL };
 
 /* The rights of cells, for the tool's description and for the instructions. */
 #define LIMITS_DEFAULT \
@@ -36,8 +37,7 @@ static const char tools_rest[] =
         "\"description\":\"Longest running time in seconds. Waiting for the approval of tool calls does not count. The cell is"
         " interrupted then; the kernel keeps its state.\"},"
         "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":0,"
-        "\"description\":\"Longest text output in characters. More is cut out of the middle, and the cut says how much is"
-        " missing.\"}},"
+        "\"description\":\"Longest text output in characters. More is cut out of the middle; read_output returns it.\"}},"
         "\"required\":[\"code\"],\"additionalProperties\":false},"
         "\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":false,\"openWorldHint\":true}},"
@@ -68,10 +68,19 @@ static const char tools_rest[] =
         "\"idempotentHint\":true,\"openWorldHint\":true}},"
 
         "{\"name\":\"reset\",\"title\":\"Restart Python\","
-        "\"description\":\"Replace the kernel by a fresh one. Variables and imports are lost; files in the workspace,"
+        "\"description\":\"Replace the kernel by a fresh one at once: a call that still runs is ended. Variables and imports are lost; files in the workspace,"
         " installed packages and registered MCP servers stay.\","
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false},"
         "\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":true,\"openWorldHint\":false}},"
+
+        "{\"name\":\"read_output\",\"title\":\"Read cut output\","
+        "\"description\":\"Return a part of the whole text output of the last cell whose output was cut. Runs nothing.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"start\":{\"type\":\"integer\",\"default\":0,\"minimum\":0,\"description\":\"First character\"},"
+        "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":1,"
+        "\"description\":\"Number of characters\"}},\"additionalProperties\":false},"
+        "\"annotations\":{\"title\":\"Read cut output\",\"readOnlyHint\":true,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":false}}]";
 
 char *cg_serve_tools(bool settings)
@@ -89,7 +98,7 @@ static const char instructions_begin[] =
         "\n"
         "- execute_ipython_cell runs one cell. State is kept between calls: variables, imports, functions, the working"
         " directory. Prefer several steps in one cell over many calls, and print only what you need: long output is cut in the"
-        " middle.\n"
+        " middle (read_output returns the rest).\n"
         "- Tools of MCP servers are Python functions. `import mcptools.SERVER; help(mcptools.SERVER)` lists them,"
         " `mcptools.search(\"words\")` finds some of all servers; `from mcptools.SERVER import TOOL` imports one,"
         " `TOOL.run(parameter=value, ...)` calls it, `help(TOOL)` shows its parameters and result. Call them in loops,"
@@ -103,7 +112,7 @@ static const char instructions_rest[] =
         " Use install_package for Python packages (wheels only), not pip in a cell.\n"
         "- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
         "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
-        " kernel.\n";
+        " kernel at once, also while a cell runs.\n";
 
 char *cg_serve_instructions(const json_t *configured, bool settings)
 {

@@ -20,8 +20,6 @@
 #include "cli/common/pretty.h"
 #include "mcp/def.h"
 
-/* Limit of the output kept between two calls. */
-#define BETWEEN_CHARS 2000u
 /* Events handled before questions, cancellations and the end are checked again. */
 #define EVENTS_AT_ONCE 256
 /* The egress proxy takes no longer limit than a day. */
@@ -39,6 +37,17 @@ static struct cg_answer *sink(struct cg_serve *sv)
         return sv->answer ? sv->answer : sv->between;
 }
 
+/* The client has cancelled the call that runs: nobody needs to know that it was interrupted. */
+static bool abandoned(struct cg_serve *sv)
+{
+        bool is;
+
+        pthread_mutex_lock(&sv->lock);
+        is = sv->answer && !TAILQ_EMPTY(&sv->jobs) && TAILQ_FIRST(&sv->jobs)->cancelled;
+        pthread_mutex_unlock(&sv->lock);
+        return is;
+}
+
 static void on_error(struct cg_serve *sv, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf line = { .max = CG_MAX_BODY };
@@ -48,7 +57,7 @@ static void on_error(struct cg_serve *sv, const struct cg_event *e)
         size_t len, n = 0;
 
         json = cg_event_json(e, &len);
-        if (cg_json_object_slice(json, len, &content, NULL) < 0)
+        if (abandoned(sv) || cg_json_object_slice(json, len, &content, NULL) < 0)
                 return;
         if (!cg_json_find(content, "traceback", &lines))
                 lines = CG_SLICE_NONE;
@@ -99,6 +108,9 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 break;
         case CG_EVENT_EGRESS_REQUEST:
                 cg_serve_connect(sv, e);
+                break;
+        case CG_EVENT_SERVER_REQUEST:
+                cg_serve_forward(sv, e);
                 break;
         case CG_EVENT_DENIED:
                 if (cg_denial_reports_add(&sv->denials, e, &b, NULL) < 0 || !b.len)
@@ -249,10 +261,11 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         struct cg_session *s;
         int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
-        /*
-         * The client reports only later that it can ask its user. If it cannot, each question is
-         * refused with that reason.
-         */
+        /* If the client cannot ask its user, each question is refused with that reason. */
+        pthread_mutex_lock(&sv->lock);
+        so.server_requests = (sv->proto.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
+                             (sv->proto.can_open ? CG_SERVER_REQUEST_URL : 0);
+        pthread_mutex_unlock(&sv->lock);
         so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* ask.c has a shorter limit, and reports it */
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
@@ -339,6 +352,22 @@ static bool stopping(struct cg_serve *sv)
         return stop;
 }
 
+static bool was_reset(struct cg_serve *sv, const struct cg_job *job)
+{
+        bool reset;
+
+        pthread_mutex_lock(&sv->lock);
+        reset = job->reset;
+        pthread_mutex_unlock(&sv->lock);
+        return reset;
+}
+
+/* A cancelled cell is waited for: it is interrupted, and its output is kept. */
+static bool has_ended(struct cg_serve *sv, const struct cg_job *job)
+{
+        return stopping(sv) || was_reset(sv, job);
+}
+
 /* Runs the cell to its end, and explains in @a how it ended. */
 static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args,
                      struct cg_answer *a)
@@ -359,12 +388,14 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                 cg_answer_note(a, "The cell was not run: %s", err.msg);
         } else {
                 set_cell(sv, job, cell);
-                while (!sv->cell_done && !sv->lost && !stopping(sv))
+                while (!sv->cell_done && !sv->lost && !has_ended(sv, job))
                         wait_once(sv, -1, -1);
                 text = sv->status_text ? sv->status_text : "";
                 if (!sv->cell_done || sv->status != CG_STATUS_OK)
                         cg_answer_error(a);
-                if (!sv->cell_done)
+                if (!sv->cell_done && was_reset(sv, job))
+                        cg_serve_drop_asks(sv);
+                else if (!sv->cell_done)
                         cg_answer_note(
                                 a,
                                 "The session ended while the cell ran: %s. The next call starts a new one;"
@@ -519,6 +550,24 @@ static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_
         return 0;
 }
 
+static int try_read_output(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
+                           struct cg_err *err)
+{
+        static const char *const names[] = { "start", "max_output_chars", NULL };
+        double start, max;
+
+        if (cg_serve_args_check(job->args, names, err) < 0 ||
+            cg_serve_arg_number(job->args, "start", 0, &start, err) < 0 ||
+            cg_serve_arg_number(job->args, "max_output_chars", 5000, &max, err) < 0)
+                return -1;
+        if (start < 0 || max < 1)
+                return cg_fail(err, CG_E_INVAL,
+                               "\"start\" must be 0 or more, and \"max_output_chars\" 1 or more");
+        cg_answer_page(a, &sv->output, (size_t)fmin(start, (double)CG_SERVE_MAX_OUTPUT),
+                       (size_t)fmin(max, (double)CG_SERVE_MAX_OUTPUT));
+        return 0;
+}
+
 static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         static const char *const names[] = { NULL };
@@ -536,7 +585,7 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
                 return -1;
         drain(sv);
         sv->between = cg_answer_free(sv->between);
-        sv->between = cg_answer_new(BETWEEN_CHARS);
+        sv->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         cg_answer_note(a, "The kernel is new: variables and imports are lost; files, installed packages and"
                           " registered MCP servers are still there.");
         return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
@@ -551,6 +600,7 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
                 [CG_SERVE_REGISTER] = try_register,
                 [CG_SERVE_INSTALL] = try_install,
                 [CG_SERVE_RESET] = try_reset,
+                [CG_SERVE_READ_OUTPUT] = try_read_output,
         };
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
                                      " left\"}],\"isError\":true}";
@@ -561,21 +611,42 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
         struct cg_err err;
         int r = execute ? cell_args(job->args, &cell, &err) : 0;
 
+        if (job->tool == CG_SERVE_READ_OUTPUT)
+                cell.max_chars = (double)CG_SERVE_MAX_OUTPUT;
         a = cg_answer_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS);
-        if (a && r == 0)
+        if (a && r == 0 && !was_reset(sv, job))
                 r = execute ? ensure_session(sv, a, &err) : tries[job->tool](sv, job, a, &err);
-        if (a && r == 0 && execute)
+        if (a && r == 0 && execute && !was_reset(sv, job))
                 run_cell(sv, job, &cell, a);
+        if (a && was_reset(sv, job)) {
+                cg_answer_error(a);
+                cg_answer_note(a, "Ended, because reset was called meanwhile.");
+        }
         if (a && r < 0) {
                 cg_answer_error(a);
                 cg_answer_note(a, "%s", err.msg);
         }
-        if (a && cg_answer_result(a, &b, NULL) == 0)
-                cg_serve_finish_job(sv, job, b.data, b.len);
-        else
+        if (!a || cg_answer_result(a, &b, NULL) < 0) {
                 cg_serve_finish_job(sv, job, failed, strlen(failed));
+        } else if (execute) {
+                cg_answer_take_output(a, &sv->output);
+                if (!cg_serve_finish_job(sv, job, b.data, b.len))
+                        cg_answer_move(sv->between, a, NULL, NULL);
+        } else {
+                cg_serve_finish_job(sv, job, b.data, b.len);
+        }
         cg_answer_free(a);
         free(cell.code);
+}
+
+static bool initialized(struct cg_serve *sv)
+{
+        bool is;
+
+        pthread_mutex_lock(&sv->lock);
+        is = sv->proto.revision != CG_MCPD_NONE;
+        pthread_mutex_unlock(&sv->lock);
+        return is;
 }
 
 void *cg_serve_worker(void *data)
@@ -584,8 +655,13 @@ void *cg_serve_worker(void *data)
         struct cg_job *job;
         struct cg_err err;
 
-        /* Opened ahead of the first call. If this fails, each call tries again and reports why. */
-        if (open_session(sv, &err) < 0)
+        /*
+         * Opened ahead of the first call, as soon as it is known what the client can ask its user.
+         * If this fails, each call tries again and reports why.
+         */
+        while (!stopping(sv) && !initialized(sv))
+                wait_once(sv, -1, -1);
+        if (!stopping(sv) && open_session(sv, &err) < 0)
                 cg_log(&sv->log, CG_LOG_ERROR, "no session yet: %s", err.msg);
         while (!stopping(sv)) {
                 job = cg_serve_next_job(sv);
