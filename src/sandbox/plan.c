@@ -140,6 +140,25 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
         return 0;
 }
 
+int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why, struct cg_err *err)
+{
+        struct cg_plan_pattern new = { 0 };
+        void *list = sb->patterns;
+
+        if (grow(&list, &sb->cap_patterns, sb->n_patterns, sizeof(*sb->patterns), err) < 0)
+                return CG_E_NOMEM;
+        sb->patterns = list;
+        new.text = strdup(text);
+        new.why = strdup(why);
+        if (!new.text || !new.why) {
+                free(new.text);
+                free(new.why);
+                return cg_fail(err, CG_E_NOMEM, "sandbox: pattern %s", text);
+        }
+        sb->patterns[sb->n_patterns++] = new;
+        return 0;
+}
+
 static void set_filter(struct cg_sandbox *sb, unsigned int flags)
 {
         sb->filter_flags = flags;
@@ -263,6 +282,11 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         for (size_t i = 0; i < sb->n_placeholders; i++)
                 free(sb->placeholders[i].path);
         free(sb->placeholders);
+        for (size_t i = 0; i < sb->n_patterns; i++) {
+                free(sb->patterns[i].text);
+                free(sb->patterns[i].why);
+        }
+        free(sb->patterns);
         free_names(sb);
         free_environ(sb);
         free(sb->cwd);
@@ -298,6 +322,8 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
         for (size_t i = 0; i < sb->n_placeholders && r == 0; i++)
                 r = cg_plan_add_placeholder(to, sb->placeholders[i].path, sb->placeholders[i].folder,
                                             sb->placeholders[i].mount_point, err);
+        for (size_t i = 0; i < sb->n_patterns && r == 0; i++)
+                r = cg_plan_add_pattern(to, sb->patterns[i].text, sb->patterns[i].why, err);
         if (r == 0 && sb->names)
                 r = cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
                                          sb->git_config, err);

@@ -82,6 +82,12 @@ struct cg_plan_placeholder {
         bool mount_point;
 };
 
+/* Paths in write roots that are never written, and cannot be made: the settings' denyWrite. */
+struct cg_plan_pattern {
+        char *text; /* absolute; pattern.h */
+        char *why;  /* the setting that it comes from */
+};
+
 struct cg_sandbox {
         bool off;
         bool root_writable;           /* "/" is a write root */
@@ -89,6 +95,8 @@ struct cg_sandbox {
         size_t n_mounts, cap_mounts;
         struct cg_plan_placeholder *placeholders;
         size_t n_placeholders, cap_placeholders;
+        struct cg_plan_pattern *patterns; /* enforced by init (mediate.h) */
+        size_t n_patterns, cap_patterns;
         /*
          * plan of a command: signals from the host are forwarded, only limits of the settings apply
          */
@@ -134,6 +142,8 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
 int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err);
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
                             struct cg_err *err);
+
+int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why, struct cg_err *err);
 
 /* @path must not be made. */
 static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)

@@ -260,6 +260,26 @@ def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Pa
     assert (workspace / "out/new").read_text() == "x"
 
 
+def test_denials_hold_for_names_that_appear_later(client: Client, workspace: Path) -> None:
+    filesystem = {"denyRead": [], "allowWrite": ["."], "denyWrite": ["*.key", "config/production.json"]}
+    cell = """
+import os, pathlib
+def attempt(f, *args):
+    try:
+        f(*args)
+        return "ok"
+    except OSError as e:
+        return type(e).__name__
+os.mkdir("config")
+[attempt(pathlib.Path(p).write_text, "x") for p in ("a.key", "config/production.json", "config/test.json", "b.keys")]
+"""
+    with client.session(workspace=workspace, settings=settings(filesystem=filesystem)) as s:
+        assert s.run(cell).value == "['PermissionError', 'PermissionError', 'ok', 'ok']"
+        assert s.run("attempt(os.rename, 'config/test.json', 'config/production.json')").value == "'PermissionError'"
+        assert s.run("attempt(os.rename, 'config', 'c2')").value == "'PermissionError'"
+    assert sorted(p.name for p in workspace.rglob("*")) == ["b.keys", "config", "test.json"]
+
+
 def test_without_rules_a_workspace_in_a_private_place_is_there_too(client: Client, workspace: Path) -> None:
     """Also below /tmp, where kernels have a folder of their own."""
     with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as folder:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -102,17 +103,99 @@ def test_folders_above_a_denial_stay_where_they_are(box: Box) -> None:
 
 
 def test_what_is_denied_and_absent_cannot_be_made(box: Box) -> None:
-    fs = {"denyWrite": ["later", "x/y/z", "w/"]}
-    for script in (
-        "echo x > later",
-        "mkdir later",
-        "ln -s /etc/passwd later",
-        "mkdir -p x/y && echo > x/y/z",
-        "mkdir x",
-    ):
+    fs = {"denyWrite": ["later", "w/"]}
+    for script in ("echo x > later", "mkdir later", "ln -s /etc/passwd later", "mkdir w", "echo x > w"):
         assert box.sh(script, fs).returncode != 0, script
         assert box.names() == set(), script
     assert box.sh("echo x > other", fs).returncode == 0
+
+
+def test_folders_above_what_is_denied_and_absent_can_be_made(box: Box) -> None:
+    """But no way leads to the denied file itself, by folders or links that exist under other names."""
+    fs = {"denyWrite": ["x/y/z", "x/folder/"]}
+    assert box.sh("mkdir -p x/y && echo > x/y/other && mv x/y/other x/y/more && rm x/y/more", fs).returncode == 0
+    for script in (
+        "mkdir -p x/y && echo > x/y/z",
+        "mkdir -p x/y/z",
+        "mkdir -p x/folder",
+        "mkdir -p x/y && echo > o && ln o x/y/z",
+        "mkdir -p x/y && echo > o && mv o x/y/z",
+        "mkdir -p x/y && ln -s /etc/passwd x/y/z",
+        "mkdir -p x o/y && echo > o/y/z && mv -T o/y x/y",
+        "mkdir -p x/y o/y && echo > o/y/z && mv -T --exchange o/y x/y",
+        "mkdir -p o/y && echo > o/y/z && mv -T o x",
+        "mkdir -p o/y && echo > o/y/z && ln -s o x",
+        "mkdir -p o/y x && echo > o/y/z && ln -s ../o/y x/y",
+        "mkdir -p o x && ln -s ../o x/n && mv -T x/n x/y && echo > x/y/z",
+        "mkdir -p x/y && mv x w && echo > w/y/z && mv w x",
+    ):
+        shutil.rmtree(box.work)
+        box.folder(box.work)
+        assert box.sh(script, fs).returncode != 0, script
+        assert not os.path.lexists(box.work / "x/y/z"), script
+        assert not os.path.lexists(box.work / "x/folder"), script
+
+
+KEYS = ["*.key", "deep/**/*.pem", "a/*/only.txt"]
+
+
+def test_patterns_hold_for_names_that_appear_later(box: Box) -> None:
+    fs = {"denyWrite": KEYS}
+    script = "mkdir deep a a/b o && echo x > deep/x.pen && echo x > a/only.txt && echo x > o/x.key && mv o/x.key o/y.key"
+    p = box.sh(script, fs)
+    assert p.returncode == 0, p.stderr
+    before = box.names()
+    for script in (
+        "echo x > new.key",
+        "mkdir folder.key",
+        "ln -s /etc/passwd link.key",
+        "ln o/y.key hard.key",
+        "mv o/y.key moved.key",
+        "mkfifo fifo.key",
+        "echo x > deep/x.pem",
+        "mkdir -p deep/er/still && echo x > deep/er/still/x.pem",
+        "echo x > a/b/only.txt",
+        "mkdir o/p && echo x > o/p/x.pem && mv o/p deep/p",
+        "mkdir o/q && echo x > o/q/only.txt && mv o/q a/q",
+        "ln -s ../o a/link",
+        "rm -r deep; ln -s o deep",
+    ):
+        p = box.sh(script, fs)
+        assert p.returncode != 0, script
+        matches = {n for n in box.names() - before if n.endswith(".key") or n.startswith(("a/q/", "deep/p/", "a/link"))}
+        assert not matches, script
+    assert not (box.work / "deep").is_symlink()
+    assert "filesystem.denyWrite.0" in box.sh("echo x > new.key", fs).stderr
+
+
+def test_patterns_hold_for_files_that_others_make_meanwhile(box: Box) -> None:
+    """A file of the user's that was not there when the sandbox started."""
+    fs = {"denyWrite": KEYS}
+    script = (
+        "echo ready; read line; for c in 'echo pwn > later.key' 'rm later.key' 'mv later.key x' 'chmod 777 later.key'"
+        " 'ln later.key x && echo pwn > x' 'truncate -s 0 later.key' 'mv deep x'; do sh -c \"$c\" && echo BAD $c; done;"
+        " cat later.key; echo fine > other"
+    )
+    with box.popen("-c", script, settings=box.settings(fs)) as p:
+        assert p.stdin
+        assert p.stdout
+        assert p.stdout.readline() == "ready\n"
+        box.file("later.key")
+        box.file("deep/x.pem")
+        out, _ = p.communicate("go\n", timeout=box.timeout)
+    assert out == "orig\n"
+    assert (box.work / "later.key").read_text() == (box.work / "deep/x.pem").read_text() == "orig\n"
+    assert (box.work / "other").read_text() == "fine\n"
+
+
+def test_patterns_by_way_of_a_link_hold_for_names_that_appear_later(box: Box) -> None:
+    box.folder(box.work / "real")
+    box.link("l", "real")
+    fs = {"denyWrite": ["l/*.key"]}
+    for script in ("echo x > real/a.key", "echo x > l/a.key", "rm l", "mv real r && echo x > r/a.key && mv r real"):
+        assert box.sh(script, fs).returncode != 0, script
+    assert not (box.work / "real/a.key").exists()
+    assert box.sh("rm r/a.key; mv r real; echo x > l/other", fs).returncode == 0
 
 
 def test_denied_links_and_what_they_lead_to(box: Box) -> None:

@@ -16,6 +16,7 @@
 #include "sandbox/settings/environ.h"
 #include "sandbox/settings/glob.h"
 #include "sandbox/mountpoints.h"
+#include "sandbox/pattern.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
@@ -51,7 +52,7 @@ static bool glob_match(const char *pattern, const char *path)
                 }
                 if (!*s && !*p)
                         return true;
-                if (*s && *p && (next = cg_glob_match_one(p, *s))) {
+                if (*s && *p && (next = cg_pattern_match_one(p, *s))) {
                         p = next;
                         s++;
                         continue;
@@ -147,6 +148,49 @@ static void touch(const char *path)
 
         assert_true(fd >= 0);
         close(fd);
+}
+
+static bool covers(const char *pattern, const char *path)
+{
+        struct cg_pattern p;
+
+        assert_true(cg_pattern_init(&p, pattern));
+        return cg_pattern_covers(&p, path);
+}
+
+static bool leads(const char *pattern, const char *path)
+{
+        struct cg_pattern p;
+
+        assert_true(cg_pattern_init(&p, pattern));
+        return cg_pattern_leads(&p, path);
+}
+
+static void patterns_of_new_paths(void **state)
+{
+        static char huge[PATH_MAX + 1];
+        struct cg_pattern p;
+
+        assert_true(covers("/w/*.key", "/w/a.key"));
+        assert_true(covers("/w/*.key", "/w/a.key/in/it"));
+        assert_true(covers("/w/**/*.key", "/w/a.key"));
+        assert_true(covers("/w/**/*.key", "/w/b/c/a.key"));
+        assert_true(covers("/*", "/a/b"));
+        assert_false(covers("/w/*.key", "/w/a.keys"));
+        assert_false(covers("/w/*.key", "/w/b/a.key"));
+        assert_false(covers("/w/*.key", "/w"));
+        assert_false(covers("/w/*.key", "/"));
+        /* A link there would make other files match than those whose own path does. */
+        assert_true(leads("/w/s/*.key", "/w/s"));
+        assert_true(leads("/w/s/*.key", "/w"));
+        assert_true(leads("/w/*/only", "/w/any"));
+        assert_true(leads("/w/**/s/*.key", "/w/a/s"));
+        assert_false(leads("/w/**/s/*.key", "/w/a/b"));
+        assert_false(leads("/w/**/*.key", "/w/a"));
+        assert_false(leads("/w/*.key", "/w/a"));
+        assert_false(leads("/w/s/*.key", "/w/t"));
+        memset(huge, 'a', PATH_MAX);
+        assert_false(cg_pattern_init(&p, huge));
 }
 
 static int count(void *data, const char *path, bool unlisted, struct cg_err *err)
@@ -514,6 +558,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(matches),
                 cmocka_unit_test(a_hostile_pattern_ends),
+                cmocka_unit_test(patterns_of_new_paths),
                 cmocka_unit_test(walk),
                 cmocka_unit_test(walk_by_each_name),
                 cmocka_unit_test(walk_finds_what_matches),

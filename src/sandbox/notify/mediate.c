@@ -82,9 +82,9 @@ static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd,
 
         if (!cg_med_read_path(call, text_addr, text) || !text[0])
                 return CG_MED_CONTINUE;
-        r = lookup_new(call, dirfd, addr, CG_OP_CREATE_TREE, &arg);
+        r = lookup_new(call, dirfd, addr, CG_OP_CREATE_LINK, &arg);
         return r < 0 ? r
-                     : cg_med_check_created(call, &arg, CG_OP_CREATE_TREE,
+                     : cg_med_check_created(call, &arg, CG_OP_CREATE_LINK,
                                             cg_med_result(symlinkat(text, arg.dir, arg.name)));
 }
 
@@ -113,13 +113,33 @@ static int do_unlinkat(struct cg_med_call *call, int dirfd, uint64_t addr, int f
 #define SCAN_ENTRIES 50000
 #define SCAN_DEPTH   64
 
+/* The search of a folder that is renamed. */
+struct move_scan {
+        struct cg_med_call *call;
+        const struct cg_path_arg *from, *to;
+        size_t left; /* entries that may still be checked; 0: the search is incomplete */
+};
+
+/* @path, in the renamed folder, or its new path has a denied pattern. */
+static bool has_pattern(const struct move_scan *s, const char *path, const char **setting)
+{
+        const struct cg_sandbox *sb = s->call->mediator->sb;
+        char moved[PATH_MAX];
+
+        return cg_med_pattern_rule(sb, path, false, setting) ||
+               (sb->n_patterns && s->to->region == CG_REGION_ROOT &&
+                snprintf(moved, sizeof(moved), "%s%s", s->to->path, path + strlen(s->from->path)) <
+                        (int)sizeof(moved) &&
+                cg_med_pattern_rule(sb, moved, false, setting));
+}
+
 /*
  * Whether something in the folder @fd of @path is protected; then cg_med_deny() has been called for
- * it. *left: entries that may still be checked; 0: the search is incomplete.
+ * it.
  */
-static bool has_protected_below(struct cg_med_call *call, int fd, const char *path, size_t root, int depth,
-                                size_t *left)
+static bool has_protected_below(struct move_scan *s, int fd, const char *path, int depth)
 {
+        const struct cg_sandbox *sb = s->call->mediator->sb;
         int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *dir = own < 0 ? NULL : fdopendir(own);
         const struct dirent *d;
@@ -127,40 +147,41 @@ static bool has_protected_below(struct cg_med_call *call, int fd, const char *pa
 
         if (!dir) {
                 cg_closep_(&own);
-                *left = 0; /* its mode may have been changed to prevent this */
+                s->left = 0; /* its mode may have been changed to prevent this */
                 return false;
         }
         while (!found && (errno = 0, d = readdir(dir))) {
-                struct cg_path_arg arg = { .dir = dirfd(dir), .root = root };
+                struct cg_path_arg arg = { .dir = dirfd(dir), .root = s->from->root };
                 const char *setting = NULL;
                 int sub = -1;
 
                 if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                         continue;
-                if (!*left || depth > SCAN_DEPTH ||
+                if (!s->left || depth > SCAN_DEPTH ||
                     (size_t)snprintf(arg.path, sizeof(arg.path), "%s/%s", path, d->d_name) >=
                             sizeof(arg.path)) {
-                        *left = 0;
+                        s->left = 0;
                         break;
                 }
-                --*left;
-                found = cg_med_absent_rule(call->mediator->sb, arg.path, false, &setting) ||
-                        (!cg_med_is_writable_name(call->mediator->sb, arg.path, root) &&
-                         (cg_names_find(arg.path, root, CG_NAME_WRITE) || cg_git_is_within(arg.path, root) ||
-                          strcmp(d->d_name, "HEAD") == 0));
+                --s->left;
+                found = cg_med_absent_rule(sb, arg.path, false, &setting) ||
+                        has_pattern(s, arg.path, &setting) ||
+                        (!cg_med_is_writable_name(sb, arg.path, arg.root) &&
+                         (cg_names_find(arg.path, arg.root, CG_NAME_WRITE) ||
+                          cg_git_is_within(arg.path, arg.root) || strcmp(d->d_name, "HEAD") == 0));
                 if (found)
-                        cg_med_deny(call, &arg, setting);
+                        cg_med_deny(s->call, &arg, setting);
                 if (found || (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN))
                         continue;
                 sub = openat(arg.dir, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (sub >= 0)
-                        found = has_protected_below(call, sub, arg.path, root, depth + 1, left);
+                        found = has_protected_below(s, sub, arg.path, depth + 1);
                 else if (errno != ENOTDIR)
-                        *left = 0;
+                        s->left = 0;
                 cg_closep_(&sub);
         }
         if (!found && errno)
-                *left = 0;
+                s->left = 0;
         closedir(dir);
         return found;
 }
@@ -168,7 +189,9 @@ static bool has_protected_below(struct cg_med_call *call, int fd, const char *pa
 /* The operation of giving a name to an existing file with @st. */
 static enum cg_operation operation_of(const struct stat *st)
 {
-        return S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode) ? CG_OP_CREATE_TREE : CG_OP_CREATE;
+        if (S_ISLNK(st->st_mode))
+                return CG_OP_CREATE_LINK;
+        return S_ISDIR(st->st_mode) ? CG_OP_CREATE_TREE : CG_OP_CREATE;
 }
 
 /* Checks a rename of @from to @to. 0; CG_MED_DENIED; -EXDEV: a folder too large to be searched. */
@@ -176,7 +199,7 @@ static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from,
                        const struct cg_path_arg *to)
 {
         int r = cg_med_decide(call, from, CG_OP_REMOVE);
-        size_t left = SCAN_ENTRIES;
+        struct move_scan scan = { .call = call, .from = from, .to = to, .left = SCAN_ENTRIES };
         cg_auto_fd int fd = -1;
 
         /* Git may remove a configuration and examples of hooks, but neither may be moved. */
@@ -201,9 +224,9 @@ static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from,
         if (r < 0 || from->region != CG_REGION_ROOT)
                 return r;
         fd = openat(from->dir, from->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (has_protected_below(call, fd, from->path, from->root, 0, &left))
+        if (has_protected_below(&scan, fd, from->path, 0))
                 return CG_MED_DENIED;
-        return left ? 0 : -EXDEV;
+        return scan.left ? 0 : -EXDEV;
 }
 
 /* Reads a configuration that is as git init writes it. */

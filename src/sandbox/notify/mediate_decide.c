@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "base/util.h"
 #include "sandbox/names.h"
+#include "sandbox/pattern.h"
 
 /* ---- rules of the plan for a path */
 
@@ -97,6 +98,21 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
                                 *setting = sb->mounts[k].why;
                 }
                 return p->path;
+        }
+        return NULL;
+}
+
+const char *cg_med_pattern_rule(const struct cg_sandbox *sb, const char *path, bool leads,
+                                const char **setting)
+{
+        for (size_t i = 0; i < sb->n_patterns; i++) {
+                struct cg_pattern pattern;
+
+                if (!cg_pattern_init(&pattern, sb->patterns[i].text) ||
+                    (!cg_pattern_covers(&pattern, path) && !(leads && cg_pattern_leads(&pattern, path))))
+                        continue;
+                *setting = sb->patterns[i].why;
+                return sb->patterns[i].text;
         }
         return NULL;
 }
@@ -193,6 +209,11 @@ bool cg_made_has(const struct cg_made_list *list, int dir, const char *name)
         return false;
 }
 
+static bool brings_names(enum cg_operation operation)
+{
+        return operation == CG_OP_CREATE_LINK || operation == CG_OP_CREATE_TREE;
+}
+
 static bool is_folder(const struct cg_path_arg *arg)
 {
         struct stat st;
@@ -226,7 +247,7 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                                ? NULL
                                : ".git/hooks";
         case CG_GIT_SAMPLE:
-                return operation == CG_OP_CREATE_TREE || operation == CG_OP_MKDIR ? ".git/hooks" : NULL;
+                return brings_names(operation) || operation == CG_OP_MKDIR ? ".git/hooks" : NULL;
         case CG_GIT_DENIED:
                 return ".git/hooks";
         default:
@@ -269,13 +290,15 @@ int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum 
 
         if (arg->region != CG_REGION_ROOT)
                 return 0;
-        rule = cg_med_absent_rule(sb, arg->path, operation == CG_OP_CREATE_TREE, &setting);
+        rule = cg_med_absent_rule(sb, arg->path, brings_names(operation), &setting);
+        if (!rule)
+                rule = cg_med_pattern_rule(sb, arg->path, operation == CG_OP_CREATE_LINK, &setting);
         if (rule)
                 return cg_med_deny(call, arg, setting);
         if (cg_med_is_writable_name(sb, arg->path, arg->root))
                 return 0;
         rule = cg_names_find(arg->path, arg->root, CG_NAME_WRITE);
-        if (!rule && operation == CG_OP_CREATE_TREE)
+        if (!rule && brings_names(operation))
                 rule = cg_names_leads(arg->path, arg->root);
         if (!rule)
                 rule = git_rule(call, arg, operation);
@@ -329,6 +352,8 @@ const char *cg_mediate_explain(const struct cg_sandbox *sb, const char *path, co
         if (!sb->names || cg_mediate_region(sb, path, &root) != CG_REGION_ROOT)
                 return NULL;
         rule = cg_med_absent_rule(sb, path, false, setting);
+        if (!rule)
+                rule = cg_med_pattern_rule(sb, path, false, setting);
         if (rule || cg_med_is_writable_name(sb, path, root))
                 return rule;
         rule = cg_names_find(path, root, CG_NAME_WRITE);

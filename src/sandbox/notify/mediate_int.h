@@ -65,11 +65,11 @@ void cg_path_arg_fini(struct cg_path_arg *arg);
 
 /* What a call does to a name. */
 enum cg_operation {
-        CG_OP_MODIFY, /* an existing file */
-        CG_OP_CREATE, /* a new file other than a folder or a symlink */
-        CG_OP_MKDIR,  /* a new, empty folder */
-        /* a symlink, or a folder with its contents, which brings names below it along */
-        CG_OP_CREATE_TREE,
+        CG_OP_MODIFY,      /* an existing file */
+        CG_OP_CREATE,      /* a new file other than a folder or a symlink */
+        CG_OP_MKDIR,       /* a new, empty folder */
+        CG_OP_CREATE_LINK, /* a symlink, which brings names below its target along */
+        CG_OP_CREATE_TREE, /* a folder with its contents */
         CG_OP_REMOVE,
         CG_OP_SETATTR, /* mode, owner or times of an existing file */
 };
@@ -123,6 +123,12 @@ bool cg_med_is_writable_name(const struct cg_sandbox *sb, const char *path, size
  */
 const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bool leads,
                                const char **setting);
+/*
+ * The pattern that @path or a folder above it matches, or with @leads one that a symlink at @path
+ * would make others match.
+ */
+const char *cg_med_pattern_rule(const struct cg_sandbox *sb, const char *path, bool leads,
+                                const char **setting);
 /* Records @arg and @setting for the report. Return: CG_MED_DENIED. */
 int cg_med_deny(struct cg_med_call *call, const struct cg_path_arg *arg, const char *setting);
 /* The meaning of @arg to git, by its path and by the HEAD files that exist. */

@@ -1,13 +1,10 @@
-/*
- * Patterns of paths, as settings have them: "*" and "?" within a name, "[abc]" and "[a-z]" one
- * character, two stars any number of characters and folders. No escapes, no negation: "[!a]" is one
- * of "!" and "a".
- */
+/* Files that match a pattern of the settings (pattern.h). */
 #ifndef CG_SANDBOX_SETTINGS_GLOB_H
 #define CG_SANDBOX_SETTINGS_GLOB_H
 
 #include <stdbool.h>
 #include "base/err.h"
+#include "sandbox/pattern.h"
 
 /*
  * Entries that are visited for one pattern: a pattern over a whole disk must fail instead of taking
@@ -26,11 +23,5 @@
  */
 typedef int (*cg_glob_fn)(void *data, const char *path, bool unlisted, struct cg_err *err);
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err);
-
-/*
- * Compares @c with the first part of @pattern: a character, "?" or a set, but not "*". Returns the
- * rest of the pattern; NULL: no match.
- */
-const char *cg_glob_match_one(const char *pattern, char c);
 
 #endif

@@ -192,7 +192,7 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
 int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
                      struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_rules rules = { .base = base };
+        struct cg_rules rules = { .base = base, .by_name = base->by_name };
         int r = s ? cg_rules_make(s, base, &rules, err) : default_rules(&rules, base, err);
 
         if (r == 0 && !rules.off)

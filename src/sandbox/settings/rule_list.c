@@ -11,6 +11,9 @@ void cg_rules_fini(struct cg_rules *rules)
 {
         cg_rules_cut(rules, 0);
         free(rules->v);
+        for (size_t i = 0; i < rules->n_patterns; i++)
+                free(rules->patterns[i].text);
+        free(rules->patterns);
         for (size_t i = 0; i < CG_PRESENT_HOMES; i++)
                 cg_present_fini(&rules->homes[i]);
         *rules = (struct cg_rules){ 0 };
@@ -53,6 +56,22 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
         snprintf(rule.why, sizeof(rule.why), "%s", why);
         rules->v[rules->n++] = rule;
+        return 0;
+}
+
+int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *why, struct cg_err *err)
+{
+        struct cg_rule_pattern *v = realloc(rules->patterns, (rules->n_patterns + 1) * sizeof(*v));
+
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        rules->patterns = v;
+        v += rules->n_patterns;
+        v->text = strdup(text);
+        if (!v->text)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        snprintf(v->why, sizeof(v->why), "%s", why);
+        rules->n_patterns++;
         return 0;
 }
 

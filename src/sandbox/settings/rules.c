@@ -90,6 +90,31 @@ static int add_match(void *data, const char *path, bool unlisted, struct cg_err 
         return unlisted ? 0 : add_path(data, path, err);
 }
 
+/*
+ * Files that match @pattern and are made later. The folder before the first part with a pattern may
+ * be reached through links, which stay where they are.
+ */
+static int add_later(struct list *l, const char *pattern, struct cg_err *err)
+{
+        char folder[PATH_MAX], real[PATH_MAX];
+        size_t n = strcspn(pattern, "*?[");
+        struct cg_place place;
+        int r;
+
+        while (n && pattern[n] != '/')
+                n--;
+        snprintf(folder, sizeof(folder), "%.*s", n ? (int)n : 1, pattern);
+        r = cg_place_find(folder, &place, err);
+        if (r < 0)
+                return cg_err_prefix(err, "sandbox: %s", l->why);
+        r = cg_rules_keep_links(l->rules, &place, l->why, err);
+        /* No program can name a file whose path is too long. */
+        if (r == 0 && cg_path_join(real, place.path, pattern + n + 1))
+                r = cg_rules_add_pattern(l->rules, real, l->why, err);
+        cg_place_fini(&place);
+        return r;
+}
+
 static int add_entry(struct list *l, const struct cg_path_entry *entry, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -106,7 +131,10 @@ static int add_entry(struct list *l, const struct cg_path_entry *entry, struct c
         if (lstat(path, &st) == 0 && (r = add_path(l, path, err)) < 0)
                 return r;
         /* Writing is never allowed by pattern: later matches are not known yet. */
-        return l->kind == CG_RULE_ALLOW_WRITE ? 0 : cg_glob_walk(path, add_match, l, err);
+        if (l->kind == CG_RULE_ALLOW_WRITE)
+                return 0;
+        r = cg_glob_walk(path, add_match, l, err);
+        return r == 0 && l->kind == CG_RULE_DENY_WRITE && l->rules->by_name ? add_later(l, path, err) : r;
 }
 
 static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enum cg_rule_kind kind,
@@ -127,6 +155,7 @@ int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, 
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
         struct cg_rules rules = { .off = fs->disabled,
+                                  .by_name = base->by_name,
                                   .writable_names = &s->own.writable_names,
                                   .base = base };
         struct list hides = { .rules = &rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };

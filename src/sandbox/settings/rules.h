@@ -31,10 +31,23 @@ struct cg_rule {
         size_t len;
 };
 
+/* A pattern of denyWrite, for files that are made later. */
+struct cg_rule_pattern {
+        char *text; /* absolute; the folder before the first part with a pattern is without symlinks */
+        char why[48];
+};
+
 struct cg_rules {
         bool off; /* filesystem.disabled: no rule, everything writable */
+        /*
+         * init decides about each path that is made (mediate.h): absent paths are denied by their
+         * whole path, and patterns for files that are made later, too
+         */
+        bool by_name;
         struct cg_rule *v;
         size_t n, cap;
+        struct cg_rule_pattern *patterns;
+        size_t n_patterns;
         size_t skipped; /* allowWrite entries left out because of a symlink */
         bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
@@ -53,6 +66,7 @@ void cg_rules_cut(struct cg_rules *rules, size_t n);
 /* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
+int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *why, struct cg_err *err);
 /* Adds a CG_RULE_KEEP for each link on the way to @place, so that it cannot be redirected. */
 int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
                         struct cg_err *err);

@@ -52,7 +52,7 @@ struct node {
         const struct cg_rule *rule;
         bool keep; /* a symlink */
         bool folder;
-        bool placeholder;
+        size_t missing; /* as in struct cg_rule */
         bool pin;
         const struct cg_rule *mask;
 };
@@ -127,7 +127,7 @@ static void merge(struct nodes *nodes)
                 last->mask = last->mask ? last->mask : n->mask;
                 last->keep |= n->keep;
                 last->pin |= n->pin;
-                last->placeholder |= n->placeholder;
+                last->missing = last->missing ? last->missing : n->missing;
                 last->folder |= n->folder;
                 free(n->path);
         }
@@ -158,7 +158,7 @@ static bool wanted_kind(const struct cg_rules *rules, const struct node *n, enum
                 *ret = CG_PLAN_HIDE;
                 return above != CG_VIEW_HIDDEN && !n->keep;
         }
-        if (n->keep || n->placeholder || n->mask) {
+        if (n->keep || n->missing || n->mask) {
                 *ret = n->keep ? CG_PLAN_PIN : n->mask ? CG_PLAN_MASK : CG_PLAN_READ;
                 return !*restored && (n->mask || above == CG_VIEW_WRITE);
         }
@@ -170,14 +170,18 @@ static bool wanted_kind(const struct cg_rules *rules, const struct node *n, enum
         return n->path[1] != '\0' || is != CG_VIEW_WRITE;
 }
 
-/* Pins the folders above a node that are in a write root and could be renamed. */
-static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const char *path, struct cg_err *err)
+/* Pins the existing folders above a node that are in a write root and could be renamed. */
+static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const struct node *node,
+                     struct cg_err *err)
 {
+        const char *path = node->path;
         struct node pin = { .path = (char *)path, .pin = true, .folder = true };
         char above[PATH_MAX];
         int r = 0;
 
         for (const char *slash = strchr(path + 1, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
+                if (node->missing && (size_t)(slash - path) >= node->missing)
+                        break;
                 snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
                 if (cg_view_state(rules, above) == CG_VIEW_WRITE &&
                     state_above(rules, above) == CG_VIEW_WRITE)
@@ -193,8 +197,8 @@ static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes,
         for (size_t i = from; i < nodes->n; i++) {
                 const struct node *n = &nodes->v[i];
 
-                if (!n->placeholder && !n->keep && strcmp(n->path, path) != 0 &&
-                    cg_path_within(n->path, path) && cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
+                if (!n->missing && !n->keep && strcmp(n->path, path) != 0 && cg_path_within(n->path, path) &&
+                    cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
                         return true;
         }
         return false;
@@ -211,22 +215,26 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
                 sb->root_writable = true;
 
+        for (size_t i = 0; i < rules->n_patterns && r == 0; i++)
+                r = cg_plan_add_pattern(sb, rules->patterns[i].text, rules->patterns[i].why, err);
+
         /* A node for each rule. Of a missing path only its creation can be denied. */
         for (size_t i = 0; i < rules->n && r == 0; i++) {
                 const struct cg_rule *rule = &rules->v[i];
                 struct node node = { .path = rule->path,
                                      .rule = rule,
                                      .folder = rule->folder,
-                                     .placeholder = rule->missing != 0,
+                                     .missing = rule->missing,
                                      .keep = rule->kind == CG_RULE_KEEP,
                                      .mask = rule->kind == CG_RULE_MASK ? rule : NULL };
                 size_t len = strlen(rule->path);
 
-                if (rule->missing) {
+                if (rule->missing && state_above(rules, rule->path) == CG_VIEW_HIDDEN)
+                        continue;
+                /* Where init does not decide, the first missing folder is not made either. */
+                if (rule->missing && !rules->by_name) {
                         len = rule->missing + strcspn(rule->path + rule->missing, "/");
                         node.folder = rule->path[len] == '/' || rule->folder;
-                        if (state_above(rules, rule->path) == CG_VIEW_HIDDEN)
-                                continue;
                 }
                 r = add_node(&nodes, &node, len, err);
         }
@@ -238,7 +246,7 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
         n = nodes.n;
         for (size_t i = 0; i < n && r == 0; i++) {
                 if (wanted_kind(rules, &nodes.v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
-                        r = pin_above(&nodes, rules, nodes.v[i].path, err);
+                        r = pin_above(&nodes, rules, &nodes.v[i], err);
         }
         if (r == 0)
                 merge(&nodes);
@@ -262,8 +270,7 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
                         m.data = node->mask->data;
                         m.len = node->mask->len;
                 }
-                if (node->placeholder &&
-                    cg_plan_add_placeholder(sb, node->path, node->folder, false, err) < 0)
+                if (node->missing && cg_plan_add_placeholder(sb, node->path, node->folder, false, err) < 0)
                         return CG_E_NOMEM;
                 r = cg_plan_insert(sb, &m, err);
         }

@@ -131,7 +131,8 @@ static const char settings[] =
         "{\"network\": {\"allowedDomains\": [\"127.0.0.1:%A\", \"localhost:%A\", \"127.0.0.1:%D\", \"*.selftest.example\"%N],\n"
         "  \"deniedDomains\": [\"127.0.0.1:%D\", \"bad.selftest.example\"]},\n"
         " \"filesystem\": {\"allowWrite\": [\".\"],\n"
-        "  \"denyWrite\": [\"keep.txt\", \"d/keep.txt\", \"g/h/keep.txt\", \"denied\", \"link-real\", \"absent.txt\", \"absentdir/deep.txt\"],\n"
+        "  \"denyWrite\": [\"keep.txt\", \"d/keep.txt\", \"g/h/keep.txt\", \"denied\", \"link-real\", \"absent.txt\", \"absentdir/deep.txt\",\n"
+        "    \"sub/*.locked\", \"later/*.locked\"],\n"
         "  \"denyRead\": [\"secret.txt\", \"secrets\", \"mostly\", \".env\", \"**/*.pem\"], \"allowRead\": [\"mostly/shown.txt\"]},\n"
         " \"cellgate\": {\"env\": [\"PATH\", \"HOME\"], \"hideCredentials\": true%T}}\n";
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -58,6 +59,24 @@ static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt 
         snprintf(folder, sizeof(folder), "run/cellgate-%u", (unsigned int)geteuid());
         snprintf(file, sizeof(file), "%s/json.py", folder);
         return folder_absent(t, &b);
+}
+
+/* A folder with a file is moved to a->arg, which makes the file a->arg2. */
+static enum cg_verdict folder_brought(struct cg_try *t, const struct cg_attempt *a)
+{
+        enum cg_verdict v;
+        char file[80];
+        int r;
+
+        snprintf(file, sizeof(file), "brought%s", strrchr(a->arg2, '/'));
+        if (mkdir("brought", 0755) < 0)
+                return cg_refused(t, -1);
+        close(open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+        r = rename("brought", a->arg);
+        v = cg_refused(t, r);
+        unlink(r < 0 ? file : a->arg2);
+        rmdir(r < 0 ? "brought" : a->arg);
+        return v;
 }
 
 static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *a)
@@ -162,14 +181,20 @@ static const struct cg_attempt attempts[] = {
         DENY("deny-absent-remove", remove_absent, "the placeholder of its name, removed", "absent.txt"),
         DENY("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir",
              .arg2 = "absentdir/deep.txt"),
-        CHANGE("deny-absent-folder-aside", CG_RENAME, "the placeholder of that folder, moved aside",
-               "absentdir", .arg2 = "absentdir2", .bare = CG_BARE_NONE),
+        DENY("deny-absent-brought", folder_brought, "a folder with that file, moved there", "absentdir",
+             .arg2 = "absentdir/deep.txt"),
         CHANGE("deny-absent-rename", CG_RENAME, "a file moved to an absent name", "fresh",
                .arg2 = "absent.txt"),
         CHANGE("deny-absent-symlink", CG_SYMLINK, "a link under an absent name", "fresh",
                .arg2 = "absent.txt"),
         CHANGE("deny-absent-link", CG_LINK, "a hard link under an absent name", "fresh",
                .arg2 = "absent.txt"),
+        CG_DENY("deny-later", "names", cg_try_create, "a new file that a pattern of denyWrite matches",
+                .arg = "sub/new.locked"),
+        CG_DENY("deny-later-brought", "names", folder_brought, "a folder with such a file, moved there",
+                .arg = "later", .arg2 = "later/only.locked"),
+        CG_DENY("deny-later-link", "names", cg_try_change, "a link under such a name", .change = CG_SYMLINK,
+                .arg = "fresh", .arg2 = "sub/new.locked"),
         DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
         DENY("deny-race-link", cg_try_link_race, "writing by a name that becomes a link to it", KEEP),
         DENY("never-bashrc", cg_try_append, ".bashrc in the workspace", ".bashrc"),
