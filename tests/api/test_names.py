@@ -31,6 +31,8 @@ NAMES = [
     ".bashrc", ".profile", ".gitconfig", ".mcp.json", ".zshenv", ".npmrc", ".vscode/tasks.json", ".claude/commands/x.md", ".claude/settings.json",
     ".git/config", ".git/config.worktree", ".git/hooks/pre-commit", ".git/modules/m/config", ".husky/pre-commit", "jupyter_server_config.py",
     ".direnv/flake-profile.rc", ".hg/sharedpath", ".github/hooks/x.json", ".clinerules/hooks/PreToolUse", ".repo/repo/main.py",
+    "mise/config.toml", "prek.toml", "hk.pkl", ".bsp/x.json", ".lsp/config.edn", "hie.yaml", ".hie-bios", ".pdm-python", ".pijul/config",
+    ".luarc.json", ".lintstagedrc", "lefthook.yaml",
 ]  # fmt: skip
 
 

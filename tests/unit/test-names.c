@@ -29,6 +29,13 @@ static void test_find(void **state)
         assert_string_equal(write_rule(ROOT "/.claude/commands/x.md"), ".claude/commands");
         assert_string_equal(write_rule(ROOT "/x.code-workspace"), "*.code-workspace");
         assert_string_equal(write_rule(ROOT "/jupyter_server_config.py"), "jupyter_*_config.*");
+        assert_string_equal(write_rule(ROOT "/a/mise/config.local.toml"), "mise/config*.toml");
+        assert_string_equal(write_rule(ROOT "/.bsp/x.json"), ".bsp");
+        assert_string_equal(write_rule(ROOT "/.lintstagedrc.mjs"), ".lintstagedrc*");
+        assert_null(write_rule(ROOT "/.lsp/.cache/x"));
+        assert_null(write_rule(ROOT "/mise/tasks/x"));
+        assert_null(write_rule(ROOT "/renv/library/x"));
+        assert_null(write_rule(ROOT "/eslint.config.js"));
         /* as file systems of Windows read it */
         assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc");
         /*
