@@ -1,6 +1,6 @@
 """Runtime of the modules that cellgate generates for the tools of MCP servers. Standard library only.
 
-Generated modules import Model, Open, Returns, Text, UNSET and bind from here. Programs that call
+Generated modules import their classes' bases, Returns, Text, UNSET and bind from here. Programs that call
 tools catch the errors:
 
     ToolRunnerError       base of all; .server, .tool, .kind and .message
@@ -26,7 +26,7 @@ from ._errors import (
     UnavailableError,
 )
 from ._kept import LargeText
-from ._model import Model, Open
+from ._model import DictModel, Model, Open
 from ._package import package
 from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
 from ._tool import options
@@ -43,6 +43,7 @@ __all__ = [
     "Audio",
     "Block",
     "Contents",
+    "DictModel",
     "Image",
     "LargeText",
     "Lines",
@@ -78,7 +79,7 @@ __all__ = [
 for _cls in (
     *(ApprovalTimeoutError, ParamsError, ProtocolError, RejectedError, ToolError, ToolRunnerError, UnavailableError),
     *(Audio, Block, Image, LargeText, Resource, ResourceLink, Text, TextBlock, ToolResult),
-    *(Lines, Match, Matches, Model, Open),
+    *(DictModel, Lines, Match, Matches, Model, Open),
     *(Contents, Listing, Message, Prompt, PromptArgument, PromptInfo, ResourceInfo, TemplateInfo),
 ):
     _cls.__module__ = __name__

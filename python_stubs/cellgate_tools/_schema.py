@@ -237,6 +237,9 @@ class _Check:
         self.steps -= 1
         if self.steps < 0:
             raise _Enough
+        if len(s) == 1 and "type" in s:  # most schemas of real tools
+            self.values(s, v, path)
+            return
         if "$ref" in s and self.draft7:
             self.apply(self.schema.resolve(s["$ref"]), v, path, depth + 1, seen)
             return

@@ -6,8 +6,6 @@ from inspect import Parameter, Signature
 from inspect import signature as inspect_signature
 from typing import TYPE_CHECKING, Any
 
-from ._values import UNSET
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -54,7 +52,7 @@ def _fields(cls: Any) -> list[Parameter]:
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
-            default=UNSET if name in cls._optional else Parameter.empty,
+            default=cls._absent if name in cls._optional else Parameter.empty,
             annotation=_Text(kind),
         )
         for name, kind in cls.__annotations__.items()
@@ -82,7 +80,7 @@ def of_function(params: Any, returns: str) -> Lazy:
 def one_line(cls: Any) -> str:
     """path: str, dryRun: bool = UNSET"""
     return ", ".join(
-        f"{name}: {kind} = UNSET" if name in cls._optional else f"{name}: {kind}"
+        f"{name}: {kind} = {cls._absent}" if name in cls._optional else f"{name}: {kind}"
         for name, kind in cls.__annotations__.items()
     )
 

@@ -23,7 +23,7 @@ from ._errors import (
     ToolError,
     UnavailableError,
 )
-from ._model import Binding, Model, wrap
+from ._model import Binding, Model, wrapper
 from ._result import Text, ToolResult
 from ._schema import Schema
 from ._values import UNSET, short
@@ -220,7 +220,7 @@ class Tool:
         key = self.entry.get("unwrap")
         if key and isinstance(value, dict) and key in value:
             value = value[key]
-        return wrap(self._module, self.entry.get("ret"), value)
+        return wrapper(self._module, spec)(value, 0) if (spec := self.entry.get("ret")) else value
 
     def _error(self, text: str, result: ToolResult) -> ToolError:
         return ToolError(text, result, server=self.server, tool=self.name)

@@ -27,8 +27,14 @@ static const char *const no_field[] = {
         "model_dump", "model_json_schema", "model_validate", "str",
 };
 
+/* Objects in results are dicts, whose methods json, pandas and others call. */
+static const char *const no_result_field[] = {
+        "clear", "copy",    "fromkeys",   "get",    "items",  "keys",
+        "pop",   "popitem", "setdefault", "update", "values",
+};
+
 static const char *const no_class[] = {
-        "Any", "Literal", "Model", "Open", "Params", "Result", "Returns", "Text", "UNSET",
+        "Any", "DictModel", "Literal", "Model", "Open", "Params", "Result", "Returns", "Text", "UNSET",
 };
 
 /* Attributes of a server's package, and of the package that holds the servers' packages. */
@@ -75,22 +81,31 @@ static void put_hash(struct cg_source *o, struct cg_slice original, int digits)
         cg_puts(o, (struct cg_slice){ hex, (size_t)digits });
 }
 
+static bool is_field(enum cg_name_kind kind)
+{
+        return kind == CG_NAME_FIELD || kind == CG_NAME_RESULT_FIELD;
+}
+
 static bool taken(enum cg_name_kind kind, struct cg_slice s)
 {
         if (cg_is_keyword(s))
                 return true;
-        return kind == CG_NAME_FIELD    ? among(s, no_field, CG_ARRAY_LEN(no_field))
-               : kind == CG_NAME_MODULE ? among(s, no_module, CG_ARRAY_LEN(no_module))
-                                        : among(s, no_package, CG_ARRAY_LEN(no_package));
+        if (kind == CG_NAME_RESULT_FIELD && among(s, no_result_field, CG_ARRAY_LEN(no_result_field)))
+                return true;
+        if (is_field(kind))
+                return among(s, no_field, CG_ARRAY_LEN(no_field));
+        return kind == CG_NAME_MODULE ? among(s, no_module, CG_ARRAY_LEN(no_module))
+                                      : among(s, no_package, CG_ARRAY_LEN(no_package));
 }
 
 /* The name by the rules, not yet unique. */
 static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, enum cg_name_kind kind)
 {
         /* comes before a name that would start with a digit or be empty */
-        static const char *const prefixes[] = {
-                [CG_NAME_PACKAGE] = "s_", [CG_NAME_MODULE] = "t_", [CG_NAME_FIELD] = "p_"
-        };
+        static const char *const prefixes[] = { [CG_NAME_PACKAGE] = "s_",
+                                                [CG_NAME_MODULE] = "t_",
+                                                [CG_NAME_FIELD] = "p_",
+                                                [CG_NAME_RESULT_FIELD] = "p_" };
         const char *prefix = prefixes[kind];
         cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
         cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
@@ -114,7 +129,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                 size_t n = strspn(s.p, "_");
 
                 s = (struct cg_slice){ s.p + n, s.len - n };
-                while (kind != CG_NAME_FIELD && s.len && s.p[s.len - 1] == '_')
+                while (!is_field(kind) && s.len && s.p[s.len - 1] == '_')
                         s.len--;
         }
         if (!s.len) {
@@ -205,7 +220,7 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
                      const struct cg_slice *reserved, size_t n_reserved)
 {
         cg_auto_free struct cg_python_name **order = calloc(n + 1, sizeof(struct cg_python_name *));
-        bool folded = kind != CG_NAME_FIELD, changed = true;
+        bool folded = !is_field(kind), changed = true;
 
         if (!order)
                 return false;

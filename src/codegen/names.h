@@ -17,7 +17,7 @@ struct cg_python_name {
         int level;
 };
 
-enum cg_name_kind { CG_NAME_PACKAGE, CG_NAME_MODULE, CG_NAME_FIELD };
+enum cg_name_kind { CG_NAME_PACKAGE, CG_NAME_MODULE, CG_NAME_FIELD, CG_NAME_RESULT_FIELD };
 
 /*
  * Gives every original a name of its own. Among originals that would get the same name, the one

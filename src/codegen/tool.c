@@ -289,6 +289,28 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
 
 /* ------------------------------------------------------------------ the module */
 
+enum base { DICT_MODEL, MODEL, OPEN };
+
+static const char *const bases[] = { [DICT_MODEL] = "DictModel", [MODEL] = "Model", [OPEN] = "Open" };
+
+static enum base base_of(const struct cg_class *c)
+{
+        if (c->schema->output)
+                return DICT_MODEL;
+        return c->open && !c->n_fields ? OPEN : MODEL;
+}
+
+/* Where None is an alternative at neither end, one more does no harm. */
+static bool takes_none(struct cg_slice annotation)
+{
+        static const char last[] = " | None";
+        size_t n = sizeof(last) - 1;
+
+        return cg_slice_is(annotation, "Any") || cg_slice_is(annotation, "None") ||
+               (annotation.len > n && memcmp(annotation.p + annotation.len - n, last, n) == 0) ||
+               (annotation.len > n && memcmp(annotation.p, "None | ", n) == 0);
+}
+
 static void put_class(struct cg_source *o, const struct cg_class *c)
 {
         struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
@@ -304,7 +326,7 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
 
         cg_put(o, "\n\nclass ");
         cg_puts(o, c->name);
-        cg_put(o, c->open && !c->n_fields ? "(Open):\n" : "(Model):\n");
+        cg_putf(o, "(%s):\n", bases[base_of(c)]);
         if (doc.rc < 0 && o->rc == 0) {
                 o->rc = doc.rc;
                 o->err = doc.err;
@@ -323,7 +345,12 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
                 cg_puts(o, f->name);
                 cg_put(o, ": ");
                 cg_puts(o, f->annotation);
-                cg_put(o, f->required ? "\n" : " = UNSET\n");
+                if (f->required)
+                        cg_put(o, "\n");
+                else if (!c->schema->output)
+                        cg_put(o, " = UNSET\n");
+                else
+                        cg_put(o, takes_none(f->annotation) ? " = None\n" : " | None = None\n");
         }
         if (!c->n_fields)
                 cg_put(o, "    pass\n");
@@ -355,14 +382,14 @@ static bool contains(struct cg_slice s, const char *what)
 static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
 {
         bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal[");
-        bool unset = false, model = false, open = false;
+        bool unset = false, used[CG_ARRAY_LEN(bases)] = { false };
 
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
-                *(c->open && !c->n_fields ? &open : &model) = true;
+                used[base_of(c)] = true;
                 for (size_t i = 0; i < c->n_fields; i++) {
                         any |= contains(c->fields[i].annotation, "Any");
                         literal |= contains(c->fields[i].annotation, "Literal[");
-                        unset |= !c->fields[i].required;
+                        unset |= !c->fields[i].required && !c->schema->output;
                 }
         }
         cg_put(o, "from __future__ import annotations\n");
@@ -371,9 +398,12 @@ static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
                         any && literal ? "Any, Literal"
                         : any          ? "Any"
                                        : "Literal");
-        cg_putf(o, "from cellgate_tools import %s%s%s%s%sbind\n", unset ? "UNSET, " : "",
-                model ? "Model, " : "", open ? "Open, " : "", returns ? "Returns, " : "",
-                cg_slice_is(t->returns, "Text") ? "Text, " : "");
+        cg_put(o, "from cellgate_tools import ");
+        cg_put(o, unset ? "UNSET, " : "");
+        for (size_t i = 0; i < CG_ARRAY_LEN(bases); i++)
+                if (used[i])
+                        cg_putf(o, "%s, ", bases[i]);
+        cg_putf(o, "%s%sbind\n", returns ? "Returns, " : "", cg_slice_is(t->returns, "Text") ? "Text, " : "");
 }
 
 void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)

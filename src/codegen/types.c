@@ -433,12 +433,13 @@ void cg_types_name_fields(struct cg_types *t)
         qsort(classes, n, sizeof(*classes), cg_slice_order);
         for (struct cg_class *c = t->first; c; c = c->next) {
                 struct cg_python_name *names = cg_arena_alloc(t->arena, (c->n_fields + 1) * sizeof(*names));
+                enum cg_name_kind kind = c->schema->output ? CG_NAME_RESULT_FIELD : CG_NAME_FIELD;
 
                 if (!names)
                         return;
                 for (size_t i = 0; i < c->n_fields; i++)
                         names[i].original = c->fields[i].wire;
-                cg_names_assign(t->arena, CG_NAME_FIELD, names, c->n_fields, classes, n);
+                cg_names_assign(t->arena, kind, names, c->n_fields, classes, n);
                 for (size_t i = 0; i < c->n_fields; i++)
                         c->fields[i].name = names[i].name;
         }

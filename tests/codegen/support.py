@@ -82,11 +82,12 @@ def _check_annotation(node: ast.AST) -> None:
 
 
 def _check_class(node: ast.ClassDef) -> None:
-    assert [b.id for b in node.bases] in (["Model"], ["Open"]) and not node.decorator_list and not node.keywords
+    assert [b.id for b in node.bases] in (["Model"], ["Open"], ["DictModel"])
+    assert not node.decorator_list and not node.keywords
     for part in node.body:
         if isinstance(part, ast.AnnAssign):
             assert isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
-            assert part.value is None or (isinstance(part.value, ast.Name) and part.value.id == "UNSET")
+            assert part.value is None or ast.unparse(part.value) == ("UNSET" if node.bases[0].id == "Model" else "None")
             _check_annotation(part.annotation)
         else:
             assert _is_doc(part) or isinstance(part, ast.Pass), ast.dump(part)
@@ -172,7 +173,7 @@ for name in package.TOOLS:
     module = getattr(package, name)
     module._tool.entry
     for cls in module._tool.entry["classes"]:
-        dir(object.__new__(getattr(module, cls)))
+        dir(getattr(module, cls).__new__(getattr(module, cls)))
     for function in (module.run, module.call, module.run_async, module.call_async):
         assert inspect.signature(function).parameters and inspect.getdoc(function) and str(inspect.signature(function))
     assert module.__doc__ and str(inspect.signature(module.Params)) and pydoc.render_doc(module)

@@ -225,7 +225,9 @@ def test_wire_is_what_was_given(package: Callable[..., Any], host: Host, path: P
 USE = """
 from mcptools.files import edit_file, list_directory
 from mcptools.everything import draw, find, merged
+from mcptools.tracker import find_tickets
 import mcptools
+from json import dumps
 e = edit_file.Edit(oldText='a', newText='b')
 edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()
 edit_file.run(path='a', edits=[e]).content.upper()
@@ -238,6 +240,23 @@ mcptools.read_resource('files', 'file:///x').upper()
 mcptools.read_resource('files', 'file:///x').images[0].save('x')
 mcptools.prompts('files')[0].arguments[0].name.upper()
 mcptools.get_prompt('files', 'greet', name='me', server='x').messages[0].role.upper()
+found = find_tickets.run()
+plain: dict[str, object] = found
+rows: list[dict[str, object]] = [*found.items_]
+dumps(found, default=vars)
+dict(found, **found.items_[0])
+for key, value in found.items():
+    key.upper()
+found.items_[0].owner.login.upper()
+found.copy().items_[0].copy().id.bit_length()
+match found.items_[0]:
+    case find_tickets.Item(id=number, note=str(note)):
+        number.bit_length() + len(note)
+    case {"id": int(number)}:
+        number.bit_length()
+if found.items_[0].note is not None:
+    found.items_[0].note.upper()
+made = find_tickets.Result(items_=[find_tickets.Item(id=1, owner=find_tickets.Owner(login='x'), copy_=True)])
 async def later() -> None:
     (await edit_file.arun(path='a', edits=[e])).content.upper()
     (await edit_file.call_async(path='a', edits=[e])).summary()
@@ -257,6 +276,12 @@ edit_file.call(path='a', edits=[{'oldText': 1}])  # wrong
 list_directory.run(path='a', sortBy='date')  # wrong
 list_directory.run(edit_file.Params(path='a', edits=[e]))  # wrong
 edit_file.run(path='a', edits=[e]).contents  # wrong
+found.items_[0].idd  # wrong
+found.items_[0].note.upper()  # wrong
+found.items_[0].id.upper()  # wrong
+found.items[0]  # wrong
+find_tickets.Item(id='x', owner=find_tickets.Owner(login='x'))  # wrong
+find_tickets.Item(id=1)  # wrong
 mcptools.resources('files')[0].url  # wrong
 mcptools.read_resource('files')  # wrong
 mcptools.read_resource('files', 1)  # wrong
@@ -275,6 +300,12 @@ def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             generate(build_dir, f"hostile{i}", out / "mcptools", case.text, root=True)
     for path in FILES:
         generate(build_dir, path.stem, out / "mcptools", path.read_bytes(), root=True)
+    owner = {"type": "object", "title": "Owner", "properties": {"login": {"type": "string"}}, "required": ["login"]}
+    fields = {"id": {"type": "integer"}, "owner": owner, "note": {"type": "string"}, "copy": {"type": "boolean"}}
+    item = {"type": "object", "title": "Item", "properties": fields, "required": ["id", "owner"]}
+    found = {"type": "object", "properties": {"items": {"type": "array", "items": item}}, "required": ["items"]}
+    tools = [{"name": "find_tickets", "inputSchema": {"type": "object"}, "outputSchema": found}]
+    generate(build_dir, "tracker", out / "mcptools", tools, root=True)
     (out / "use.py").write_text(USE)
     return out
 
