@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <zmq.h>
 #include "base/fd.h"
+#include "base/host.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -39,6 +40,29 @@ const char *cg_jchannel_key(enum cg_jchannel channel)
 
 /* ------------------------------------------------------------------ reading */
 
+/*
+ * Signatures are what authenticates a client. A file without a key is more often one that lost it
+ * than one that was meant to have none.
+ */
+static int check_key(const struct cg_jconn *c, struct cg_err *err)
+{
+        struct cg_host h;
+
+        if (!c->key)
+                return cg_fail(
+                        err, CG_E_PARSE,
+                        "\"key\" is missing: without it anybody who can connect could run code; put a long random "
+                        "string there, or remove the file, and one with a key is made");
+        if (*c->key || c->ipc || c->curve_public ||
+            (cg_host_parse(c->ip, strlen(c->ip), &h, NULL) == 0 && cg_host_is_this_machine(&h)))
+                return 0;
+        return cg_fail(
+                err, CG_E_INVAL,
+                "\"key\" is empty, so that anybody who can connect to %s could run code: put a long random string "
+                "there, or use a loopback address, the transport \"ipc\", or CURVE keys",
+                c->ip);
+}
+
 static int read_members(struct cg_jconn *c, struct cg_err *err)
 {
         const char *transport, *scheme;
@@ -61,7 +85,7 @@ static int read_members(struct cg_jconn *c, struct cg_err *err)
                         return cg_fail(err, CG_E_PARSE, "%s %lld is not a port", keys[i], (long long)port);
                 c->ports[i] = (int)port;
         }
-        if (cg_json_str(c->file, "key", "", &c->key, err) < 0 ||
+        if (cg_json_str(c->file, "key", NULL, &c->key, err) < 0 ||
             cg_json_str(c->file, "signature_scheme", "hmac-sha256", &scheme, err) < 0 ||
             cg_json_str(c->file, "curve_publickey", NULL, &c->curve_public, err) < 0 ||
             cg_json_str(c->file, "curve_secretkey", NULL, &c->curve_secret, err) < 0)
@@ -75,18 +99,21 @@ static int read_members(struct cg_jconn *c, struct cg_err *err)
         if (c->curve_public && (strlen(c->curve_public) != CURVE_KEY || strlen(c->curve_secret) != CURVE_KEY))
                 return cg_fail(err, CG_E_PARSE,
                                "curve_publickey and curve_secretkey must be %d characters of Z85", CURVE_KEY);
-        return 0;
+        return check_key(c, err);
 }
 
 static int read_file(struct cg_jconn *c, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         char key[2 * KEY_BYTES + 1];
+        struct stat st;
         size_t len;
         int r = cg_read_file(c->path, MAX_FILE, &text, &len, err);
 
-        if (r == 0)
+        if (r == 0) {
+                c->readable = stat(c->path, &st) == 0 && (st.st_mode & (S_IRGRP | S_IROTH));
                 return cg_json_object(text, len, c->path, &c->file, err);
+        }
         if (err->sys_errno != ENOENT)
                 return r;
         c->made = c->changed = true;

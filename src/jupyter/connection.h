@@ -20,16 +20,18 @@ struct cg_jconn {
         const char *ip, *key;                    /* in it */
         const char *curve_public, *curve_secret; /* NULL: no encryption */
         bool ipc;
-        bool made;    /* the file is ours: removed at the end */
-        bool changed; /* ports were filled in */
+        bool readable; /* other users can read the file, and so sign messages */
+        bool made;     /* the file is ours: removed at the end */
+        bool changed;  /* ports were filled in */
         int ports[CG_JCHANNELS];
         bool bound[CG_JCHANNELS];
 };
 
 /*
  * Reads @path, or prepares a new file there: tcp, this machine only, free ports, a random key.
- * CG_E_PARSE for what is no connection file; CG_E_UNSUPPORTED for a transport or signature scheme
- * that is not ours. Free with cg_jconn_fini() in any case.
+ * CG_E_PARSE for what is no connection file, and for one without a "key"; CG_E_INVAL for an empty
+ * key where others than this machine's users can connect; CG_E_UNSUPPORTED for a transport or
+ * signature scheme that is not ours. Free with cg_jconn_fini() in any case.
  */
 int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err);
 /*

@@ -285,6 +285,24 @@ static void close_handle(uv_handle_t *h, void *arg)
                 uv_close(h, NULL);
 }
 
+static void warn_of_strangers(const struct front *f)
+{
+        const struct cg_jconn *c = &f->conn;
+
+        if (!*c->key && c->curve_public)
+                cg_log(&f->o->log, CG_LOG_WARN,
+                       "%s: \"key\" is empty: messages are encrypted, but not signed", c->path);
+        else if (!*c->key)
+                cg_log(&f->o->log, CG_LOG_WARN,
+                       c->ipc ? "%s: \"key\" is empty: every program of this user can run code in this kernel"
+                              : "%s: \"key\" is empty: every user of this machine can run code in this kernel",
+                       c->path);
+        if (c->readable && (*c->key || c->curve_public))
+                cg_log(&f->o->log, CG_LOG_WARN,
+                       "%s: other users can read this file, and with its key run code in this kernel; run: chmod 600 FILE",
+                       c->path);
+}
+
 static int start(struct front *f, struct cg_err *err)
 {
         const rlim_t wanted = CG_JCHANNELS * CG_PEERS_MAX + 512;
@@ -304,6 +322,7 @@ static int start(struct front *f, struct cg_err *err)
         if (cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
             cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
                 return -1;
+        warn_of_strangers(f);
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
         if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < wanted) {
                 l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;

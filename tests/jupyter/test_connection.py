@@ -108,12 +108,43 @@ def test_curve(start: Any) -> None:
         ({"signature_scheme": "hmac-md5"}, 'signature_scheme "hmac-md5" is not supported'),
         ({"shell_port": "x"}, '"shell_port" must be an integer'),
         ({"curve_publickey": "x" * 40}, "belong together"),
+        ({"key": None}, '"key" must be a string'),
+        ({"key": "", "ip": "0.0.0.0"}, "anybody who can connect to 0.0.0.0"),
     ],
 )
 def test_files_that_are_refused(start: Any, change: dict[str, Any], why: str) -> None:
     kernel = start(connection={**KEYED, **change})
     assert kernel.wait() == 2
     assert why in kernel.stderr()
+
+
+def test_file_without_a_key_is_refused(start: Any) -> None:
+    kernel = start(connection={k: v for k, v in KEYED.items() if k != "key"})
+    assert kernel.wait() == 2
+    assert '"key" is missing' in kernel.stderr()
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "line"),
+    [
+        ({}, 0o600, ""),
+        ({}, 0o640, "other users can read this file"),
+        ({"key": ""}, 0o600, "every user of this machine"),
+        ({"key": "", "transport": "ipc"}, 0o600, "every program of this user"),
+    ],
+)
+def test_a_line_where_others_can_run_code(
+    start: Any, tmp_path: Path, change: dict[str, Any], mode: int, line: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="cgj-") as folder:
+        ipc = {"ip": f"{folder}/k"} if "transport" in change else {}
+        file = tmp_path / "kernel.json"
+        file.write_text(json.dumps({**KEYED, **change, **ipc}))
+        file.chmod(mode)
+        kernel = start(file=file)
+        assert kernel.client().run("6 * 7").result() == "42"
+        said = [x for x in kernel.stderr().splitlines() if "kernel.json" in x]
+        assert len(said) == bool(line) and line in "".join(said)
 
 
 def test_restart_on_the_same_ports(start: Any, tmp_path: Path) -> None:

@@ -137,6 +137,14 @@ static void files_that_are_refused(void **state)
                 { "{\"shell_port\": -1}", CG_E_PARSE, "shell_port" },
                 { "{\"shell_port\": \"1\"}", CG_E_PARSE, "integer" },
                 { "{\"key\": null}", CG_E_PARSE, "key" },
+                { "{}", CG_E_PARSE, "\"key\" is missing" },
+                { "{\"ip\": \"0.0.0.0\"}", CG_E_PARSE, "\"key\" is missing" },
+                { "{\"transport\": \"ipc\", \"ip\": \"/tmp/x\"}", CG_E_PARSE, "\"key\" is missing" },
+                { "{\"key\": \"\", \"ip\": \"0.0.0.0\"}", CG_E_INVAL, "connect to 0.0.0.0" },
+                { "{\"key\": \"\", \"ip\": \"::\"}", CG_E_INVAL, "loopback" },
+                { "{\"key\": \"\", \"ip\": \"192.168.1.5\"}", CG_E_INVAL, "loopback" },
+                { "{\"key\": \"\", \"ip\": \"kernel.example.org\"}", CG_E_INVAL, "loopback" },
+                { "{\"key\": \"\", \"ip\": \"127.0.0.1.example.org\"}", CG_E_INVAL, "loopback" },
                 { "{\"curve_publickey\": \"x\"}", CG_E_PARSE, "belong together" },
                 { "{\"curve_publickey\": \"x\", \"curve_secretkey\": \"y\"}", CG_E_PARSE, "Z85" },
         };
@@ -152,6 +160,31 @@ static void files_that_are_refused(void **state)
                         fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].text, err.msg, cases[i].why);
                 cg_jconn_fini(&c);
                 assert_int_equal(access(e->file, F_OK), 0);
+        }
+}
+
+static void empty_keys_that_are_allowed(void **state)
+{
+#define Z "0123456789012345678901234567890123456789"
+        static const char *const cases[] = {
+                "{\"key\": \"\"}",
+                "{\"key\": \"\", \"ip\": \"127.8.7.6\"}",
+                "{\"key\": \"\", \"ip\": \"::1\"}",
+                "{\"key\": \"\", \"ip\": \"localhost\"}",
+                "{\"key\": \"\", \"transport\": \"ipc\", \"ip\": \"/tmp/x\"}",
+                "{\"key\": \"\", \"ip\": \"0.0.0.0\", \"curve_publickey\": \"" Z
+                "\", \"curve_secretkey\": \"" Z "\"}",
+        };
+        struct env *e = *state;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                struct cg_jconn c;
+                struct cg_err err = { 0 };
+
+                write_file(e, cases[i]);
+                if (cg_jconn_load(&c, e->file, &err) != 0)
+                        fail_msg("%s", err.msg);
+                cg_jconn_fini(&c);
         }
 }
 
@@ -182,7 +215,8 @@ static void ipc(void **state)
         struct cg_err err;
         char text[500], path[300];
 
-        snprintf(text, sizeof(text), "{\"transport\": \"ipc\", \"ip\": \"%s/k\", \"shell_port\": 1}", e->dir);
+        snprintf(text, sizeof(text),
+                 "{\"transport\": \"ipc\", \"ip\": \"%s/k\", \"shell_port\": 1, \"key\": \"k\"}", e->dir);
         write_file(e, text);
         assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
         assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err), 0);
@@ -206,6 +240,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(missing_file_is_made_and_removed, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(ports_are_filled_in_and_the_rest_is_kept, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(files_that_are_refused, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(empty_keys_that_are_allowed, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(address_in_use, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(ipc, set_up, tear_down),
         };
