@@ -8,6 +8,7 @@ suites come from the source distributions of pinned versions. Run by scripts/sui
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -53,6 +54,7 @@ PACKAGES = (
     "setuptools",
     "wheel",
 )
+ENVIRONMENTS = ("ipykernel", "cellgate")
 LONGEST_S = 3600
 
 
@@ -63,6 +65,7 @@ class Suite:
     package: str
     version: str
     tests: str
+    reached: int  # how many of its tests use a kernel of cellgate, at least
 
     @property
     def folder(self) -> str:
@@ -70,10 +73,10 @@ class Suite:
 
 
 SUITES = (
-    Suite("ipykernel", "7.4.0", "tests"),
-    Suite("nbclient", "0.11.0", "tests"),
-    Suite("jupyter_client", "8.10.0", "tests"),
-    Suite("papermill", "2.7.0", "papermill/tests"),
+    Suite("ipykernel", "7.4.0", "tests", 0),
+    Suite("nbclient", "0.11.0", "tests", 0),
+    Suite("jupyter_client", "8.10.0", "tests", 0),
+    Suite("papermill", "2.7.0", "papermill/tests", 0),
 )
 
 
@@ -92,14 +95,15 @@ def prepare(work: Path) -> None:
         return
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    base = work / "ipykernel"
-    run("/usr/bin/python3", "-m", "venv", base)
-    run(base / "bin/pip", "install", "-q", *wanted.split("\n"))
+    for name in ENVIRONMENTS:
+        # Made twice, not copied: console scripts of a copy would run the other one's Python.
+        run("/usr/bin/python3", "-m", "venv", work / name)
+        run(work / name / "bin/pip", "install", "-q", *wanted.split("\n"))
+    pip = work / ENVIRONMENTS[0] / "bin/pip"
     for suite in SUITES:
-        pip = (base / "bin/pip", "download", "-q", "--no-deps", "--no-build-isolation", "--no-binary", suite.package)
-        run(*pip, "-d", work, f"{suite.package}=={suite.version}")
+        options = ("-q", "--no-deps", "--no-build-isolation", "--no-binary", suite.package)
+        run(pip, "download", *options, "-d", work, f"{suite.package}=={suite.version}")
         run("tar", "-xzf", work / f"{suite.folder}.tar.gz", "-C", work)
-    run("cp", "-a", base, work / "cellgate")
     shutil.rmtree(work / "cellgate/share/jupyter/kernels/python3")
     stamp.write_text(wanted)
 
@@ -108,6 +112,13 @@ def install(cellgate: Path, env: Path) -> None:
     """Our kernelspec as python3; the kernels have the packages of the tests."""
     options = ("--prefix", env, "--name", "python3", "--kernel-env", env, "--linger", "5")
     run(cellgate, "jupyter", "install", *options, "--display-name", "Python 3 (ipykernel)", stdout=subprocess.DEVNULL)
+    # Through a script that records each start, for suites_plugin.py.
+    spec = env / "share/jupyter/kernels/python3/kernel.json"
+    program = env / "counted"
+    program.write_text('#!/bin/sh\necho "$PYTEST_CURRENT_TEST" >>"${CELLGATE_STARTS:-/dev/null}"\nexec "$@"\n')
+    program.chmod(0o755)
+    content = json.loads(spec.read_text())
+    spec.write_text(json.dumps({**content, "argv": [str(program), *content["argv"]]}))
 
 
 def end_supervisors(folder: Path) -> None:
@@ -149,6 +160,14 @@ def run_suite(work: Path, suite: Suite, env: str, *options: str) -> dict[str, st
         }
         argv = [work / env / "bin/python", "-m", "pytest", suite.tests, "-q", "-p", "no:cacheprovider", "-W", "default"]
         argv += ["--color=no", "-o", "log_cli=false", f"--junitxml={report}", *options]
+        if env == "cellgate":
+            starts = out.with_suffix(".starts")
+            starts.write_text("")
+            starts.with_suffix(".tests").write_text("")
+            environ["CELLGATE_STARTS"] = str(starts)
+            environ["CELLGATE_SPEC"] = str(work / env / "share/jupyter/kernels/python3/kernel.json")
+            environ["PYTHONPATH"] = str(Path(__file__).parent)
+            argv += ["-p", "suites_plugin"]
         with open(out.with_suffix(".log"), "w") as log:
             subprocess.run(
                 [str(a) for a in argv],
@@ -193,6 +212,7 @@ def check(work: Path, suite: Suite, exceptions: dict[tuple[str, str], str]) -> l
     started = time.monotonic()
     theirs = run_suite(work, suite, "ipykernel")
     ours = run_suite(work, suite, "cellgate")
+    reached = len(set((work / f"{suite.package}-cellgate.tests").read_text().splitlines()))
     expected = {test for package, test in exceptions if package == suite.package}
     passed = {name for name, outcome in theirs.items() if outcome == "passed"}
     lost = [name for name in sorted(passed) if ours.get(name) != "passed" and name not in expected]
@@ -207,9 +227,12 @@ def check(work: Path, suite: Suite, exceptions: dict[tuple[str, str], str]) -> l
             wrong.append(f"{name}: {EXCEPTIONS.name} excepts it, and with ipykernel it is {theirs_is}")
     if not passed:
         wrong.append(f"no test passes with ipykernel: {work / suite.package}-ipykernel.log says why")
+    if reached < suite.reached:
+        wrong.append(f"{reached} tests reached a kernel of cellgate, and {suite.reached} did once")
     good = sum(ours.get(name) == "passed" for name in passed)
     print(
         f"{suite.folder}: {len(theirs)} tests, {len(passed)} pass with ipykernel, {good} of them with cellgate, "
+        f"{reached} tests reached its kernel, "
         f"{len(expected)} exceptions, {len(wrong)} wrong; {time.monotonic() - started:.0f} s",
         flush=True,
     )
