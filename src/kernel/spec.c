@@ -221,6 +221,20 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
         const char *python = json_string_value(json_object_get(o, "kernel_env"));
         bool on = !json_is_false(json_object_get(o, "sandbox"));
         bool color = json_is_true(json_object_get(o, "color"));
+        /*
+         * Without a network: programs do not try again for seconds, or look for newer versions of
+         * themselves.
+         */
+        static const struct {
+                const char *name, *value;
+        } no_network[] = {
+                { "PIP_RETRIES", "0" },
+                { "PIP_DISABLE_PIP_VERSION_CHECK", "1" },
+                { "UV_HTTP_RETRIES", "0" },
+                { "CARGO_NET_RETRY", "0" },
+                { "npm_config_fetch_retries", "0" },
+                { "npm_config_update_notifier", "false" },
+        };
         char account[PATH_MAX] = "/"; /* for a user without an entry, as in containers */
         const json_t *v;
         size_t i;
@@ -246,6 +260,9 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 r = add_variable(env, "NO_COLOR", err, "1");
         if (r == 0 && tmp) /* without mounts /tmp is the host's, and read-only */
                 r = add_variable(env, "TMPDIR", err, "%s", tmp);
+        for (i = 0;
+             r == 0 && on && !json_is_true(json_object_get(o, "ports")) && i < CG_ARRAY_LEN(no_network); i++)
+                r = add_variable(env, no_network[i].name, err, "%s", no_network[i].value);
         json_array_foreach(json_object_get(o, "env"), i, v)
         {
                 const char *text = json_string_value(v), *eq = text ? strchr(text, '=') : NULL;
