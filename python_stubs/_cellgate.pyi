@@ -48,9 +48,16 @@ def explain(operation: str, path: bytes, error: int, /) -> dict[str, Any] | None
     """The sandbox rule that caused this errno, or None.
 
     `operation` is `file-read`, `file-write` or `exec`; "": one of the first two. `network-outbound`
-    (`path` is the host) is a connection without the proxy, `socket` a Unix socket. Members: `operation`,
+    (`path` is the host) is a connection without the proxy, `socket` a Unix socket, `home` a name in the
+    private home folder that is hidden in the user's own. Members: `operation`,
     `rule` (its name on the kernel wire), `setting` or None, `path` (resolved), `why`, and `how` to allow
     the access, or None.
+    """
+
+def error_lines() -> bytes:
+    """The lines of the output since the last call in which programs report a refused file: at most 8 KiB.
+
+    They contain an error text of the C library for EACCES, EROFS or ENOENT.
     """
 
 def ready(body: str, /) -> None:

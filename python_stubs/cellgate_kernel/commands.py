@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any
 
-from cellgate_kernel import streams
+from cellgate_kernel import denials, streams
 
 
 def _shell() -> str:
@@ -136,4 +136,6 @@ def get_output(command: str) -> tuple[int, str]:
     except BaseException:
         running.end()
         raise
+    if process.returncode:
+        denials.note_output(out)
     return process.returncode, out.decode("utf-8", "replace")

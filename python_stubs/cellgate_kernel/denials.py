@@ -1,19 +1,22 @@
-"""Exceptions that the sandbox caused: the rule, and the setting that would allow the access.
+"""Refusals of the sandbox that a cell met: the rule, and the setting that would allow the access.
 
 Uncaught exceptions of cells are looked up in the sandbox's plan. The result is shown below the
-traceback and sent to the host. Exceptions that code catches, and those of other processes, are not
-looked up.
+traceback and sent to the host. At the end of a cell the same is done with lines of its output in
+which a program or a caught exception reports an error of a file: the file system itself reports no
+refusal. Such lines are the host's only; they are not shown here.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,6 +30,8 @@ MARK = "[cellgate] "
 _MAX_CHAIN = 64
 _MAX_SENTENCES = 4
 _MAX_FRAMES = 1000
+# Most bytes at the end of a captured output that are looked at.
+_MAX_OUTPUT = 8192
 
 _FILE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EBUSY})
 _NETWORK_ERRORS = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH})
@@ -102,6 +107,15 @@ def _target(frames: list[FrameType]) -> tuple[str, int]:
     return (host[:255] if isinstance(host, str) else ""), number
 
 
+def _explain(operation: str, path: bytes, error: int) -> dict[str, Any] | None:
+    """The rule for a path; the names of the user's home folder are those of the private one here."""
+    found = _cellgate.explain(operation, path, error)
+    home = os.fsencode(os.path.join(os.environ.get("HOME") or "/", ""))
+    if found is None and error == errno.ENOENT and path.startswith(home) and operation != "file-write":
+        found = _cellgate.explain("home", path[len(home) :], error)
+    return found
+
+
 def _of_file(e: OSError, frames: list[FrameType]) -> dict[str, Any] | None:
     exec_ = bool(frames) and frames[0].f_code is _EXECUTE_CHILD
     for name in (e.filename, e.filename2):
@@ -110,7 +124,7 @@ def _of_file(e: OSError, frames: list[FrameType]) -> dict[str, Any] | None:
         path = os.fsencode(name)
         if not 0 < len(path) < 4096 or b"\0" in path:
             continue
-        found = _cellgate.explain("exec" if exec_ else "", path, e.errno or 0)
+        found = _explain("exec" if exec_ else "", path, e.errno or 0)
         if found is not None:
             return found
     return None
@@ -153,9 +167,13 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:1000])
 
 
-def _report(found: dict[str, Any], e: OSError) -> None:
+def _message(found: dict[str, Any]) -> dict[str, Any]:
     keys = ("operation", "rule", "setting", "path", "host", "port")
-    message = {k: found[k] for k in keys if found.get(k) is not None}
+    return {k: found[k] for k in keys if found.get(k) is not None}
+
+
+def _report(found: dict[str, Any], e: OSError) -> None:
+    message = _message(found)
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
     # Init has reported sockets, programs, and files that it has refused itself.
@@ -184,6 +202,82 @@ def explain(value: BaseException) -> list[str]:
     return sentences
 
 
+# ---------------------------------------------------------------- output
+
+# What programs print of an error, and what it is compared with: a read is only refused where the
+# path is hidden. Init reports most writes that are refused (src/sandbox/notify/watch.h).
+_TEXTS = (
+    (b"ermission denied", "file-read", errno.EACCES),
+    (b"o such file or directory", "file-read", errno.ENOENT),
+    (b"ead-only file system", "file-write", errno.EROFS),
+)
+# Most lines of an output that are looked up.
+_MAX_LINES = 100
+_QUOTED = re.compile(rb"""'([^']+)'|"([^"]+)"|`([^'`]+)[`']|\xe2\x80\x98(.+?)\xe2\x80\x99""")
+_WORD = re.compile(rb"""[^\s:;,()'"`\[\]]+""")
+# Names of the error itself.
+_ERROR = re.compile(rb"\[Errno \d+\]|\bE[A-Z]+\b")
+_outputs: list[bytes] = []
+
+
+def note_output(text: object) -> None:
+    """Keep the output of a failed program, which the cell may not print, for the end of the cell."""
+    if isinstance(text, str):
+        text = text[-_MAX_OUTPUT:].encode("utf-8", "replace")
+    if isinstance(text, bytes) and len(_outputs) < _MAX_SENTENCES and not _cellgate.forked():
+        _outputs.append(text[-_MAX_OUTPUT:])
+
+
+def _paths(line: bytes, text: bytes) -> list[bytes]:
+    """What the line may name as the path, the likeliest first: what is nearest to the error's text.
+
+    cat: /etc/x: Permission denied; OSError: [Errno 30] Read-only file system: '/etc/x'
+    """
+    before, found, after = _ERROR.sub(b"", line).partition(text)
+    if not found:
+        return []
+    before = before[:-1]  # the text's first letter
+    quoted = [b"".join(m) for m in _QUOTED.findall(before)], [b"".join(m) for m in _QUOTED.findall(after)]
+    words = _WORD.findall(before), [word for word in _WORD.findall(after) if b"/" in word]
+    paths = [*quoted[0][-1:], *words[0][-1:], *quoted[1][:1], *words[1][:1]]
+    return [os.path.expanduser(path) for path in paths if b"\0" not in path and len(path) < 4096]
+
+
+def explain_output() -> None:
+    """Report to the host what the sandbox refused, as the cell's output tells it; at the end of a cell."""
+    lines = _cellgate.error_lines().splitlines()
+    for text in _outputs:
+        lines += text.splitlines()
+    _outputs.clear()
+    if not lines or _cellgate.forked():
+        return
+    seen: set[tuple[str, bytes]] = set()
+    for line in lines[:_MAX_LINES]:
+        for text, operation, error in _TEXTS:
+            for path in _paths(line, text):
+                if (operation, path) in seen:
+                    break
+                found = _explain(operation, path, error)
+                if found is not None:
+                    seen.add((operation, path))
+                    _cellgate.publish("denied", jsontext.dumps({**_message(found), "output": True}))
+                    break
+
+
+def _noting(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        if self.returncode:
+            note_output(self.stderr)
+            note_output(self.stdout)
+
+    return __init__
+
+
+# ---------------------------------------------------------------- installation
+
+
 def _thread_ended(args: threading.ExceptHookArgs) -> None:
     threading.__excepthook__(args)
     if args.exc_value is None or isinstance(args.exc_value, SystemExit):
@@ -193,5 +287,7 @@ def _thread_ended(args: threading.ExceptHookArgs) -> None:
 
 
 def install() -> None:
-    """Explain uncaught exceptions of threads too, which end no cell."""
+    """Explain uncaught exceptions of threads too, which end no cell, and captured output of programs."""
     threading.excepthook = _thread_ended
+    for kind in (subprocess.CompletedProcess, subprocess.CalledProcessError):
+        kind.__init__ = _noting(kind.__init__)  # type: ignore[method-assign, misc]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
-from cellgate_kernel import changes, completion, errors, jsontext, reserve, started
+from cellgate_kernel import changes, completion, denials, errors, jsontext, reserve, started
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
 from cellgate_kernel.runner import CellRunner
@@ -105,6 +105,7 @@ class Worker:
             values = {}
             if expressions and result.success:
                 values = self.runner.run_sync(lambda: self._shell.user_expressions(expressions))
+            denials.explain_output()
             self._after_cell()
             if request.warm:
                 self._shell.forget_cells()

@@ -64,6 +64,11 @@ PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args)
                 rule = cg_access_explain_network(plan) ? CG_ACCESS_UNIX_SOCKETS : CG_ACCESS_NONE;
                 return rule ? result(plan, rule, operation, NULL, path) : Py_NewRef(Py_None);
         }
+        if (strcmp(operation, "home") == 0) {
+                if (!cg_access_hidden_in_home(plan, path, real))
+                        Py_RETURN_NONE;
+                return result(plan, CG_ACCESS_CREDENTIALS, cg_access_operation(CG_ACCESS_READ), NULL, real);
+        }
         if (!cg_access_resolve(path, real))
                 Py_RETURN_NONE;
         access = cg_access_of_operation(operation);

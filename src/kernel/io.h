@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/wire.h"
+#include "kernel/error_lines.h"
 
 struct cg_io;
 
@@ -190,6 +191,9 @@ int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *e
  * cg_io_wait_sent() with *mark waits until it is sent.
  */
 bool cg_io_flush(struct cg_io *io, uint64_t *mark);
+
+/* Copies and forgets the lines of the output that report a refused file. Return: their length. */
+size_t cg_io_error_lines(struct cg_io *io, char lines[CG_ERROR_LINES_MAX]);
 
 /* ---- waits, made by the functions below and ended by cg_wait_free() */
 

@@ -133,6 +133,7 @@ struct cg_io {
         pthread_mutex_t lock; /* protects all members below */
         bool woken;
         struct cg_outq out;
+        struct cg_error_lines error_lines;
         uint64_t sent; /* items of `out` that are in the socket, ever */
         bool blocked;  /* the socket of the kernel wire is full; dequeued messages wait in conn */
         size_t n_sent; /* calls, on both connections: CG_MAX_CALLS at most */

@@ -2,6 +2,7 @@
 #include "kernel/io_int.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "base/util.h"
 
 /* @st: state of a stream of bytes; NULL: @text is valid UTF-8. */
@@ -17,6 +18,7 @@ static int write_stream(struct cg_io *io, struct cg_utf8_state *st, uint64_t cel
                 const struct cg_outq_item *tail = io->out.tail;
 
                 cell = cg_io_resolve_locked(io, cell);
+                cg_error_lines_add(&io->error_lines, flags & CG_FLAG_STDERR ? 1 : 0, text, len);
                 r = st ? cg_outq_bytes(&io->out, st, flags, cell, text, len, due_ms, err)
                        : cg_outq_text(&io->out, flags, cell, text, len, due_ms, err);
                 if (!tail)
@@ -60,6 +62,19 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, 
         }
         pthread_mutex_unlock(&io->lock);
         return r;
+}
+
+size_t cg_io_error_lines(struct cg_io *io, char lines[CG_ERROR_LINES_MAX])
+{
+        size_t len;
+
+        cg_io_catch_up(io);
+        pthread_mutex_lock(&io->lock);
+        len = io->error_lines.len;
+        memcpy(lines, io->error_lines.lines, len);
+        io->error_lines.len = 0;
+        pthread_mutex_unlock(&io->lock);
+        return len;
 }
 
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err)

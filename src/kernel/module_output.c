@@ -180,6 +180,15 @@ static PyObject *m_flush(PyObject *module, PyObject *unused)
         Py_RETURN_NONE;
 }
 
+static PyObject *m_error_lines(PyObject *module, PyObject *unused)
+{
+        struct cg_io *io = cg_py_io(module);
+        char lines[CG_ERROR_LINES_MAX];
+        size_t len = io && !cg_io_forked(io) ? cg_io_error_lines(io, lines) : 0;
+
+        return PyBytes_FromStringAndSize(lines, (Py_ssize_t)len);
+}
+
 /* ------------------------------------------------------------------ rich output */
 
 static const struct {
@@ -297,6 +306,7 @@ static PyMethodDef methods[] = {
         { "write_stderr", m_write_stderr, METH_O, NULL },
         { "write_bytes", m_write_bytes, METH_VARARGS, NULL },
         { "flush", m_flush, METH_NOARGS, NULL },
+        { "error_lines", m_error_lines, METH_NOARGS, NULL },
         { "publish", m_publish, METH_VARARGS, NULL },
         { NULL, NULL, 0, NULL },
 };

@@ -23,6 +23,10 @@
  * host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
+/* Reports at the end of a cell; further paths that each names; paths that are remembered. */
+#define MAX_HELD 8
+#define MAX_ALSO 3
+#define MAX_TOLD 64
 
 void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
 {
@@ -76,32 +80,150 @@ static const char *network_how(const struct session *ss)
         return NULL;
 }
 
-/*
- * Stores the report that there is no network (takes @o). It is sent once in a session, since
- * programs retry, and at the end of the cell, since a traceback that reports the same comes after
- * the attempt.
- */
-static void no_network(struct session *ss, json_t *o)
+/* ------------------------------------------------------------------ once in a cell */
+
+static const char *member(const json_t *o, const char *key)
 {
-        if (!ss || ss->no_network_reported || ss->no_network) {
+        const char *text = json_string_value(json_object_get(o, key));
+
+        return text ? text : "";
+}
+
+static bool is_network(const json_t *o)
+{
+        return strcmp(member(o, "operation"), "network-outbound") == 0;
+}
+
+/* Adds @n to a number of @o, which is absent if it is 0. */
+static void add_to(json_t *o, const char *key, json_int_t n)
+{
+        if (n)
+                json_object_set_new(o, key, json_integer(n + json_integer_value(json_object_get(o, key))));
+}
+
+/* Adds the path of @o to those of @held, which the same rule has refused. */
+static void add_path(json_t *held, const json_t *o)
+{
+        json_t *paths = json_object_get(held, "paths"), *also = json_object_get(held, "also");
+        const char *path = member(o, "path");
+
+        add_to(held, "untold", json_integer_value(json_object_get(o, "untold")));
+        if (!*path || json_object_get(paths, path))
+                return;
+        if (json_object_size(paths) < MAX_TOLD)
+                json_object_set_new(paths, path, json_true());
+        if (json_array_size(also) < MAX_ALSO)
+                json_array_append_new(also, json_string(path));
+        else
+                add_to(held, "more", 1);
+}
+
+/*
+ * Stores the report of a file or of the missing network (takes @o) for the end of the cell:
+ * programs retry, try many paths, and report by themselves what the traceback of the cell explains
+ * later. Reports of one rule become one.
+ */
+static void hold(struct session *ss, json_t *o)
+{
+        static const char *const same[] = { "operation", "rule", "how" };
+        json_t *held, *process = json_object_get(o, "process");
+        size_t i, k;
+
+        if (strcmp(member(process, "name"), "cellgate-kernel") == 0)
+                json_object_set_new(process, "name", json_string("python")); /* as in its own reports */
+        if (!ss) {
                 json_decref(o);
                 return;
         }
-        if (network_how(ss))
+        if (is_network(o) && network_how(ss))
                 json_object_set_new(o, "how", json_string(network_how(ss)));
-        ss->no_network = o;
-        if (!cg_sup_running_cell(ss))
-                cg_sup_denials_cell_ended(ss, 0);
+        if (!cg_sup_running_cell(ss)) {
+                cg_sup_denial_report(ss, 0, o);
+                return;
+        }
+        if (!ss->held_denials)
+                ss->held_denials = json_array();
+        json_array_foreach(ss->held_denials, i, held)
+        {
+                for (k = 0; k < CG_ARRAY_LEN(same); k++) {
+                        if (strcmp(member(held, same[k]), member(o, same[k])) != 0)
+                                break;
+                }
+                if (k < CG_ARRAY_LEN(same))
+                        continue;
+                add_path(held, o);
+                json_decref(o);
+                return;
+        }
+        if (json_array_size(ss->held_denials) < MAX_HELD) {
+                json_object_set_new(o, "also", json_array());
+                json_object_set_new(o, "paths", json_pack("{s:b}", member(o, "path"), true));
+                json_array_append_new(ss->held_denials, o);
+                return;
+        }
+        ss->denials_unreported++;
+        json_decref(o);
+}
+
+/* A traceback explains @o, which is reported at once: it is not reported again. */
+static void set_told(struct session *ss, const json_t *o)
+{
+        if (is_network(o)) {
+                ss->network_told = true;
+                return;
+        }
+        if (!ss->told_denials)
+                ss->told_denials = json_object();
+        if (json_object_size(ss->told_denials) < MAX_TOLD)
+                json_object_set_new(ss->told_denials, member(o, "path"), json_string(member(o, "operation")));
+}
+
+static bool is_told(const struct session *ss, const json_t *o, const char *path)
+{
+        return strcmp(member(ss->told_denials, path), member(o, "operation")) == 0;
+}
+
+/* Removes the paths that were told. False: none is left. */
+static bool keep_untold(const struct session *ss, json_t *o)
+{
+        json_t *also = json_object_get(o, "also");
+
+        json_object_del(o, "paths");
+        if (is_network(o)) {
+                json_object_del(o, "also");
+                return !ss->network_told;
+        }
+        for (size_t i = json_array_size(also); i-- > 0;) {
+                if (is_told(ss, o, json_string_value(json_array_get(also, i))))
+                        json_array_remove(also, i);
+        }
+        if (*member(o, "path") && is_told(ss, o, member(o, "path"))) {
+                if (!json_array_size(also))
+                        return false;
+                json_object_set(o, "path", json_array_get(also, 0));
+                json_array_remove(also, 0);
+        }
+        if (!json_array_size(also))
+                json_object_del(o, "also");
+        return true;
 }
 
 void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
 {
-        json_t *o = CG_STEAL(ss->no_network);
+        cg_auto_json json_t *held = CG_STEAL(ss->held_denials);
+        json_t *o;
+        size_t i;
 
-        if (!o)
-                return;
-        ss->no_network_reported = true;
-        cg_sup_denial_report(ss, cell, o);
+        json_array_foreach(held, i, o)
+        {
+                if (!keep_untold(ss, o))
+                        continue;
+                ss->counted.denials += json_array_size(json_object_get(o, "also")) +
+                                       (uint64_t)json_integer_value(json_object_get(o, "more"));
+                cg_sup_denial_report(ss, cell, json_incref(o));
+        }
+        json_decref(CG_STEAL(ss->told_denials));
+        ss->network_told = false;
 }
 
 /* ------------------------------------------------------------------ system calls */
@@ -113,10 +235,10 @@ static void on_reports(struct watch *w)
         int r;
 
         while ((r = cg_denial_recv(w->fd, &d)) == 0) {
-                json_t *o = cg_denial_of_call(&d, false);
+                json_t *o = cg_denial_of_call(&d, false, k->session && k->session->settings);
 
-                if (o && d.rule == CG_ACCESS_NO_NETWORK)
-                        no_network(k->session, o);
+                if (o && d.rule && d.access != CG_ACCESS_EXEC)
+                        hold(k->session, o);
                 else if (o && k->session)
                         cg_sup_denial_report(k->session, cg_sup_running_cell(k->session), o);
                 else
@@ -146,7 +268,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         int64_t error = 0, port = 0, pid = 0;
         struct cg_access_words w;
         enum cg_access_rule rule;
-        bool network;
+        bool network, output = json_is_true(json_object_get(report, "output"));
         int r = cg_json_str(report, "operation", "", &operation, err);
 
         network = r == 0 && strcmp(operation, "network-outbound") == 0;
@@ -172,9 +294,12 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         cg_access_words(rule, setting, what, ss->settings != NULL, &w);
         if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
                 w.how = network_how(ss);
-        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation,
-                         network ? "host" : "path", what, "rule", w.rule, "why", w.why, "how", w.how,
-                         "source", "kernel", "process", "pid", (json_int_t)pid, "name", "python");
+        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", operation, network ? "host" : "path",
+                         what, "rule", w.rule, "why", w.why, "how", w.how, "source",
+                         output ? "output" : "kernel");
+        if (*ret && !output)
+                json_object_set_new(*ret, "process",
+                                    json_pack("{s:I, s:s}", "pid", (json_int_t)pid, "name", "python"));
         if (*ret && network) {
                 json_object_set_new(*ret, "port", json_integer(port));
                 json_object_set_new(*ret, "protocol", json_string("direct"));
@@ -187,9 +312,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
 void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *report = NULL, *denial = NULL;
-        const char *operation;
         struct cg_err err;
-        bool network;
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
 
@@ -198,11 +321,13 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
                 cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
-        operation = json_string_value(json_object_get(denial, "operation"));
-        network = operation && strcmp(operation, "network-outbound") == 0;
-        /* A traceback about the network replaces the report at the end of the cell. */
-        if (cg_sup_denial_report_some(ss, m->id, CG_STEAL(denial), &ss->kernel_denials) && network) {
-                json_decref(CG_STEAL(ss->no_network));
-                ss->no_network_reported = true;
+        cg_sup_denials_drain(ss->kernel); /* init's own report is the better one */
+        if (strcmp(member(denial, "source"), "kernel") == 0) {
+                if (cg_sup_denial_report_some(ss, m->id, json_incref(denial), &ss->kernel_denials))
+                        set_told(ss, denial);
+        } else if (cg_sup_rate_take(&ss->kernel_denials)) {
+                hold(ss, CG_STEAL(denial));
+        } else {
+                ss->denials_unreported++;
         }
 }

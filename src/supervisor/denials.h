@@ -25,7 +25,7 @@ int cg_sup_denials_open(struct kernel *k, int fd, struct cg_err *err);
 void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m);
 /* Handles the reports of init that have arrived; @k may be NULL. */
 void cg_sup_denials_drain(struct kernel *k);
-/* A cell has ended: sends the report that waited for that. */
+/* A cell has ended: sends the reports that waited for that. */
 void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell);
 
 #endif

@@ -555,7 +555,8 @@ static void release(struct session *ss)
         json_decref(ss->guards);
         json_decref(ss->egress_policy);
         json_decref(ss->egress_env);
-        json_decref(ss->no_network);
+        json_decref(ss->held_denials);
+        json_decref(ss->told_denials);
         cg_sup_cells_release(ss);
         free(ss->dir);
         free(ss);

@@ -99,9 +99,9 @@ struct session {
         struct rate kernel_denials;  /* denials that the kernel has reported */
         struct rate program_denials; /* programs that were refused */
         struct rate undecided;       /* questions about programs, but those that the host has decided */
-        /* reported at the end of the running cell, unless a traceback reports the same */
-        json_t *no_network;
-        bool no_network_reported;
+        json_t *held_denials; /* reported at the end of the running cell; NULL: none */
+        json_t *told_denials; /* "OPERATION PATH" of those that the cell's tracebacks explain; NULL: none */
+        bool network_told;    /* a traceback explains that there is no network */
         /* denials that were not reported one by one: too many, or the host read nothing */
         uint64_t denials_unreported;
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,3 +48,21 @@ def tools(session: Session, mark: Path) -> Session:
     }
     session.add_servers({"echo": server})
     return session
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that kernels see: /tmp is their own."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def home(outside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with secrets, of the supervisor's that the test starts."""
+    path = outside / "home"
+    for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml", "notes.txt"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("a secret of " + name)
+    monkeypatch.setenv("HOME", str(path))
+    return path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,8 +65,10 @@ def test_a_write_outside_of_the_workspace(session: Session) -> None:
     [
         "open('x', 'w').close(); open('x').read(); import os; os.mkdir('d'); os.remove('x')",
         "open('/tmp/x', 'w').close(); open('/etc/hosts').read(); __import__('os').listdir('/usr')",
-        "try: open('/etc/x', 'w')\nexcept OSError: pass",  # caught: nobody is bothered, and docs/denials.md says so
         "__import__('os').path.exists('/root/.ssh')",
+        "__import__('os').system('ls /nothere /usr/none; mkdir -p /usr/lib; test -w /etc; rm -f /usr/none')",
+        "try: open('nothere')\nexcept OSError as e: print(e)",
+        "print('cat: /usr/lib: Permission denied; /etc/passwd: No such file or directory')",
         "import getpass, pwd; pwd.getpwuid(0); __import__('os').system('id >/dev/null; ls -l / >/dev/null')",
         "import subprocess, threading; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run(['true'])",
         "import socket; a, b = socket.socketpair(); s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())",
@@ -130,7 +134,130 @@ def test_without_a_sandbox_nothing_is_explained(client: Client, workspace: Path)
         assert (denied(out), sentences(out)) == ([], [])
 
 
+# ---------------------------------------------------------------- programs, and exceptions that are caught
+
+TOLD = "only the workspace may be written. To allow it: add it to filesystem.allowWrite of a settings file (--sandbox)"
+
+
+@pytest.mark.parametrize(
+    ("code", "program"),
+    [
+        ("import os; os.system('touch /etc/x')", "touch"),
+        ("import os; os.system('touch /etc/x 2>/dev/null; true')", "touch"),
+        ("import subprocess; subprocess.run(['mkdir', '/etc/x'], capture_output=True)", "mkdir"),
+        ("get_ipython().system('echo > /etc/x; echo > /etc/x')", "bash"),
+        ("try: open('/etc/x', 'w')\nexcept OSError: pass", "python"),
+        ("import os, contextlib\nfor i in range(3):\n with contextlib.suppress(OSError): os.mkdir('/etc/x')", "python"),
+    ],
+)
+def test_a_refused_write_is_told_once(session: Session, code: str, program: str) -> None:
+    for _ in range(2):  # in each cell
+        out = session.run(code)
+        assert out.status == "ok"
+        assert one(out).text == f"the sandbox refused writing /etc/x ({program}): {TOLD}"
+        assert one(out).cell == out.result.cell
+    assert denied(session.run("1")) == []
+
+
+def test_one_rule_is_one_report(session: Session) -> None:
+    code = "touch /etc/a /usr/b /etc/a ok; mkdir /opt/c /srv/d; ln -s x /etc/e; rm /etc/passwd"
+    e = one(session.run(f"import os; os.system({code!r})"))
+    assert (e.json["path"], e.json["also"], e.json["more"]) == ("/etc/a", ["/usr/b", "/opt/c", "/srv/d"], 2)
+    assert e.text == f"the sandbox refused writing /etc/a, /usr/b, /opt/c, /srv/d and 2 more (touch): {TOLD}"
+    out = session.run("import os; os.system('touch /etc/a'); open('/etc/b', 'w')")
+    assert [e.json["path"] for e in denied(out)] == ["/etc/b", "/etc/a"]  # a traceback explains the first
+    assert len(sentences(out)) == 1
+
+
+def test_a_flood_of_refused_files_is_one_report(session: Session) -> None:
+    out = session.run(
+        "for i in range(20000):\n try: open(f'/etc/x{i}', 'w')\n except OSError: pass\n"
+        "for i in range(20000): print(f'cat: /root/.ssh/{i}: Permission denied')"
+    )
+    assert out.status == "ok"
+    assert len(denied(out)) <= 2
+    assert len(denied(out)[0].json["also"]) == 3
+
+
+@pytest.fixture
+def hidden(client: Client, workspace: Path) -> Iterator[Session]:
+    (workspace / "secret").mkdir()
+    (workspace / "secret/key").write_text("x")
+    (workspace / "open").write_text("x")
+    with client.session(workspace=workspace, settings=settings(filesystem={"denyRead": ["secret"]})) as s:
+        yield s
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.system('cat secret/key open')",
+        "import os; os.system('cat ./secret/key 2>&1 | sort')",
+        "import subprocess; r = subprocess.run(['cat', 'secret/key'], capture_output=True)",
+        "import subprocess\ntry: subprocess.check_output('cat secret/key', shell=True, text=True, stderr=-2)\nexcept Exception: pass",
+        "x = get_ipython().getoutput('cat secret/key')",
+        "try: open('secret/key')\nexcept OSError as e: print('failed:', e)",
+        "import sys, subprocess; subprocess.run([sys.executable, '-c', 'open(\"secret/key\")'])",
+        "import os\nfor part in (b'cat: ', b'secret/key', b': No such file or directory\\n'): os.write(2, part)",
+    ],
+)  # fmt: skip
+def test_a_refused_read_that_a_program_reports_is_told_once(hidden: Session, workspace: Path, code: str) -> None:
+    for _ in range(2):
+        out = hidden.run(code)
+        assert out.status == "ok", out.events
+        e = one(out)
+        assert e.text == (
+            f"the sandbox refused reading {workspace}/secret/key: filesystem.denyRead.0 hides it."
+            " To allow it: add it to filesystem.allowRead"
+        )
+        assert e.json["source"] == "output"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["print('secret/key')", "import os; os.system('cat open nothere; ls secret')", "print('open: Permission denied')"],
+)
+def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
+    assert denied(hidden.run(code)) == []
+
+
+def test_names_of_the_home_folder(home: Path, prefix: Path, workspace: Path) -> None:
+    """A kernel has a home of its own, where the user's credentials are missing."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with Client(log_level=0) as c, c.session(workspace=workspace) as s:
+        out = s.run("import os; os.system('cat ~/.ssh/id_rsa ~/nothere ~/.ssh')")
+        e = one(out)
+        assert (e.json["path"], e.json["operation"]) == (f"{home}/.ssh/id_rsa", "file-read")
+        assert e.json["how"] == "set cellgate.hideCredentials to false in a settings file (--sandbox)"
+        assert len(sentences(s.run("open(os.path.expanduser('~/.ssh/id_rsa'))"))) == 1
+        assert sentences(s.run("open(os.path.expanduser('~/notes.txt'))")) == []
+
+
+def test_bytecode_of_modules_is_no_denial(session: Session, outside: Path) -> None:
+    """Python tries to keep it beside each module, and nobody asked for that."""
+    (outside / "beside.py").write_text("x = 1\n")
+    code = f"import sys; sys.dont_write_bytecode = False; sys.path.insert(0, {str(outside)!r}); import beside"
+    out = session.run(code)
+    assert (out.status, denied(out)) == ("ok", [])
+
+
+def test_programs_do_not_retry_where_there_is_no_network(client: Client, workspace: Path) -> None:
+    names = "import os; print([os.environ.get(n) for n in ('PIP_RETRIES', 'UV_HTTP_RETRIES', 'CARGO_NET_RETRY')])"
+    with client.session(workspace=workspace, env=["PIP_RETRIES=3"]) as s:
+        assert s.run(names).stdout == "['3', '0', '0']\n"
+    net = {"allowedDomains": ["example.org"], "deniedDomains": []}
+    with client.session(workspace=workspace, settings=settings(network=net)) as s:
+        assert s.run(names).stdout == "[None, None, None]\n"
+
+
 # ---------------------------------------------------------------- network
+
+
+def test_no_network_is_told_in_each_cell(session: Session) -> None:
+    code = "import socket\nfor i in range(3):\n try: socket.create_connection(('192.0.2.1', 80))\n except OSError: pass"
+    for _ in range(2):
+        assert one(session.run(code)).json["rule"] == "no network"
+    assert denied(session.run("1")) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,24 +24,6 @@ E_UNSUPPORTED = -10
 
 
 # ---------------------------------------------------------------- the default policy
-
-
-@pytest.fixture
-def outside() -> Iterator[Path]:
-    """A folder that kernels see: /tmp is their own."""
-    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
-        yield Path(path)
-
-
-@pytest.fixture
-def home(outside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder with secrets, of the supervisor's that the test starts."""
-    path = outside / "home"
-    for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml", "notes.txt"):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text("a secret of " + name)
-    monkeypatch.setenv("HOME", str(path))
-    return path
 
 
 READ = """

@@ -57,7 +57,10 @@ def test_allowed_and_denied_hosts_and_files(serve: Serve, port: int, file, works
     code = "def put(p):\n  try: open(p, 'w').close(); return True\n  except OSError: return False\n"
     code += "def look(p):\n  try: return open(p).read()\n  except OSError: pass\n"
     code += "put('out/x'), put('x'), look('secret') or None"
-    assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == "(True, False, None)"
+    assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == (
+        f"(True, False, None)\n\n[cellgate: the sandbox refused writing {workspace}/x (python): only what"
+        " filesystem.allowWrite names may be written. To allow it: add it to filesystem.allowWrite]"
+    )
 
 
 def test_refusals_survive_a_flood_of_output(serve: Serve, file) -> None:
@@ -200,12 +203,12 @@ def test_refusals_of_files_and_calls(serve: Serve) -> None:
     assert "cellgate" not in text
 
 
-def test_an_agent_is_told_once_that_there_is_no_network_and_what_it_can_do(serve: Serve) -> None:
+def test_an_agent_is_told_once_a_cell_that_there_is_no_network_and_what_it_can_do(serve: Serve) -> None:
     server = serve()
     server.initialize()
     child = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import socket; socket.create_connection((\"192.0.2.1\", 443))'])"
     texts = [text_of(server.result(server.call("execute_ipython_cell", code=c))) for c in (child, child, "1")]
-    assert [text.count("this sandbox has no network") for text in texts] == [1, 0, 0], texts
+    assert [text.count("this sandbox has no network") for text in texts] == [1, 1, 0], texts
     assert "--allow-host HOST" in texts[0] and "install_package" in texts[0]
     text = text_of(server.result(server.call("execute_ipython_cell", code="import requests")))
     assert 'call the tool install_package with package_name "requests"' in text

@@ -294,10 +294,16 @@ def test_watching_decides_nothing(box: Box) -> None:
     assert p.stdout == "False -1\n"
 
 
-def test_files_are_told_at_the_end_when_asked_for(box: Box) -> None:
-    assert REPORT not in box.sh("touch /usr/x").stderr
-    p = box.run("--watch-files", "-c", "touch /usr/x 2>/dev/null", settings=box.settings())
-    assert p.stderr == (
+def test_refused_files_are_told_at_the_end(box: Box) -> None:
+    (box.work / "secret").write_text("x")
+    told = (
         REPORT + "writing /usr/x (touch): only what filesystem.allowWrite names may be written."
         " To allow it: add it to filesystem.allowWrite\n"
     )
+    policy = box.settings(fs={"denyRead": ["secret"]})
+    p = box.run("-c", "touch /usr/x ok 2>/dev/null; cat secret 2>/dev/null", settings=policy)
+    assert p.stderr == told
+    assert box.run("-q", "-c", "touch /usr/x 2>/dev/null", settings=policy).stderr == ""
+    # Reads only where every call is watched.
+    p = box.run("--watch-files", "-c", "touch /usr/x 2>/dev/null; cat secret 2>/dev/null", settings=policy)
+    assert p.stderr.startswith(told + REPORT + "reading ")

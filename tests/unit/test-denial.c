@@ -204,7 +204,7 @@ static void calls(void **state)
                                        .pid = 7,
                                        .error = EPERM,
                                        .name = "x\n[cellgate] y" };
-        cg_auto_json json_t *o = cg_denial_of_call(&d, true), *k = cg_denial_of_call(&d, false);
+        cg_auto_json json_t *o = cg_denial_of_call(&d, true, true), *k = cg_denial_of_call(&d, false, false);
         cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         cg_denial_stamp(o);

@@ -19,6 +19,8 @@
 
 /* The most bytes of one text from inside in a sentence. */
 #define SHOWN_MAX 2048u
+/* The most further paths that are counted in a sentence. */
+#define EXACT_MAX 50
 
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 {
@@ -311,13 +313,13 @@ static json_t *process_json(const struct cg_sandbox_denial *d)
         return json_pack("{s:i, s:o}", "pid", (int)d->pid, "name", any_text(d->name));
 }
 
-/* A kernel's settings may be the default; a command's are always there. */
-static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool command)
+static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool by_settings)
 {
         struct cg_access_words w;
         json_t *o;
 
-        cg_access_words((enum cg_access_rule)d->rule, d->setting[0] ? d->setting : NULL, d->path, true, &w);
+        cg_access_words((enum cg_access_rule)d->rule, d->setting[0] ? d->setting : NULL, d->path, by_settings,
+                        &w);
         o = json_pack("{s:s, s:o, s:s, s:s, s:s?, s:s, s:o}", "operation",
                       cg_access_operation((enum cg_access)d->access), "path", any_text(d->path), "rule",
                       w.rule, "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));
@@ -348,7 +350,7 @@ static json_t *denial_of_network(const struct cg_sandbox_denial *d, bool by_sett
         return o;
 }
 
-json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
+json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command, bool by_settings)
 {
         const char *name = NULL, *rule = "system call filter (built in)", *why, *how;
         enum kind kind = KERNEL;
@@ -360,7 +362,7 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         if (d->rule == CG_ACCESS_NO_NETWORK)
                 return denial_of_network(d, command);
         if (d->rule)
-                return denial_of_file(d, command);
+                return denial_of_file(d, by_settings);
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
                 if (calls[i].nr == d->nr) {
                         name = calls[i].name;
@@ -483,6 +485,27 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
         return r < 0 ? r : cg_buf_adds(b, ")", err);
 }
 
+/* Further paths that the same rule refused: ", /etc/b and 3 more". */
+static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
+{
+        json_int_t more = json_integer_value(json_object_get(o, "more"));
+        const json_t *also = json_object_get(o, "also"), *path;
+        size_t i, n = json_array_size(also);
+        int r = 0;
+
+        json_array_foreach(also, i, path)
+        {
+                r = cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ", err);
+                if (r == 0)
+                        r = add_safe(b, json_string_value(path), err);
+                if (r < 0)
+                        return r;
+        }
+        if (more > EXACT_MAX) /* those that init did not report one by one are missing in the number */
+                return cg_buf_addf(b, err, " and more than %d others", EXACT_MAX);
+        return more ? cg_buf_addf(b, err, " and %" JSON_INTEGER_FORMAT " more", more) : 0;
+}
+
 int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
         static const struct {
@@ -510,6 +533,8 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
                 r = cg_buf_adds(b, verb, err);
                 if (r == 0)
                         r = add_safe(b, target_of(o), err);
+                if (r == 0)
+                        r = add_others(b, o, err);
         }
         /*
          * The process by its name, unless it is the session's own Python. Its number differs each

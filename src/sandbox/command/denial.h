@@ -17,9 +17,9 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret);
 
 /*
  * A denied system call. @command: in a command's sandbox, for which other settings exist than for a
- * kernel. NULL: none, only d->lost.
+ * kernel; @by_settings: a settings file is in force. NULL: none, only d->lost.
  */
-json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command);
+json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command, bool by_settings);
 
 /*
  * Completes a denial, whatever it is about: "time", and "line" ("deny OPERATION WHAT (WHY)", which

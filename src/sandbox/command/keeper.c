@@ -349,7 +349,7 @@ static void read_denials(struct keeper *k)
         int r = CG_CLOSED;
 
         while (k->child.denials_fd >= 0 && (r = cg_denial_recv(k->child.denials_fd, &d)) == 0) {
-                json_t *o = cg_denial_of_call(&d, true);
+                json_t *o = cg_denial_of_call(&d, true, true);
 
                 if (o)
                         cg_denial_log_add(&k->denials, o);

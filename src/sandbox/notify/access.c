@@ -159,6 +159,23 @@ enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb)
         return sb->off ? CG_ACCESS_NONE : sb->n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
 }
 
+bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts && !sb->off; i++) {
+                const char *hidden = sb->mounts[i].path;
+                size_t len = strlen(hidden);
+
+                if (sb->mounts[i].kind != CG_PLAN_COVER || !sb->mounts[i].why)
+                        continue;
+                for (size_t n = strlen(name); n > 0; n--) {
+                        if ((!name[n] || name[n] == '/') && n < len && hidden[len - n - 1] == '/' &&
+                            strncmp(hidden + len - n, name, n) == 0)
+                                return snprintf(path, PATH_MAX, "%s%s", hidden, name + n) < PATH_MAX;
+                }
+        }
+        return false;
+}
+
 bool cg_access_by_settings(const struct cg_sandbox *sb)
 {
         return sb->by_settings;

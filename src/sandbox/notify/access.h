@@ -53,6 +53,12 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
  */
 bool cg_access_resolve(const char *path, char *real);
 
+/*
+ * The credentials in a home folder that @name, in the sandbox's own home, stands for: ".ssh/key" is
+ * /home/user/.ssh/key where /home/user/.ssh is hidden (@path: PATH_MAX bytes).
+ */
+bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, char *path);
+
 /* The rule that denies a connection without the proxy. */
 enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb);
 

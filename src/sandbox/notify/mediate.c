@@ -26,6 +26,7 @@
 #include "sandbox/names.h"
 #include "sandbox/notify/access.h"
 #include "sandbox/notify/reply.h"
+#include "sandbox/notify/watch.h"
 #include "sandbox/setid.h"
 
 /* ---- making and removing names */
@@ -520,6 +521,8 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
         case CG_MED_ANSWERED:
                 break;
         case CG_MED_CONTINUE:
+                if (call.outside[0] && !n->watch)
+                        cg_watch_write(n, m->sb, notif, call.outside);
                 cg_reply_continue(n, notif);
                 break;
         case CG_MED_DENIED:

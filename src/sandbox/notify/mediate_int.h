@@ -40,6 +40,8 @@ struct cg_med_call {
         /* for the report of CG_MED_DENIED */
         const char *denied_setting; /* NULL: a protected name */
         char denied_path[PATH_MAX];
+        /* of a call that continues: the first path that it would change outside of write roots, or "" */
+        char outside[PATH_MAX];
 };
 
 /* A path argument of a call, resolved to a name in a folder. */
@@ -113,7 +115,7 @@ bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, str
  * The same for calls that change the name itself, whose region is that of the folder if a mount
  * covers the name.
  */
-bool cg_med_lookup_entry(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
+bool cg_med_lookup_entry(struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
 /* The call's result if these return false. */
 int cg_med_lookup_error(const struct cg_med_call *call, const struct cg_path_arg *arg);
 /* @path is writable by cellgate.writableNames. */
@@ -129,6 +131,11 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
  */
 const char *cg_med_pattern_rule(const struct cg_sandbox *sb, const char *path, bool leads,
                                 const char **setting);
+/*
+ * The call continues, since @arg is not in a write root. Records its path: the mounts may fail the
+ * call, without a report. Return: CG_MED_CONTINUE.
+ */
+int cg_med_continue(struct cg_med_call *call, const struct cg_path_arg *arg);
 /* Records @arg and @setting for the report. Return: CG_MED_DENIED. */
 int cg_med_deny(struct cg_med_call *call, const struct cg_path_arg *arg, const char *setting);
 /* The meaning of @arg to git, by its path and by the HEAD files that exist. */

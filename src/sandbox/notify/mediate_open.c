@@ -256,7 +256,7 @@ int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
                         return CG_MED_CONTINUE; /* a folder, which cannot be written */
                 if (fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
                         if (arg.region == CG_REGION_NATIVE)
-                                return CG_MED_CONTINUE;
+                                return cg_med_continue(call, &arg);
                         if (errno != ENOENT || !(flags & O_CREAT))
                                 return -errno;
                         r = open_new(call, &arg, flags, mode);
@@ -271,7 +271,7 @@ int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
                 if (!S_ISLNK(st.st_mode)) {
                         if (arg.region == CG_REGION_NATIVE ||
                             ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
-                                return CG_MED_CONTINUE;
+                                return cg_med_continue(call, &arg);
                         r = open_existing(call, &arg, &st, flags);
                         /* Removed meanwhile by another sandbox or a program outside. */
                         if (r == -ENOENT && flags & O_CREAT && cg_caller_waits(call->notify, call->notif))
@@ -313,7 +313,7 @@ int cg_med_truncate(struct cg_med_call *call, uint64_t addr, int64_t size)
                         continue;
                 }
                 if (!S_ISREG(st.st_mode) || arg.region == CG_REGION_NATIVE)
-                        return CG_MED_CONTINUE;
+                        return cg_med_continue(call, &arg);
                 r = cg_med_decide(call, &arg, CG_OP_MODIFY);
                 if (r < 0)
                         return r;

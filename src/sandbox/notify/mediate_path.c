@@ -389,7 +389,14 @@ bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, str
                lookup_in(call, &base, path, arg);
 }
 
-bool cg_med_lookup_entry(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
+int cg_med_continue(struct cg_med_call *call, const struct cg_path_arg *arg)
+{
+        if (!call->outside[0])
+                snprintf(call->outside, sizeof(call->outside), "%s", arg->path);
+        return CG_MED_CONTINUE;
+}
+
+bool cg_med_lookup_entry(struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
 {
         char folder[PATH_MAX];
 
@@ -399,6 +406,8 @@ bool cg_med_lookup_entry(const struct cg_med_call *call, int dirfd, uint64_t add
                 return true;
         cg_med_fd_path(arg->dir, folder);
         arg->region = cg_mediate_region(call->mediator->sb, folder, &arg->root);
+        if (arg->region == CG_REGION_NATIVE)
+                cg_med_continue(call, arg);
         return arg->region != CG_REGION_NATIVE;
 }
 

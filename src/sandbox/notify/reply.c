@@ -33,6 +33,12 @@ void cg_reply_continue(const struct cg_notify *n, const struct seccomp_notif *ca
 /* ---- reports */
 
 /*
+ * Reports of paths that are repeated within a second, if there were no others: the next cell of a
+ * kernel may try the same path again, and its own report names it.
+ */
+#define SPARE 8
+
+/*
  * The same call was reported within the last second. Arguments that are addresses differ from call
  * to call, so only the first two are compared.
  */
@@ -67,7 +73,7 @@ static void report(struct cg_notify *n, const struct seccomp_notif *call, int er
         char text[CG_CALLER_STATUS_MAX];
         int64_t now = cg_now_ms();
 
-        if (is_repeated(n, call, path, now))
+        if (is_repeated(n, call, path, now) && !(p && n->tokens > (CG_NOTIFY_BURST - SPARE) * 1000))
                 return;
         /*
          * How the C library makes its socket for nscd before it looks up a user, a group or a host:

@@ -141,60 +141,97 @@ static bool read_path(const struct seccomp_notif *call, int dir, int arg, char r
 
 /* ---- reports */
 
+static enum cg_access_rule write_rule(const struct cg_sandbox *sb, const char *path, const char **setting)
+{
+        enum cg_access_rule rule = cg_access_explain(sb, CG_ACCESS_WRITE, path, EROFS, false, setting);
+
+        return rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED
+                       ? rule
+                       : CG_ACCESS_NONE;
+}
+
+/* Whether a call changes @path if it is allowed to; a failure for another reason is no denial. */
+static bool would_write(enum effect effect, uint64_t flags, const char *path)
+{
+        const char *slash = strrchr(path, '/');
+        char parent[PATH_MAX];
+        struct stat st, above;
+        bool exists = lstat(path, &st) == 0;
+
+        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        if (effect == CHANGE)
+                return exists;
+        if (exists)
+                return effect != MAKE && !S_ISDIR(st.st_mode) &&
+                       ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
+        return (effect == MAKE || flags & O_CREAT) && stat(parent, &above) == 0 && S_ISDIR(above.st_mode);
+}
+
+static void report_write(struct cg_notify *n, const struct cg_sandbox *sb, const struct seccomp_notif *call,
+                         enum effect effect, uint64_t flags, const char *path)
+{
+        struct cg_path_denial f = { .path = path, .access = CG_ACCESS_WRITE };
+
+        f.rule = write_rule(sb, path, &f.setting);
+        if (f.rule && would_write(effect, flags, path))
+                cg_reply_report(n, call, &f);
+}
+
 static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum effect effect,
                         uint64_t flags, const char *path)
 {
         struct cg_path_denial f = { .path = path, .access = effect == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
-        const char *slash = strrchr(path, '/');
-        char parent[PATH_MAX];
-        struct stat st, above;
-        bool exists, writes;
 
         if (flags & O_PATH)
                 return;
         f.rule = cg_access_explain(n->watch, f.access, path, EACCES, false, &f.setting);
-        if (f.rule == CG_ACCESS_DENY_READ || f.rule == CG_ACCESS_CREDENTIALS || f.rule == CG_ACCESS_PRIVATE) {
+        if (f.rule == CG_ACCESS_DENY_READ || f.rule == CG_ACCESS_CREDENTIALS || f.rule == CG_ACCESS_PRIVATE)
                 cg_reply_report(n, call, &f);
+        else if (effect != RUN)
+                report_write(n, n->watch, call, effect, flags, path);
+}
+
+static const struct watched *watched_of(const struct seccomp_notif *call, uint64_t *flags)
+{
+        const struct watched *w = NULL;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
+                w = watched[i].nr == call->data.nr ? &watched[i] : NULL;
+        *flags = 0;
+        if (w && w->effect == OPEN)
+                *flags = (uint32_t)call->data.args[w->flags];
+        else if (w && w->effect == CREATE)
+                *flags = O_CREAT | O_WRONLY | O_TRUNC;
+        return w;
+}
+
+void cg_watch_write(struct cg_notify *n, const struct cg_sandbox *sb, const struct seccomp_notif *call,
+                    const char *path)
+{
+        uint64_t flags;
+        const struct watched *w = watched_of(call, &flags);
+        struct stat st;
+        enum effect effect;
+
+        /* Python tries to keep the code of every module that it imports, and goes on without. */
+        if (!w || strstr(path, "/__pycache__"))
                 return;
-        }
-        f.access = CG_ACCESS_WRITE;
-        f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
-        if (effect == RUN ||
-            (f.rule != CG_ACCESS_NOT_ALLOWED && f.rule != CG_ACCESS_DENY_WRITE && f.rule != CG_ACCESS_MASKED))
-                return;
-        /*
-         * Whether the call would write if it were allowed to; a failure for another reason is no
-         * denial.
-         */
-        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
-        exists = lstat(path, &st) == 0;
-        if (effect == CHANGE)
-                writes = exists;
-        else if (exists)
-                writes = effect != MAKE && !S_ISDIR(st.st_mode) &&
-                         ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
-        else
-                writes = (effect == MAKE || flags & O_CREAT) && stat(parent, &above) == 0 &&
-                         S_ISDIR(above.st_mode);
-        if (writes)
-                cg_reply_report(n, call, &f);
+        effect = w->effect;
+        /* The path is the old or the new name. */
+        if (w->second >= 0 && lstat(path, &st) < 0)
+                effect = MAKE;
+        report_write(n, sb, call, effect, flags, path);
 }
 
 bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        const struct watched *w = NULL;
-        uint64_t flags = 0;
+        uint64_t flags;
+        const struct watched *w = watched_of(call, &flags);
         char real[PATH_MAX];
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
-                w = watched[i].nr == call->data.nr ? &watched[i] : NULL;
         /* Set-user-ID bits are denied by the filter: such a call must not continue. */
         if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
                 return false;
-        if (w->effect == OPEN)
-                flags = (uint32_t)call->data.args[w->flags];
-        else if (w->effect == CREATE)
-                flags = O_CREAT | O_WRONLY | O_TRUNC;
         if (read_path(call, w->dir, w->path, real))
                 report_file(n, call, w->effect, flags, real);
         if (w->second >= 0 && read_path(call, w->second_dir, w->second, real))

@@ -29,6 +29,13 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
 bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call);
 
 /*
+ * In init, for a call of the mediator's that continues: reports it if it would change @path and the
+ * plan refuses that. Needs no watched files.
+ */
+void cg_watch_write(struct cg_notify *n, const struct cg_sandbox *sb, const struct seccomp_notif *call,
+                    const char *path);
+
+/*
  * In init, for a sandbox without a network: reports a connect() that would need one; the call
  * continues and fails. This finds also failures in `!curl` and errors that code catches.
  */
