@@ -288,6 +288,21 @@ bool cg_account_home(char ret[PATH_MAX])
         return known[0];
 }
 
+bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX])
+{
+        struct passwd entry, *pw = NULL;
+        char line[PASSWD_LINE_MAX];
+        FILE *f = fopen("/etc/passwd", "re");
+        bool found = false;
+
+        while (f && !found && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw)
+                found = strlen(pw->pw_name) == len && memcmp(pw->pw_name, name, len) == 0;
+        if (f)
+                fclose(f);
+        return found && pw->pw_dir && pw->pw_dir[0] == '/' &&
+               snprintf(ret, PATH_MAX, "%s", pw->pw_dir) < PATH_MAX;
+}
+
 bool cg_proc_env_passes(const char *var)
 {
         static const char *const names[] = { "HOME", "LOGNAME", "PATH", "SHELL",

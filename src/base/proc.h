@@ -71,6 +71,8 @@ void cg_proc_reap_children(const pid_t *keep, size_t n);
  * ssh and login shells use. false: none. Read once for each effective user; not thread-safe.
  */
 bool cg_account_home(char ret[PATH_MAX]);
+/* The home folder of the user with the first @len bytes of @name, as /etc/passwd has it. */
+bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX]);
 /*
  * Returns true when MCP servers inherit this variable, "NAME" or "NAME=VALUE": variables that
  * programs need to run, none with secrets.

@@ -52,6 +52,18 @@ static const struct {
         { "branch", true, "remote", NAME },
         { "branch", true, "merge", NAME },
         { "branch", true, "rebase", BOOL },
+        /* of a cherry-pick or revert of several commits, but for "strategy" and "gpg-sign" */
+        { "options", false, "no-commit", BOOL },
+        { "options", false, "edit", BOOL },
+        { "options", false, "allow-empty", BOOL },
+        { "options", false, "allow-empty-message", BOOL },
+        { "options", false, "keep-redundant-commits", BOOL },
+        { "options", false, "signoff", BOOL },
+        { "options", false, "record-origin", BOOL },
+        { "options", false, "allow-ff", BOOL },
+        { "options", false, "mainline", NUMBER },
+        { "options", false, "strategy-option", NAME },
+        { "options", false, "allow-rerere-auto", BOOL },
 };
 
 /*
@@ -146,7 +158,7 @@ static bool read_key(const char *s, size_t n, const struct section *in)
 {
         size_t len = 0, at;
 
-        while (len < n && isalpha((unsigned char)s[len]))
+        while (len < n && (isalpha((unsigned char)s[len]) || (len && s[len] == '-')))
                 len++;
         at = len;
         while (at < n && s[at] == ' ')

@@ -61,7 +61,10 @@ enum cg_git_part {
         CG_GIT_FREE, /* git does not obey it, or not in a repository */
         CG_GIT_SELF, /* ".git" itself: only a folder may be made */
         CG_GIT_CONFIG,
-        /* config: may get contents that git init and git clone write (cg_git_config_is_plain()) */
+        /*
+         * config, and sequencer/opts: may get contents that git init, clone and revert write
+         * (cg_git_config_is_plain())
+         */
         CG_GIT_HOOKS,  /* folder of hooks, submodules or work trees: may be made, not moved or linked */
         CG_GIT_SAMPLE, /* an example in the folder of hooks, which git does not run */
         CG_GIT_DENIED,
@@ -82,7 +85,7 @@ bool cg_git_is_within(const char *path, size_t root);
 
 /*
  * @text is a configuration with which git runs no program and reads no other file, as git init,
- * clone, branch and remote write it.
+ * clone, branch, remote, cherry-pick and revert write it.
  */
 #define CG_GIT_CONFIG_MAX (64u << 10)
 bool cg_git_config_is_plain(const char *text, size_t len);

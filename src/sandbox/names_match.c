@@ -202,13 +202,24 @@ static bool is(const char *name, size_t len, const char *want)
 static bool is_fixed(const char *name, size_t len)
 {
         return is(name, len, "hooks") || is(name, len, "modules") || is(name, len, "worktrees") ||
-               is(name, len, "remotes") || is(name, len, "branches");
+               is(name, len, "remotes") || is(name, len, "branches") || is(name, len, "sequencer");
 }
 
 static bool is_obeyed(const char *name, size_t len)
 {
         return is(name, len, "config.worktree") || is(name, len, "commondir") ||
                is(name, len, CG_GIT_CONFIG_FRESH "*");
+}
+
+/* Options of a cherry-pick or revert that is to be continued; one names a program. */
+static bool is_options(const char *rest, const char *last)
+{
+        const char *above = last > rest ? last - 1 : rest;
+
+        while (above > rest && above[-1] != '/')
+                above--;
+        return last > rest && is(last, strlen(last), "opts") &&
+               is(above, (size_t)(last - 1 - above), "sequencer");
 }
 
 /* Classifies a path in the repository's own folder. Branches may have any name. */
@@ -235,7 +246,7 @@ static enum cg_git_part part_within(const char *rest)
                                                                                      : CG_GIT_DENIED;
         }
         last = last ? last + 1 : rest;
-        if (is(last, strlen(last), "config"))
+        if (is(last, strlen(last), "config") || is_options(rest, last))
                 return CG_GIT_CONFIG;
         if (is_obeyed(last, strlen(last)))
                 return CG_GIT_DENIED;
@@ -302,6 +313,8 @@ const char *cg_names_of(const char *path)
         part = cg_git_part(path, 0);
         if (part == CG_GIT_FREE)
                 part = cg_git_part_bare(path, 0, &next, &top);
+        if ((part == CG_GIT_CONFIG || part == CG_GIT_HOOKS) && strstr(path, "/sequencer"))
+                return ".git/sequencer";
         return part == CG_GIT_CONFIG                            ? ".git/config"
                : part == CG_GIT_HOOKS || part == CG_GIT_SAMPLE  ? ".git/hooks"
                : part == CG_GIT_DENIED && strstr(path, "hooks") ? ".git/hooks"

@@ -23,6 +23,7 @@
 #include "base/kernel_env.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
+#include "sandbox/settings/git_settings.h"
 
 /* ------------------------------------------------------------------ variables */
 
@@ -188,6 +189,43 @@ static int guard_start_files(struct check *c, const char *home)
                 if (snprintf(path, sizeof(path), "%s/%s", home, start_files[i]) < (int)sizeof(path) &&
                     cg_sup_file_is_exposed(c, path))
                         r = cg_sup_server_add_guard(c, path);
+        return r;
+}
+
+/*
+ * What git's settings name for a server whose variables differ from those of the user: the rules of
+ * kernels protect what the user's own settings name.
+ */
+static int guard_git_settings(struct check *c, const char *home)
+{
+        struct cg_path_base base = {
+                .cwd = c->cwd, .home = home, .env = json_object_get(c->def, "env"), .by_name = true
+        };
+        char path[PATH_MAX + 1];
+        int r = 0;
+
+        for (size_t i = 0; i < c->n_views && r == 0; i++) {
+                const struct cg_rules *cells = &c->views[i].rules;
+                struct cg_rules rules = { .base = &base };
+
+                for (size_t k = 0; k < cells->n && r == 0; k++) {
+                        struct cg_place root = { .folder = cells->v[k].folder };
+
+                        snprintf(root.path, sizeof(root.path), "%s", cells->v[k].path);
+                        if (cells->v[k].kind == CG_RULE_ALLOW_WRITE)
+                                r = cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, &root, "server", c->err);
+                }
+                if (r == 0)
+                        r = cg_git_deny_user(&rules, NULL, c->err);
+                for (size_t k = 0; k < rules.n && r == 0; k++) {
+                        const struct cg_rule *rule = &rules.v[k];
+
+                        snprintf(path, sizeof(path), "%s%s", rule->path, rule->folder ? "/" : "");
+                        if (rule->kind != CG_RULE_ALLOW_WRITE && cg_sup_file_is_open(c, rule->path))
+                                r = cg_sup_server_add_guard(c, path);
+                }
+                cg_rules_fini(&rules);
+        }
         return r;
 }
 
@@ -410,6 +448,8 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 r = cg_sup_server_search_pending(c);
         if (r == 0)
                 r = guard_start_files(c, home);
+        if (r == 0)
+                r = guard_git_settings(c, home);
         if (r == 0)
                 r = check_variables(c);
         if (r == 0 && c->node)

@@ -1,5 +1,6 @@
 """Files that the user's own settings name in the workspace: programs outside obey them, so cells cannot write them."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
-    for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+    for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT"):
         monkeypatch.delenv(name, raising=False)
     return path
 
@@ -59,7 +60,7 @@ def test_hooks_of_all_repositories(client: Client, home: Path, workspace: Path, 
             for _ in range(2):
                 s.run(PUT)
                 assert refused(s.run("put('shared/hooks/pre-commit')").value)
-                assert s.run("put('shared/other') and put('hooks/pre-commit')").value == "True"
+                assert [s.run(f"put({name!r})").value for name in ("other", "hooks/pre-commit")] == ["True", "True"]
                 s.reset()
     commit = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m"]
     subprocess.run(commit, cwd=workspace, check=True)
@@ -84,3 +85,155 @@ def test_an_mcp_server_in_such_a_folder(client: Client, home: Path, workspace: P
         assert s.run("put('ordinary')").value == "True"
     assert server.read_bytes() == before
     assert os.listdir(folder) == ["server.py"]
+
+
+def test_an_mcp_server_with_other_git_settings(client: Client, tmp_path: Path, home: Path, workspace: Path) -> None:
+    """Git in the server follows its variables: what these settings name is protected as well."""
+    other = tmp_path / "other"
+    (other / ".config/git").mkdir(parents=True)
+    (other / ".gitconfig").write_text(f"[include]\n\tpath = {workspace}/of-home.cfg\n")
+    (tmp_path / "global").write_text(f"[core]\n\thooksPath = {workspace}/of-global\n")
+    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
+    with client.session(workspace=workspace) as s:
+        s.add_servers(
+            {
+                "one": {**server, "env": {"HOME": str(other)}},
+                "two": {**server, "env": {"GIT_CONFIG_GLOBAL": str(tmp_path / "global")}},
+            }
+        )
+        s.run(PUT)
+        for name in ("of-home.cfg", "of-global/pre-commit"):
+            assert refused(s.run(f"put({name!r})").value), name
+        assert s.run("put('ordinary')").value == "True"
+
+
+# Files (a name that begins with "~/" is in the home folder, others are elsewhere outside of the workspace), variables,
+# and whether git follows them in the workspace: conditions of includes count as true. HOOKS is the folder.
+HOOKS = "[core]\n\thooksPath = HOOKS\n"
+CHAINS: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
+    "include": ({"~/.gitconfig": "[include]\n\tpath = ~/more/git.cfg\n", "~/more/git.cfg": HOOKS}, {}, True),
+    "include-relative": ({"~/.gitconfig": "[include] path = more/a.cfg\n", "~/more/a.cfg": "[include]\npath=../b\n", "~/b": HOOKS}, {}, True),
+    "include-if": ({"~/.gitconfig": '[includeIf "gitdir:**"]\n\tpath = ~/work.cfg\n', "~/work.cfg": HOOKS}, {}, True),
+    "include-if-bracket": ({"~/.gitconfig": '[includeIf "gitdir:[a-z/]**"] path = "~/work.cfg" ; mine\n', "~/work.cfg": HOOKS}, {}, False),
+    "include-if-false": ({"~/.gitconfig": '[includeIf "onbranch:other"]\n\tpath = ~/work.cfg\n', "~/work.cfg": HOOKS}, {}, False),
+    "continued": ({"~/.gitconfig": "[include]\n\tpath = ~/wo\\\nrk.cfg\n", "~/work.cfg": HOOKS}, {}, True),
+    "after-a-comment": ({"~/.gitconfig": "[core] ; of \\\n\thooksPath = HOOKS\n"}, {}, True),
+    "byte-order-mark": ({"~/.gitconfig": "\ufeff[include]\n\tpath = ~/work.cfg\n", "~/work.cfg": HOOKS}, {}, True),
+    "long": ({"~/.gitconfig": "# comment\n" * 20000 + HOOKS}, {}, True),
+    "default-folder": ({"~/.config/git/config": HOOKS}, {}, True),
+    "xdg": ({"xdg/git/config": HOOKS}, {"XDG_CONFIG_HOME": "xdg"}, True),
+    "global": ({"mine.cfg": "[include]\n\tpath = more.cfg\n", "more.cfg": HOOKS}, {"GIT_CONFIG_GLOBAL": "mine.cfg"}, True),
+    "system": ({"sys.cfg": HOOKS}, {"GIT_CONFIG_SYSTEM": "sys.cfg"}, True),
+    "replaced": ({"~/.gitconfig": HOOKS, "mine.cfg": ""}, {"GIT_CONFIG_GLOBAL": "mine.cfg"}, False),
+    "variable": ({}, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "HOOKS"}, True),
+    "variable-include": ({"a.cfg": HOOKS}, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "include.path", "GIT_CONFIG_VALUE_0": "a.cfg"}, True),
+}  # fmt: skip
+
+
+def chain(name: str, tmp_path: Path, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Makes the files, sets the variables, and asks git: whether it follows them in the workspace."""
+    files, variables, followed = CHAINS[name]
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    for file, text in files.items():
+        path = home / file[2:] if file.startswith("~/") else tmp_path / "elsewhere" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("HOOKS", str(workspace / "hooks-of-mine")))
+    for variable, value in variables.items():
+        if value in ("xdg", "mine.cfg", "sys.cfg", "a.cfg"):
+            value = str(tmp_path / "elsewhere" / value)
+        monkeypatch.setenv(variable, value.replace("HOOKS", str(workspace / "hooks-of-mine")))
+    p = subprocess.run(["git", "config", "core.hooksPath"], cwd=workspace, capture_output=True, text=True)
+    assert (p.stdout == f"{workspace}/hooks-of-mine\n") == followed, p
+    return followed
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_settings_are_followed_as_git_does(
+    client: Client, name: str, tmp_path: Path, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(name, tmp_path, home, workspace, monkeypatch)
+    for settings in (None, SETTINGS):
+        with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+            s.run(PUT)
+            assert refused(s.run("put('hooks-of-mine/pre-commit')").value)
+            assert s.run("put('ordinary/pre-commit')").value == "True"
+    assert not (workspace / "hooks-of-mine").exists()
+
+
+def command(prefix: Path, workspace: Path, text: str, **filesystem: list[str]) -> subprocess.CompletedProcess[str]:
+    file = workspace.parent / "settings.json"
+    file.write_text(json.dumps({**SETTINGS, "filesystem": {**SETTINGS["filesystem"], **filesystem}}))
+    argv = [prefix / "bin/cellgate", "sandbox", "--settings", file, "-c", text]
+    return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_settings_are_followed_in_commands(
+    prefix: Path, name: str, tmp_path: Path, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(name, tmp_path, home, workspace, monkeypatch)
+    assert command(prefix, workspace, "mkdir -p hooks-of-mine; echo pwn > hooks-of-mine/pre-commit").returncode != 0
+    assert command(prefix, workspace, "mkdir -p ordinary; echo fine > ordinary/pre-commit").returncode == 0
+    assert not (workspace / "hooks-of-mine").exists()
+
+
+def test_files_that_settings_name(client: Client, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Included files, programs and files of variables in the workspace, whether they exist yet or not."""
+    workspace = workspace.parent / "plain"
+    workspace.mkdir()
+    (workspace / "filters").mkdir()
+    (workspace / "filters/clean.py").write_text("")
+    (home / ".gitconfig").write_text(
+        f"""[include]
+            path = {workspace}/not-yet.cfg
+        [core]
+            sshCommand = {workspace}/tools/ssh -v
+            editor = \\"{workspace}/tools/my editor\\" --wait
+            attributesFile = {workspace}/attributes
+        [pager]
+            log = {workspace}/pagers/log --color
+        [alias]
+            s = !{workspace}/alias.sh
+            plain = status {workspace}/plain
+        [interactive]
+            diffFilter = {workspace}/diff-filter
+        [filter "x"]
+            clean = python3 {workspace}/filters/clean.py
+        [init]
+            templateDir = {workspace}/template
+        [commit]
+            template = {workspace}/message
+        """
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(workspace / "mine/global"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workspace / "xdg"))
+    denied = {
+        "not-yet.cfg", "tools/ssh", "tools/my editor", "attributes", "pagers/log", "alias.sh", "diff-filter", "filters/clean.py", "template/hooks/post-checkout",
+        "mine/global", "xdg/git/config",
+    }  # fmt: skip
+    with client.session(workspace=workspace) as s:
+        s.run(PUT)
+        for name in denied:
+            assert refused(s.run(f"put({name!r})").value), name
+        for name in ("plain", "message", "other.cfg", "filters/other.py"):
+            assert s.run(f"put({name!r})").value == "True", name
+    assert {str(p.relative_to(workspace)) for p in workspace.rglob("*") if p.is_file()} & denied == {"filters/clean.py"}
+
+
+def test_hooks_relative_to_each_repository(client: Client, home: Path, workspace: Path) -> None:
+    (home / ".gitconfig").write_text("[core]\n\thooksPath = .my/hooks\n")
+    for repository in ("one", "two/deeper"):
+        subprocess.run(["git", "init", "-q", repository], cwd=workspace, check=True)
+    with client.session(workspace=workspace) as s:
+        s.run(PUT)
+        for repository in ("one", "two/deeper"):
+            assert refused(s.run(f"put('{repository}/.my/hooks/pre-commit')").value)
+        assert s.run("put('two/.my/hooks/pre-commit')").value == "True"  # no repository is there
+
+
+def test_settings_that_cannot_be_read_whole(client: Client, home: Path, workspace: Path) -> None:
+    """Rather no kernel than one that may write what the rest names."""
+    with (home / ".gitconfig").open("w") as f:
+        f.truncate(64 << 20)
+    with pytest.raises(Exception, match=r"\.gitconfig"):
+        client.session(workspace=workspace)

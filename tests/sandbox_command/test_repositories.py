@@ -147,3 +147,61 @@ def test_denied_settings_that_are_not_there_are_not_made(box: Box) -> None:
     assert "filesystem.denyWrite.0 names it" in p.stderr
     assert not config.exists()
     assert (box.work / "kept/other/.git/config").exists()
+
+
+PICK = """
+set -e
+export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x
+git init -q own; cd own
+for i in 1 2 3 4; do echo $i > f; git add f; git commit -qm c$i; done
+git revert --no-edit HEAD HEAD~1 > /dev/null
+git cherry-pick -x HEAD~3 HEAD~5 > /dev/null 2>&1 || true
+test -s .git/sequencer/opts
+git cherry-pick --abort
+test ! -e .git/sequencer
+"""
+
+
+def test_several_commits_are_picked_and_reverted(box: Box) -> None:
+    """Git keeps their options in .git/sequencer/opts: plain ones can be written."""
+    p = box.sh(PICK)
+    assert (p.returncode, p.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "mkdir -p $G/sequencer; cp evil $G/sequencer/opts",
+        "mkdir -p $G/sequencer; cp evil $G/sequencer/opts.lock; mv $G/sequencer/opts.lock $G/sequencer/opts",
+        "mkdir -p $G/sequencer; ln evil $G/sequencer/opts",
+        "mkdir -p $G/sequencer; ln -s ../../evil $G/sequencer/opts",
+        "mkdir made; cp evil made/opts; rm -rf $G/sequencer; mv made $G/sequencer",
+        "mkdir made; cp evil made/opts; rm -rf $G/sequencer; ln -s ../made $G/sequencer",
+        "mkdir -p $G/seq; cp evil $G/seq/opts; mv $G/seq $G/sequencer",
+        "mkdir -p $G/worktrees/w/sequencer; cp evil $G/worktrees/w/sequencer/opts",
+        "mkdir -p $G/Sequencer; cp evil $G/Sequencer/OPTS",
+    ],
+)
+@pytest.mark.parametrize("user", [True, False], ids=["of-the-user", "of-its-own"])
+def test_options_that_run_a_program_at_continue(box: Box, put: str, user: bool) -> None:
+    """Its "strategy" names a program, which `git cherry-pick --continue` runs."""
+    if user:
+        git(box, "init", "-q", "own")
+    box.file("evil", "[options]\n\tstrategy = x/evil\n")
+    p = box.sh(f"git init -q own; G=own/.git; {put}")
+    assert p.returncode != 0
+    found = [f for f in (box.work / "own/.git").rglob("*") if f.name.lower() == "opts" and "equencer" in f.parent.name]
+    assert found == []
+    assert not (box.work / "own/.git/sequencer/opts").exists()
+
+
+def test_options_of_the_users_own_pick(box: Box) -> None:
+    """They stay as they are, but the pick can be given up, which removes them."""
+    git(box, "init", "-q", "own")
+    mine = box.file("own/.git/sequencer/opts", "[options]\n\tedit = false\n")
+    box.file("own/.git/sequencer/opts.lock", "[options]\n\tedit = true\n")
+    for change in ("mv own/.git/sequencer/opts.lock own/.git/sequencer/opts", "echo x > own/.git/sequencer/opts"):
+        assert box.sh(change).returncode != 0
+        assert "edit = false" in mine.read_text()
+    assert box.sh("rm -rf own/.git/sequencer").returncode == 0
+    assert not mine.parent.exists()

@@ -182,6 +182,16 @@ static void test_git(void **state)
                 { "/r/.git/modules/a/hooks/update", CG_GIT_DENIED },
                 { "/r/.git/worktrees/w/commondir", CG_GIT_DENIED },
                 { "/r/.git/HEAD", CG_GIT_FREE },
+                { "/r/.git/sequencer", CG_GIT_HOOKS },
+                { "/r/.git/sequencer/opts", CG_GIT_CONFIG },
+                { "/r/.git/Sequen\xe2\x80\x8c"
+                  "cer/OPTS",
+                  CG_GIT_CONFIG },
+                { "/r/.git/worktrees/w/sequencer/opts", CG_GIT_CONFIG },
+                { "/r/.git/sequencer/todo", CG_GIT_FREE },
+                { "/r/.git/opts", CG_GIT_FREE },
+                { "/r/.git/refs/heads/sequencer/opts", CG_GIT_FREE },
+                { "/r/sequencer/opts", CG_GIT_FREE },
                 { "/r/.git/refs/heads/config", CG_GIT_FREE },
                 { "/r/.git/logs/refs/heads/hooks/config", CG_GIT_FREE },
                 { "/r/.gitignore", CG_GIT_FREE },
@@ -225,9 +235,14 @@ static void test_config(void **state)
                 "[branch \"feature/x-1\"]\n\tremote = origin\n\tmerge = refs/heads/feature/x-1\n",
                 "[user]\n\tname = A. B\303\251\n\temail = a@b.c\n",
                 "[core]\n\tbare = true",
+                "[options]\n\tedit = false\n\tallow-empty = true\n\tmainline = 1\n",
         };
         static const char *const bad[] = {
                 "[core]\n\tfsmonitor = true\n",
+                "[options]\n\tstrategy = x/evil\n",
+                "[options]\n\tgpg-sign = x\n",
+                "[options]\n\t-edit = false\n",
+                "[options \"x\"]\n\tedit = false\n",
                 "[core]\n\tsshCommand = x\n",
                 "[core]\n\thooksPath = x\n",
                 "[core]\n\tworktree = /\n",
@@ -281,6 +296,7 @@ static void test_words(void **state)
         assert_string_equal(cg_names_of("/r/.git/config"), ".git/config");
         assert_string_equal(cg_names_of("/r/.git/hooks/x"), ".git/hooks");
         assert_string_equal(cg_names_of("/r/.git"), ".git");
+        assert_string_equal(cg_names_of("/r/.git/sequencer/opts"), ".git/sequencer");
         /* Each returned name matches the path that was refused. */
         assert_true(cg_names_match(".git/hooks", "/r/.git/hooks/x", 2));
         assert_true(cg_names_match(".git", "/r/.git/config", 2));

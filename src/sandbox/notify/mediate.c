@@ -245,8 +245,8 @@ static bool read_plain_config(int dir, const char *name, char *text, size_t *len
 }
 
 /*
- * Git writes config.lock and renames it. If its text is plain it is written to a new file, to which
- * the caller has no descriptor or mapping.
+ * Git writes config.lock and renames it, and opts.lock of a cherry-pick. If its text is plain it is
+ * written to a new file, to which the caller has no descriptor or mapping.
  */
 static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg *lock,
                               const struct cg_path_arg *to)
@@ -292,10 +292,12 @@ static bool is_git_config_update(const struct cg_med_call *call, const struct cg
 {
         const struct cg_sandbox *sb = call->mediator->sb;
         const char *setting;
+        bool options = strcmp(to->name, "opts") == 0;
 
         return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !sb->git_config &&
-               cg_med_git_part(to) == CG_GIT_CONFIG && strcmp(to->name, "config") == 0 &&
-               strcmp(from->name, "config.lock") == 0 && !cg_med_is_writable_name(sb, to->path, to->root) &&
+               cg_med_git_part(to) == CG_GIT_CONFIG && (options || strcmp(to->name, "config") == 0) &&
+               strcmp(from->name, options ? "opts.lock" : "config.lock") == 0 &&
+               !cg_med_is_writable_name(sb, to->path, to->root) &&
                !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
                !cg_med_absent_rule(sb, to->path, false, &setting);
 }

@@ -238,6 +238,7 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                  * find out whether the file system has modes.
                  */
                 if (call->mediator->sb->git_config ||
+                    (operation == CG_OP_REMOVE && strcasecmp(last, "opts") == 0) ||
                     ((operation == CG_OP_REMOVE || operation == CG_OP_SETATTR) &&
                      cg_made_has(&call->mediator->configs, arg->dir, arg->name)))
                         return NULL;

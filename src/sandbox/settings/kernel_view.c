@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
+#include "sandbox/settings/git_settings.h"
 #include "sandbox/settings/view.h"
 
 /* Each is a mount. */
@@ -180,6 +181,8 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
                         r = cg_rules_add_found(rules, place.path, err);
                 if (r == 0)
                         r = cg_rules_add_homes(rules, base->home, true, err);
+                if (r == 0)
+                        r = cg_git_deny_user(rules, NULL, err);
                 if (r == 0)
                         r = cg_rules_add_nested(rules, err);
                 if (r == 0)

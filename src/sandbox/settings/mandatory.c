@@ -20,6 +20,7 @@
 #include "base/util.h"
 #include "sandbox/names.h"
 #include "sandbox/present.h"
+#include "sandbox/settings/git_settings.h"
 
 /*
  * Folders that one search may visit. A workspace with more of them this near to its root needs
@@ -291,6 +292,9 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
         bool config_too = !s->filesystem.allow_git_config;
         size_t n = rules->n;
         int r = deny_settings(rules, base, err);
+
+        if (r == 0)
+                r = cg_git_deny_user(rules, NULL, err);
 
         /*
          * Where init protects names at any depth (by_name), existing names at the top are denied.

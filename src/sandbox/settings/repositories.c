@@ -15,11 +15,12 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/settings/git_settings.h"
 
 /* Entries below .git/modules and .git/worktrees that are visited, and depth of nested modules. */
 #define GIT_ENTRIES_MAX 50000
 #define GIT_DEPTH_MAX   16
-/* Size of a file of settings, and of a line in it. */
+/* Size of a file of settings that is searched for a word, and of a .git file. */
 #define GIT_CONFIG_MAX (64 << 10)
 #define GIT_LINE_MAX   4096
 
@@ -121,93 +122,6 @@ static bool wants_worktree_config(const char *gitdir)
         return strcasestr(text, "worktreeConfig") != NULL;
 }
 
-/* ---- files that settings name: settings are the user's, but these may be in a write root */
-
-enum named { NOTHING, FOLDER, FILE_, PROGRAM };
-
-/* Depth of includes. */
-#define GIT_INCLUDES_MAX 8
-
-static enum named named_by(const char *key)
-{
-        static const struct {
-                const char *key;
-                enum named to;
-        } keys[] = {
-                { "hookspath", FOLDER },    { "templatedir", FOLDER }, { "attributesfile", FILE_ },
-                { "path", FILE_ },          { "fsmonitor", PROGRAM },  { "sshcommand", PROGRAM },
-                { "askpass", PROGRAM },     { "editor", PROGRAM },     { "pager", PROGRAM },
-                { "gitproxy", PROGRAM },    { "program", PROGRAM },    { "clean", PROGRAM },
-                { "smudge", PROGRAM },      { "process", PROGRAM },    { "command", PROGRAM },
-                { "textconv", PROGRAM },    { "driver", PROGRAM },     { "helper", PROGRAM },
-                { "external", PROGRAM },    { "cmd", PROGRAM },        { "uploadpack", PROGRAM },
-                { "receivepack", PROGRAM },
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
-                if (strcasecmp(keys[i].key, key) == 0)
-                        return keys[i].to;
-        }
-        return NOTHING;
-}
-
-static int deny_named(struct git *g, const char *base, const char *name, enum named to)
-{
-        const char *home = g->rules->base ? g->rules->base->home : NULL;
-        char path[PATH_MAX];
-        struct stat st;
-        int n;
-
-        if (name[0] == '/')
-                n = snprintf(path, sizeof(path), "%s", name);
-        else if (name[0] == '~' && name[1] == '/' && home)
-                n = snprintf(path, sizeof(path), "%s%s", home, name + 1);
-        else
-                n = snprintf(path, sizeof(path), "%s/%s", base, name);
-        if (!name[0] || n < 0 || (size_t)n >= sizeof(path))
-                return 0;
-        /* Only the words of a command that are files. */
-        if (to == PROGRAM && (stat(path, &st) < 0 || !S_ISREG(st.st_mode)))
-                return 0;
-        /* Folder and name are joined again. */
-        return cg_rules_deny_name(g->rules, "/", path + strspn(path, "/"), to == FOLDER, true, g->err);
-}
-
-/* @value: a path, or a command, whose words are split. */
-static int deny_value(struct git *g, const char *base, char *value, enum named what)
-{
-        static const char separators[] = " \t'!;|&()<>=";
-        char *save = NULL;
-        int r = 0;
-
-        if (what != PROGRAM)
-                return deny_named(g, base, value, what);
-        for (char *word = strtok_r(value, separators, &save); word && r == 0;
-             word = strtok_r(NULL, separators, &save))
-                r = deny_named(g, base, word, what);
-        return r;
-}
-
-/* The value in the line @p, as git reads it: without quotes and without a trailing comment. */
-static void parse_value(const char *p, char value[GIT_LINE_MAX])
-{
-        bool quoted = false;
-        size_t n = 0;
-
-        for (p += strspn(p, " \t"); *p && n + 1 < GIT_LINE_MAX && (quoted || (*p != '#' && *p != ';')); p++) {
-                if (*p == '"') {
-                        quoted = !quoted;
-                        continue;
-                }
-                if (*p == '\\' && p[1])
-                        p++;
-                value[n++] = *p;
-        }
-        while (n && strchr(" \t\r", value[n - 1]))
-                n--;
-        value[n] = '\0';
-}
-
 /* Reads a regular file without waiting for a FIFO or for another program's lease. */
 static bool read_now(const char *path, char *text, size_t size)
 {
@@ -219,61 +133,18 @@ static bool read_now(const char *path, char *text, size_t size)
         return n > 0;
 }
 
-/* @top: the base of relative programs and hooks. */
-static int deny_config(struct git *g, const char *config, const char *top, int depth)
-{
-        cg_auto_free char *text = depth > GIT_INCLUDES_MAX ? NULL : malloc(GIT_CONFIG_MAX + 1);
-        char folder[PATH_MAX], *save = NULL;
-        bool includes = false;
-        int r = 0;
-
-        if (!text || !read_now(config, text, GIT_CONFIG_MAX + 1))
-                return 0;
-        snprintf(folder, sizeof(folder), "%s", config);
-        *strrchr(folder, '/') = '\0';
-        for (char *line = strtok_r(text, "\n", &save); line && r == 0; line = strtok_r(NULL, "\n", &save)) {
-                char value[GIT_LINE_MAX], *p = line + strspn(line, " \t\r"), *end;
-                enum named to;
-
-                if (*p == '[') {
-                        includes = strncasecmp(p + 1, "include", 7) == 0;
-                        end = strchr(p, ']');
-                        p = end ? end + 1 + strspn(end + 1, " \t\r") : p + strlen(p);
-                }
-                end = strchr(p, '=');
-                if (!end)
-                        continue;
-                parse_value(end + 1, value);
-                end = p + strcspn(p, " \t=");
-                *end = '\0';
-                to = named_by(p);
-                if (to != NOTHING)
-                        r = deny_value(g, to == FILE_ && includes ? folder : top, value, to);
-                if (r == 0 && to == FILE_ && includes && value[0] && value[0] != '~') {
-                        char next[PATH_MAX];
-
-                        if (snprintf(next, sizeof(next), "%s%s%s", value[0] == '/' ? "" : folder,
-                                     value[0] == '/' ? "" : "/", value) < (int)sizeof(next))
-                                r = deny_config(g, next, top, depth + 1);
-                }
-        }
-        return r;
-}
-
-/* Settings of the repository @gitdir, and the user's own, which apply to all. */
+/* What the settings of the repository @gitdir name, and the user's relative to @top. */
 static int deny_configs(struct git *g, const char *gitdir, const char *top)
 {
-        const char *home = g->rules->base ? g->rules->base->home : NULL;
+        static const char *const names[] = { "config", "config.worktree" };
         char config[PATH_MAX + 32];
-        int r;
+        int r = 0;
 
-        snprintf(config, sizeof(config), "%s/config", gitdir);
-        r = deny_config(g, config, top, 0);
-        snprintf(config, sizeof(config), "%s/.gitconfig", home ?: "");
-        if (r == 0 && home)
-                r = deny_config(g, config, top, 0);
-        snprintf(config, sizeof(config), "%s/.config/git/config", home ?: "");
-        return r == 0 && home ? deny_config(g, config, top, 0) : r;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++) {
+                snprintf(config, sizeof(config), "%s/%s", gitdir, names[i]);
+                r = cg_git_deny_named(g->rules, config, top, g->err);
+        }
+        return r == 0 ? cg_git_deny_user(g->rules, top, g->err) : r;
 }
 
 /*
@@ -290,11 +161,14 @@ static int deny_worktree_config(struct git *g, const char *file, const char *top
         text[8 + strcspn(text + 8, "\r\n")] = '\0';
         n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/",
                      text + 8);
-        if (n < 0 || (size_t)n + 8 >= sizeof(gitdir))
+        if (n < 0 || (size_t)n + 16 >= sizeof(gitdir))
                 return 0;
         n = deny_configs(g, gitdir, top);
-        strcat(gitdir, "/../..");
-        return n == 0 ? deny_configs(g, gitdir, top) : n;
+        if (n < 0)
+                return n;
+        /* The repository of further work trees: they are in its folder worktrees. */
+        strcat(gitdir, "/../../config");
+        return cg_git_deny_named(g->rules, gitdir, top, g->err);
 }
 
 /* commondir makes git read other settings and hooks: where it is missing it must not be made. */
@@ -313,6 +187,9 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
         if (r == 0 && g->config_too)
                 r = cg_rules_deny_name(g->rules, path, "config.worktree", false,
                                        g->absent_too && wants_worktree_config(path), g->err);
+        /* Init protects these at any depth, without a mount, so that git can remove them. */
+        if (r == 0 && g->rules->base && !g->rules->base->by_name)
+                r = cg_rules_deny_name(g->rules, path, "sequencer/opts", false, false, g->err);
         if (r == 0)
                 r = each_folder(g, below, depth, deny_worktree);
         snprintf(below, sizeof(below), "%s/modules", path);

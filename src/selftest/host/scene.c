@@ -80,6 +80,8 @@ static const struct {
         { "work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n" },
         { "work/sub/ci/", NULL },
         { "work/sub/ci/watch", "keep\n" },
+        { "work/of-user/", NULL },
+        { "work/of-user/hooks/", NULL },
         { "work/.vscode/", NULL },
         { "work/.claude/", NULL },
         { "work/.claude/commands/", NULL },
@@ -102,6 +104,8 @@ static const struct {
         /* credentials */
         { "home/", NULL },
         { "home/.profile", "keep\n" },
+        { "home/.gitconfig", "[includeIf \"gitdir:~/\"]\n\tpath = ~/more.cfg\n" },
+        { "home/more.cfg", "[core]\n\thooksPath = ~/../work/of-user/hooks\n" },
         { "home/.ssh/", NULL },
         { "home/.ssh/id_ed25519", HIDDEN },
         { "home/.aws/", NULL },

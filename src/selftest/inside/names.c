@@ -332,6 +332,17 @@ static enum cg_verdict config_by_lock(struct cg_try *t, const struct cg_attempt 
                      "names/lock/.git/config");
 }
 
+/* The same for the options of a cherry-pick, whose strategy is a program. */
+static enum cg_verdict options_by_lock(struct cg_try *t, const struct cg_attempt *a)
+{
+        if (repository("names/pick") < 0 ||
+            (mkdir("names/pick/.git/sequencer", 0755) < 0 && errno != EEXIST) ||
+            put("names/pick/.git/sequencer/opts.lock", "[options]\n\tstrategy = x/false\n") < 0)
+                return cg_fails(t, "no repository: %s", cg_errno_name(errno));
+        return judge(t, rename("names/pick/.git/sequencer/opts.lock", "names/pick/.git/sequencer/opts"),
+                     "names/pick/.git/sequencer/opts");
+}
+
 static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
 static const char evil[] = "[core]\n\tfsmonitor = /bin/false #########\n";
 
@@ -599,6 +610,8 @@ static const struct cg_attempt attempts[] = {
         CG_DENY("name-git-commondir", L, in_repository, "a file that names another repository",
                 .arg = "commondir"),
         CG_DENY("name-git-hook", L, in_repository, "a hook", .arg = "hooks/pre-commit"),
+        CG_DENY("name-git-options", L, in_repository, "options of a cherry-pick to be continued",
+                .arg = "sequencer/opts"),
         CG_DENY("name-git-module", L, in_repository, "the configuration of a submodule",
                 .arg = "modules/a/b/config"),
         CG_DENY("name-git-module-hook", L, in_repository, "its hook",
@@ -609,6 +622,7 @@ static const struct cg_attempt attempts[] = {
                 .arg = "[include]\n\tpath = /x\n"),
         CG_DENY("name-git-lock-remote", L, config_by_lock, "with a program for a remote",
                 .arg = "[remote \"o\"]\n\turl = ext::sh -c false\n"),
+        CG_DENY("name-git-lock-options", L, options_by_lock, "git's way to write options of a cherry-pick"),
         CG_DENY("name-git-lock-open", L, config_kept_open, "a plain one, changed by a descriptor"),
         CG_DENY("name-git-head", L, in_pieces, "a HEAD beside a configuration", .arg = "config", .arg2 = ""),
         CG_DENY("name-git-head-hooks", L, in_pieces, "a HEAD beside hooks", .arg = "hooks/update",

@@ -211,6 +211,8 @@ static const struct cg_attempt attempts[] = {
              ".mcp.json"),
         DENY("never-ripgreprc-absent", cg_try_create, ".ripgreprc", ".ripgreprc"),
         DENY("never-git-hook", cg_try_create, "a git hook", ".git/hooks/pre-commit"),
+        DENY("never-user-hook", cg_try_create, "a git hook where the user's own settings have them",
+             "of-user/hooks/pre-commit"),
         DENY("never-git-config", cg_try_append, ".git/config", ".git/config"),
         DENY("never-git-config-replace", replace, "another moved onto it, as git itself does", "fresh",
              .change = CG_RENAME, .arg2 = ".git/config"),
