@@ -81,9 +81,18 @@ def test_each_host_gets_its_own(box: Box, peer: Peer) -> None:
 
 
 def test_the_request_line_and_names_of_fields_stay(box: Box, peer: Peer) -> None:
-    got, _ = request(box, peer, b"GET URLx?k=%s HTTP/1.1\r\nHost: x\r\n\r\n" % LONG[0])
+    fields = b"Host: x\r\n%s: 1\r\nX-%s-Y: %s:%s\r\n%s:\r\n" % (LONG[0], LONG[0], LONG[0], SHORT[0], SHORT[0])
+    got, _ = request(box, peer, b"GET URLx?k=%s HTTP/1.1\r\n%s\r\n" % (LONG[0], fields))
     assert got.startswith(b"GET /x?k=" + LONG[0] + b" HTTP/1.1\r\n")
-    assert LONG[1] not in got
+    for line in (b"%s: 1" % LONG[0], b"X-%s-Y: %s:s3cret" % LONG, b"%s: " % SHORT[0]):
+        assert b"\r\n%s\r\n" % line in got, got
+
+
+@pytest.mark.parametrize(("method", "put_in"), [("TRACE", 0), ("trace", 0), ("TRACK", 0), ("TRACES", 2), ("OPTIONS", 2)])
+def test_a_request_that_the_server_echoes(box: Box, peer: Peer, method: str, put_in: int) -> None:
+    head = b"%s URL HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nMax-Forwards: 0\r\nContent-Length: %d\r\n\r\n"
+    got, _ = request(box, peer, head % (method.encode(), LONG[0], len(LONG[0])), LONG[0])
+    assert (got.count(LONG[1]), got.count(LONG[0])) == (put_in, 2 - put_in), got
 
 
 def test_a_value_of_several_lines_makes_no_field(box: Box, peer: Peer) -> None:

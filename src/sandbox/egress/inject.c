@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -261,12 +262,39 @@ static int take_body(struct link *l, const char *p, size_t len)
         return put_body(l, false);
 }
 
+/*
+ * Copies the head to @l->out with fakes replaced in the values of its fields. The request line stays
+ * as it is, because servers and proxies write URLs to their logs, and so do the fields' names, which
+ * they write to their errors.
+ */
+static int put_head(struct link *l, const char *head, size_t len)
+{
+        const char *end = head + len, *value;
+
+        for (const char *line = head, *next; line < end; line = next) {
+                next = (const char *)memchr(line, '\n', (size_t)(end - line)) + 1; /* it ends with one */
+                value = line == head ? NULL : memchr(line, ':', (size_t)(next - line));
+                if (!value)
+                        value = next;
+                if (cg_buf_add(&l->out, line, (size_t)(value - line), NULL) < 0 ||
+                    replace(l, value, (size_t)(next - value), true, true, &l->out) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+/* The response to TRACE is the request; TRACK is IIS's name for it. */
+static bool is_echoed(const char *head)
+{
+        return strncasecmp(head, "TRACE ", 6) == 0 || strncasecmp(head, "TRACK ", 6) == 0;
+}
+
 static int take_head(struct link *l, const char *p, size_t len)
 {
         static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
         struct cg_buf rest = { .max = SIZE_MAX / 2 };
         const char *head, *found;
-        size_t n, line;
+        size_t n;
         int r;
 
         if (cg_buf_add(&l->hold, p, len, NULL) < 0 || !l->hold.data) /* never: gcc cannot see that */
@@ -287,11 +315,9 @@ static int take_head(struct link *l, const char *p, size_t len)
                 l->state = COUNTED;
         else if (memmem(head, n, chunked, sizeof(chunked) - 1))
                 l->state = CHUNKED;
-        /* The request line stays as it is: servers and proxies write URLs to their logs. */
-        line = (size_t)((const char *)memchr(head, '\n', n) - head) + 1;
-        r = cg_buf_add(&l->out, head, line, NULL);
-        if (r == 0 && replace(l, head + line, n - line, true, true, &l->out) < 0)
-                r = -1;
+        if (is_echoed(head))
+                memset(l->creds, 0, sizeof(l->creds));
+        r = put_head(l, head, n);
         if (r == 0)
                 r = cg_buf_add(&rest, head + n, l->hold.len - n, NULL);
         l->hold.len = 0;
