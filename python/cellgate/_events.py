@@ -9,6 +9,7 @@ import enum
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -154,8 +155,14 @@ class ApprovalRequest(Question):
         self._core.call("cg_approval_reject", self.number, _text(reason))
 
     def __str__(self) -> str:
-        """On one line and safe to show: SERVER.TOOL and the arguments."""
-        return render(f"{self.server}.{self.tool or self.method} {self.arguments_json}")
+        """On one line and safe to show: SERVER.TOOL and the arguments, long runs of blanks as their number.
+
+        Of a program (`method` "exec") the file that would run comes first: `argv[0]` may name another one.
+        """
+        subject = f"{self.server}.{self.tool or self.method}"
+        if self.method == "exec":
+            subject = f"start {json.dumps(self.arguments.get('program'))}"
+        return render(f"{subject} {_fold(self.arguments_json)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,6 +547,31 @@ def render(text: str, limit: int = 0) -> str:
         return shown
     finally:
         lib.cg_free(ret[0])
+
+
+_MAX_BLANKS = 40
+_BLANK = (
+    r"(?:[\s\xad\u115f\u1160\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]"
+    r"|\\[tnrf]|\\u00(?:09|0[a-dA-D]|20|85|[aA][0dD])|\\u(?:115[fF]|1160|1680|180[b-fB-F]|20[0-6].|2800|3000|3164"
+    r"|[fF][eE]0.|[fF][eE][fF]{2}|[fF]{2}[aA]0))"
+)
+_JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
+_STRING_PART = re.compile(rf"((?:{_BLANK}){{{_MAX_BLANKS + 1},}})|\\.")
+
+
+def _fold(text: str) -> str:
+    """JSON text in which nothing is pushed out of sight: a long run of blanks is shown as its length.
+
+    The length stands between a closing and an opening quote, where no string can write.
+    """
+
+    def run(match: re.Match[str]) -> str:
+        return f'" [{len(re.findall(_BLANK, match[1]))} blanks] "' if match[1] else match[0]
+
+    def part(match: re.Match[str]) -> str:
+        return _STRING_PART.sub(run, match[0]) if match[0].startswith('"') else " "
+
+    return _JSON_PART.sub(part, text)
 
 
 def _text(reason: str | None) -> Any:

@@ -24,11 +24,14 @@ struct cg_front_judge {
         /* @why: the reason of a refusal. */
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
         /*
-         * The question about a call as safe text; a long call is cut unless @whole. @digits: of the
-         * accepting words.
+         * The question about a call as safe text. @digits: of the accepting words. @part: 0 for the
+         * first view, which may leave something out; N for the Nth part of the whole. *last: nothing
+         * follows. @all_shown: all was shown before; until then accepting words are not offered.
          */
-        int (*show)(void *data, const struct cg_event *e, bool whole, const char *digits,
-                    struct cg_buf *text);
+        int (*show)(void *data, const struct cg_event *e, size_t part, bool all_shown, const char *digits,
+                    bool *last, struct cg_buf *text);
+        /* May the answer be "always"? */
+        bool (*may_last)(void *data, const struct cg_event *e);
         /* The reason that the code gets when nobody can be asked about the call. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
         /* The answer was "always". */

@@ -90,7 +90,9 @@ struct client_question {
         char *content;         /* of the input_request */
         bool sent;
         /* of a call or connection: */
-        bool whole;       /* a long call is shown in full */
+        size_t part;      /* that is shown; 0: the first view */
+        bool last;        /* nothing follows what is shown */
+        bool all_shown;   /* all parts were, long enough to be read */
         unsigned early;   /* answers that came too fast to be a person's */
         const char *note; /* why it is asked again, static; NULL: it is not */
         int64_t sent_ms;

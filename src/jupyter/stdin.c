@@ -100,12 +100,14 @@ static char *call_content(struct front *f, struct client_question *q)
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         const char *digits = q->confirm.digits;
+        const struct cg_front_judge *judge = &f->o->judge;
 
+        q->last = true;
         if (cg_confirm_draw(&q->confirm, NULL) < 0 ||
             (q->note && (cg_buf_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
-            (is_connection(q->call)
-                     ? show_connection(q->call, digits, &text)
-                     : f->o->judge.show(f->o->judge.data, q->call, q->whole, digits, &text)) < 0 ||
+            (is_connection(q->call) ? show_connection(q->call, digits, &text)
+                                    : judge->show(judge->data, q->call, q->part, q->all_shown, digits,
+                                                  &q->last, &text)) < 0 ||
             cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
             cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
             cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
@@ -293,16 +295,29 @@ static void ask_again(struct front *f, struct client_question *q, const char *no
 
 /* ------------------------------------------------------------------ answers */
 
-/* An accepting word with missing or wrong digits. */
-static bool lacks_digits(const struct client_question *q, const char *typed)
+/* The accepting letter that @typed begins with, with or without digits: 'y', 'a' or 0. */
+static char accepting_letter(const char *typed)
 {
         size_t n = strcspn(typed, " 0123456789");
         cg_auto_free char *word = strndup(typed, n);
 
-        return word && strspn(typed + n, " 0123456789") == strlen(typed + n) &&
-               (is_word(word, "y", "yes") || is_word(word, "a", "always")) &&
-               !cg_confirm_accepts(&q->confirm, typed, "y", "yes") &&
-               !cg_confirm_accepts(&q->confirm, typed, "a", "always");
+        if (!word || strspn(typed + n, " 0123456789") != strlen(typed + n))
+                return 0;
+        return is_word(word, "y", "yes") ? 'y' : is_word(word, "a", "always") ? 'a' : 0;
+}
+
+/* Why an answer with an accepting word does not accept; NULL: it does. */
+static const char *not_accepted(const struct front *f, const struct client_question *q, const char *typed)
+{
+        if (!q->all_shown)
+                return "Yes counts once all was shown: please type v.";
+        if (accepting_letter(typed) == 'a' && !is_connection(q->call) &&
+            !f->o->judge.may_last(f->o->judge.data, q->call))
+                return "Cells can change this program: it is asked about each time.";
+        if (!cg_confirm_accepts(&q->confirm, typed, "y", "yes") &&
+            !cg_confirm_accepts(&q->confirm, typed, "a", "always"))
+                return "Please type the digits as well: they are new for each question.";
+        return NULL;
 }
 
 /* An answer about a call or connection. Text that is none of the words refuses, as the reason. */
@@ -312,18 +327,21 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
              always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
         bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
+        const char *note;
         struct cg_event *e;
 
         if (early && ++q->early <= MAX_EARLY) {
                 ask_again(f, q, "Your answer came before you could have read the question: it was ignored.");
                 return;
         }
-        if (!early && lacks_digits(q, typed)) {
-                ask_again(f, q, "Please type the digits as well: they are new for each question.");
+        q->all_shown = q->all_shown || (q->last && !early);
+        note = !early && accepting_letter(typed) ? not_accepted(f, q, typed) : NULL;
+        if (note) {
+                ask_again(f, q, note);
                 return;
         }
         if (!early && !connection && is_word(typed, "v", "view")) {
-                q->whole = true;
+                q->part = q->part && q->last ? 1 : q->part + 1;
                 ask_again(f, q, NULL);
                 return;
         }

@@ -31,7 +31,7 @@ def test_yes(person) -> None:
     assert (
         "[cellgate] Cell 1 wants to start a program:\n  command   echo 'it ran'\n  program   /usr/bin/echo\n" in shown
     )
-    assert '    "argv": [\n' in shown
+    assert '    "argv": ["echo", "it ran"],\n' in shown
     p.type(f"y{p.digits(shown)}\n")
     p.wait_for("it ran\n")
     assert p.end() == 0
@@ -54,6 +54,41 @@ def test_always_is_for_exactly_this_command(person) -> None:
     p.type("n\n")
     assert p.end() == 1
     assert p.seen.count("Cell 1 wants") == p.seen.count("Cell 2 wants") == 1
+
+
+OTHER = "import subprocess; print(subprocess.run(['echo', 'hi'], executable='/usr/bin/printf').returncode)"
+
+
+def test_another_name_than_the_programs_comes_second(person) -> None:
+    p = person("run", "--exec", "ask", "-c", OTHER)
+    shown = p.wait_for(QUESTION)
+    assert "wants to start a program:\n  program   /usr/bin/printf\n  called as echo hi\n" in shown
+    p.type("n\n")
+    assert p.end() == 1
+
+
+def test_blanks_hide_no_end_of_a_command(person) -> None:
+    p = person("run", "--exec", "ask", "-c", "import os; os.system('true' + ' ' * 5000 + '; rm -rf precious')")
+    shown = p.wait_for(QUESTION)
+    assert "  called as sh -c 'true\n  ... [5000 blanks]\n  ~ ; rm -rf precious'\n" in shown
+    p.type("n\n")
+    p.end()
+
+
+CHANGED = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own'); print(subprocess.run(['./own']).returncode)"
+
+
+def test_always_is_not_for_programs_that_cells_can_change(person) -> None:
+    p = person("run", "--exec", "ask", "-c", CHANGED, "-c", CHANGED)
+    for cell in 1, 2:
+        p.wait_for(f"Cell {cell} wants ")
+        shown = p.wait_for(r"Allow\? y\d{3} yes, n no, r no with a reason, v view everything: ")
+        assert "  note      cells can change this program\n" in shown
+        p.type(f"a{p.digits(shown)}\n")
+        p.wait_for(r"Please type y\d{3}, n, r or v and Enter\.")
+        p.wait_for("view everything: ")
+        p.type(f"y{p.digits(shown)}\n")
+    assert p.end() == 0
 
 
 @pytest.mark.parametrize("rule", ["all", "*.*", "*.echo"])

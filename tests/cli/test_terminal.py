@@ -245,19 +245,59 @@ def test_the_terminal_gets_its_mode_back(person, server, ending: str) -> None:
     assert terminal_mode(p) == mode == termios.ICANON | termios.ECHO
 
 
-def test_view_shows_everything(person, server) -> None:
+MORE = r"v shows (everything in parts|the next part), n no, r no with a reason: "
+
+
+def test_view_shows_everything_and_then_yes_counts(person, server) -> None:
     text = "".join(f"line {i}\\n" for i in range(200)) + "the end"
     p = person("run", "--mcp", server.mcp, "-c", call("write_file", f'{{"content": "{text}", "path": "/y"}}'))
-    first = p.answer("v")
+    first = p.wait_for(MORE)
     assert '"path": "/y"' in first  # a long text in front hides no other argument
-    assert "the end" not in first
+    assert "the end" in first  # and its own end is shown
     assert re.search(r"\.\.\. \[\d+ more bytes not shown\]", first)
-    assert "[cellgate] Not all is shown: v shows everything.\n" in first
-    whole = p.answer("y")
-    assert "the end" in whole
+    assert re.search(r"  arguments \d{4} bytes\n  SHA-256   [0-9a-f]{64}\n", first)
+    assert first.count("\n") < 24  # the terminal's
+    whole = ""
+    for typed in "y", "yes", "a", "always", "y123":
+        p.type(typed + "\n")
+        p.wait_for(r"Please type v, n or r and Enter\. Yes counts once all was shown\.\n")
+        p.wait_for(MORE)
+    while "Allow?" not in whole:
+        p.type("v\n")
+        part = p.wait_for(f"{MORE}|{QUESTION}")
+        assert part.count("\n") < 24
+        assert re.search(r"Part \d+ of 12\.\n", part)
+        whole += part
+        assert server.ran() == []
     assert all(f"line {i}\\n\n" in whole for i in range(200))
+    assert '"path": "/y"' in whole
     assert "not shown" not in whole
+    p.type(f"y{p.digits(whole)}\n")
     assert p.end() == 0
+    assert server.ran() == ["write_file"]
+
+
+def test_a_view_that_begins_again_can_still_accept(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ.replace("'/x'", "list(range(30))"))
+    p.wait_for(MORE)
+    for _ in range(2):
+        p.type("v\n")
+        shown = p.wait_for(f"{MORE}|{QUESTION}")
+    assert "Part 2 of 3.\n" in shown and "Allow?" not in shown
+    for part in 3, 1, 2:
+        p.type("v\n")
+        assert f"Part {part} of 3.\n" in p.wait_for(QUESTION)
+    p.type("n\n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\u00a0", "\u2003", "\u3000", "\u200b"])
+def test_blanks_push_nothing_off_the_screen(person, server, blank: str) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ.replace("'/x'", f"'ls' + {ascii(blank)} * 5000 + '; rm -rf x'"))
+    assert '"path": "ls" [5000 blanks] "; rm -rf x"\n' in p.answer("y")
+    assert p.end() == 0
+    assert server.calls()[0]["arguments"] == {"path": "ls" + blank * 5000 + "; rm -rf x"}
 
 
 def test_rules_come_before_questions(person, server) -> None:

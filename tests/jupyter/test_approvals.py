@@ -99,18 +99,40 @@ def test_each_call_is_asked_about(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"]
 
 
-def test_view_shows_everything(opened: Any, server: Any) -> None:
+def test_view_shows_everything_and_then_yes_counts(opened: Any, server: Any) -> None:
     client = opened()
-    request, question = ask(client, "from mcptools.fs import read_file; read_file.run(path='x' * 5000 + 'END')")
-    assert "END" not in question["content"]["prompt"]
-    assert "v shows everything" in question["content"]["prompt"]
-    answer(client, question, "v")
-    question = client.receive("stdin")
-    assert "END" in question["content"]["prompt"]
+    code = "from mcptools.fs import read_file; read_file.run(path='x' * 15000 + 'MIDDLE' + 'x' * 5000 + 'END')"
+    request, question = ask(client, code)
+    prompt = question["content"]["prompt"]
+    assert "MIDDLE" not in prompt and "xxEND" in prompt
+    assert re.search("arguments 2002\\d bytes\n  SHA-256   [0-9a-f]{64}\n", prompt)
+    assert "v shows everything in parts, n no;" in prompt and "Allow?" not in prompt
+    for typed in "y", "Yes 123", "always":
+        client.answer(question, typed)
+        question = client.receive("stdin")
+        assert question["content"]["prompt"].startswith("[cellgate] Yes counts once all was shown: please type v")
+    whole = ""
+    for part in 1, 2, 3:
+        assert "Allow?" not in question["content"]["prompt"]
+        answer(client, question, "v")
+        question = client.receive("stdin")
+        assert f"[cellgate] Part {part} of 3.\n" in question["content"]["prompt"]
+        whole += question["content"]["prompt"]
+    assert "MIDDLE" in whole.replace("\n  ~ ", "") and "END" in whole and whole.count("x") > 20000
     assert server.ran() == []
     answer(client, question, "y")
     client.finish(request)
     assert server.ran() == ["read_file"]
+
+
+def test_blanks_push_nothing_out_of_sight(opened: Any, server: Any) -> None:
+    client = opened()
+    path = "'ls' + ' \\t\\n\\xa0\\u3000' * 1000 + '; rm -rf precious'"
+    request, question = ask(client, READ.replace("'/x'", path))
+    assert '"path": "ls" [5000 blanks] "; rm -rf precious"\n' in question["content"]["prompt"]
+    answer(client, question, "n")
+    client.finish(request)
+    assert server.ran() == []
 
 
 def test_what_is_shown_is_safe(opened: Any) -> None:
@@ -498,3 +520,17 @@ def test_programs(start: Any) -> None:
     answer(client, question, "not today")
     run = client.finish(request)
     assert (run.content["status"], run.content["ename"]) == ("error", "PermissionError")
+
+
+def test_always_is_not_for_programs_that_cells_can_change(start: Any) -> None:
+    client = start("--exec=ask").client()
+    code = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    request, question = ask(client, code)
+    prompt = question["content"]["prompt"]
+    assert re.search("wants to start a program:\n  program   /.*/own\n  called as echo\n", prompt)
+    assert "cells can change this program" in prompt and "always for" not in prompt
+    answer(client, question, "a")
+    question = client.receive("stdin")
+    assert "[cellgate] Cells can change this program: it is asked about each time.\n" in question["content"]["prompt"]
+    answer(client, question, "y")
+    assert client.finish(request).content["status"] == "ok"

@@ -1,6 +1,7 @@
 """Questions to the person, line by line: their form in each version, and their end when no call waits."""
 
 import json
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -159,6 +160,74 @@ def test_what_deceives_the_eye_is_an_escape_in_the_question(serve: Serve, mcp_fi
     assert not mark.exists()
 
 
+def decide(server: Raw, question: dict, decision: str) -> None:
+    answer = {"action": "accept", "content": {"decision": decision}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+
+
+def choices(question: dict) -> list[str]:
+    return question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+
+
+LONG = CODE.replace("'x'", "'\\n'.join(f'line {i}' for i in range(410))")
+
+
+def test_a_long_call_is_shown_in_parts_and_then_approved(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=LONG)
+    question = server.receive()
+    first = question["params"]["message"]
+    assert first.count("\n") < 50 and "line 0\\n\n" in first and "line 409" in first and "line 300" not in first
+    assert re.search("  arguments \\d+ bytes\n  SHA-256   [0-9a-f]{64}\n", first)
+    whole = ""
+    while choices(question) == ["view all", "reject"]:
+        decide(server, question, "view all")
+        question = server.receive()
+        assert question["params"]["message"].count("\n") < 110
+        whole += question["params"]["message"]
+    assert choices(question) == ["approve", "approve this tool from now on", "reject"]
+    assert all(f"line {i}" in whole for i in range(410)) and whole.count("Part ") == 5
+    assert not mark.exists()
+    decide(server, question, "approve")
+    assert not server.result(call)["isError"]
+    assert mark.read_text().count("line") == 410
+
+
+@pytest.mark.parametrize("decision", ["approve", "approve this tool from now on"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_what_was_not_shown_whole_cannot_be_approved(
+    serve: Serve, mcp_file: Path, mark: Path, decision: str, after: int
+) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=LONG)
+    question = server.receive()
+    for _ in range(after):
+        decide(server, question, "view all")
+        old, question = question, server.receive()
+        decide(server, old, "approve")  # answered already
+    decide(server, question, decision)
+    assert "the user rejected it" in text_of(server.result(call))
+    call = server.call("execute_ipython_cell", code=CODE)
+    question = server.receive()
+    decide(server, question, "view all")  # no choice of this form
+    assert "the user rejected it" in text_of(server.result(call))
+    assert not mark.exists()
+
+
+def test_blanks_push_nothing_out_of_sight(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    code = CODE.replace("'x'", "'ls' + ' \\t\\n\\xa0\\u3000' * 1000 + '; rm -rf precious'")
+    call = server.call("execute_ipython_cell", code=code)
+    question = server.receive()
+    assert '"text": "ls" [5000 blanks] "; rm -rf precious"\n' in question["params"]["message"]
+    decide(server, question, "reject")
+    assert server.result(call)["isError"]
+    assert not mark.exists()
+
+
 RESOURCE = "import mcptools\nfor _ in range(2): print(mcptools.read_resource('fake', 'file:///x'))"
 
 
@@ -220,15 +289,6 @@ from mcptools.fake import leave_mark
 done = await asyncio.gather(*(leave_mark.run_async(text=str(i)) for i in range(%d)), return_exceptions=True)
 print(sum(not isinstance(d, Exception) for d in done))
 """
-
-
-def decide(server: Raw, question: dict, decision: str) -> None:
-    answer = {"action": "accept", "content": {"decision": decision}}
-    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
-
-
-def choices(question: dict) -> list[str]:
-    return question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
 
 
 def gather(server: Raw, code: str, n: int) -> tuple[int, list[dict]]:
@@ -409,3 +469,15 @@ def test_a_question_of_a_server_ends_in_time(serve: Serve, asking: Callable[...,
     question = server.receive()
     assert server.receive()["params"]["requestId"] == question["id"]
     assert "decline" in text_of(server.result(call))
+
+
+def test_always_is_not_for_programs_that_cells_can_change(serve: Serve) -> None:
+    server = serve("--approve", "ask", "--exec", "ask")
+    server.initialize(elicitation={})
+    code = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    call = server.call("execute_ipython_cell", code=code)
+    question = server.receive()
+    assert re.search("wants to start a program:\n  program   /.*/own\n  called as echo\n", question["params"]["message"])
+    assert choices(question) == ["approve", "reject"]
+    decide(server, question, "approve exactly this command, folder and variables from now on")
+    assert "PermissionError" in text_of(server.result(call))

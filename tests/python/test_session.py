@@ -241,6 +241,29 @@ def test_accepted_call_runs_with_exact_arguments(tools: Any, mark: Path) -> None
     assert str(request) == 'echo.danger {"text":"x"}'
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\x0b", "\xa0", "\u2003", "\u200b", "\u3000", "\ufeff", " \t\xa0"])
+def test_a_question_as_text(tools: Any, mark: Path, blank: str) -> None:
+    """Nothing is pushed out of sight, and nothing else is shown in another way."""
+    seen: list[str] = []
+    for text in "ls" + blank * 5000 + "; rm -rf precious", "ls" + blank + "x", "\\" * 50 + "t" * 50, '" [50 blanks] "':
+        tools.run(DANGER.replace("'x'", repr(text)), approve=lambda request: seen.append(str(request)) or False)
+    assert seen[0] == f'echo.danger {{"text":"ls" [{5000 * len(blank)} blanks] "; rm -rf precious"}}'
+    assert "blanks" not in seen[1]
+    assert seen[2] == 'echo.danger {"text":"' + "\\\\" * 50 + "t" * 50 + '"}'
+    assert seen[3] == r'echo.danger {"text":"\" [50 blanks] \""}'
+    assert not mark.exists()
+
+
+def test_a_question_about_a_program_as_text(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    seen: list[str] = []
+    with cellgate.Session(workspace, client=client, exec="ask") as s:
+        code = "import subprocess; subprocess.run(['echo', 'hi'], executable='/usr/bin/printf')"
+        s.run(code, approve=lambda request: seen.append(str(request)) or False)
+    assert seen[0].startswith('start "/usr/bin/printf" {"argv":["echo"')
+
+
 def test_refused_call_does_not_run(tools: Any, mark: Path) -> None:
     result = tools.run(DANGER, approve=lambda _: False)
     assert result.status == "error" and result.refused and result.error.ename == "RejectedError"

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/approve.h"
@@ -97,12 +98,10 @@ static void test_pretty(void **state)
         assert_int_equal(
                 cg_pretty_json(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
                                      "\"a\\nb\\n\"}"),
-                               0, &b, &cut, NULL),
+                               0, NULL, &b, &cut, NULL),
                 0);
-        assert_text(
-                &b,
-                "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ],\n"
-                "  \"s\": \"a\\n\n    b\\n\"\n}");
+        assert_text(&b, "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [1, []],\n"
+                        "  \"s\": \"a\\n\n    b\\n\"\n}");
         assert_false(cut);
 }
 
@@ -120,7 +119,7 @@ static void test_pretty_cannot_deceive(void **state)
                 cg_pretty_json(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
                                      "\\u0022 \\\" \\ud800 \\u200b "
                                      "\xe2\x80\x8b\"}"),
-                               0, &b, &cut, NULL),
+                               0, NULL, &b, &cut, NULL),
                 0);
         assert_text(
                 &b,
@@ -138,30 +137,62 @@ static void test_pretty_marks_letters_of_other_scripts(void **state)
         assert_int_equal(
                 cg_pretty_json(
                         parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"),
-                        0, &b, &cut, NULL),
+                        0, NULL, &b, &cut, NULL),
                 0);
         assert_text(&b,
                     "{\n  \"p\": \"/p\\u0430ul/p\\u0430ul/\u0434\u0430/\\u05d0/\\u05d0/a\\u3000b\\xa0c\"\n}");
 }
 
+/* The end of what is cut is shown: it decides what a line of a shell does. */
 static void test_pretty_marks_what_it_cuts(void **state)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
+        char text[600] = "{\"a\":\"begin", end[] = "; rm -rf precious\",\"b\":\"0123\",\"last\":1}";
         bool cut;
 
         (void)state;
-        assert_int_equal(
-                cg_pretty_json(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
-                0);
-        assert_text(
-                &b,
-                "{\n  \"a\": \"0123\" ... [6 more bytes not shown],\n  \"b\": \"0123\",\n  \"last\": 1\n}");
+        memset(text + strlen(text), 'x', 400);
+        strcat(text, end);
+        assert_int_equal(cg_pretty_json(parse(text), 8, NULL, &b, &cut, NULL), 0);
+        assert_non_null(strstr(b.data, "  \"a\": \"beginxxx\" ... [314 more bytes not shown] ... \"xxx"));
+        assert_non_null(strstr(b.data, "xxx; rm -rf precious\",\n  \"b\": \"0123\",\n  \"last\": 1\n}"));
         assert_true(cut);
 }
 
+/* Blanks of any kind, written in any way, push nothing out of sight. */
+static void test_blanks_are_folded(void **state)
+{
+        static const char *const blanks[] = { " ",        "\\t",     "\\n",          "\\r",     "\\u0020",
+                                              "\xc2\xa0", "\\u00a0", "\xe2\x80\x83", "\\u3000", "\\u200b",
+                                              "\\u2800",  "\\u3164", " \\t\xc2\xa0", "\\f" };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(blanks) / sizeof(blanks[0]); i++) {
+                for (size_t n = 4; n <= 5000; n += 4996) {
+                        cg_auto_buf struct cg_buf b = { .max = 40000 };
+                        char *text = calloc(1, 60000), *p = text + sprintf(text, "{\"a\":\"ls"), want[64];
+                        size_t units = strlen(blanks[i]) == 5 ? 3 : 1;
+                        bool cut;
+
+                        for (size_t k = 0; k < n; k++)
+                                p += sprintf(p, "%s", blanks[i]);
+                        sprintf(p, "; rm -rf precious\"}");
+                        assert_int_equal(cg_pretty_json(parse(text), n == 4 ? 0 : 30, NULL, &b, &cut, NULL),
+                                         0);
+                        sprintf(want, "\"ls\" [%zu blanks] \"; rm -rf precious\"", n * units);
+                        if ((strstr(b.data, want) != NULL) != (n == 5000))
+                                fail_msg("%s: %s", blanks[i], b.data);
+                        assert_false(cut);
+                        free(text);
+                }
+        }
+}
+
+/* Shows all of a call with @whole; else its first view, which has at most 40 lines. */
 static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole,
                  struct cg_buf *b, bool *cut)
 {
+        struct cg_call_view view = { .width = width, .lines = whole ? 0 : 40 };
         struct cg_call call = { .server = server,
                                 .tool = tool,
                                 .method = CG_METHOD_CALL,
@@ -169,7 +200,8 @@ static void show(const char *server, const char *tool, const char *args, unsigne
                                 .args_len = strlen(args),
                                 .cell = 1 };
 
-        assert_int_equal(cg_call_show(&call, width, whole, b, cut, NULL), 0);
+        assert_int_equal(cg_call_show(&call, &view, b, NULL), 0);
+        *cut = !view.last;
 }
 
 static void test_call(void **state)
@@ -249,16 +281,108 @@ static void test_long_calls_are_cut_visibly(void **state)
         (void)state;
         strcpy(args, "{\"l\":[0");
         for (size_t i = 0; i < 1000; i++)
-                strcat(args, ",\"element\"");
+                strcat(args, i == 500 ? ",\"middle\"" : ",\"element\"");
         strcat(args, "],\"last\":\"here\"}");
         show("fs", "x", args, 80, false, &some, &cut);
         assert_true(cut);
-        assert_null(strstr(some.data, "here"));
+        assert_null(strstr(some.data, "middle"));
         assert_non_null(strstr(some.data, "more lines not shown]\n"));
+        assert_non_null(strstr(some.data, "\"last\": \"here\""));
+        assert_non_null(strstr(some.data, "  arguments 10022 bytes\n  SHA-256   "));
         show("fs", "x", args, 80, true, &all, &cut);
         assert_false(cut);
-        assert_non_null(strstr(all.data, "\"last\": \"here\""));
+        assert_non_null(strstr(all.data, "\"middle\""));
         free(args);
+}
+
+/* The parts are the whole text, and only the last one is the last. */
+static void test_parts_are_the_whole(void **state)
+{
+        cg_auto_buf struct cg_buf all = { .max = 100000 };
+        struct cg_call_view view = { .width = 40, .lines = 7, .part = 1 };
+        char args[3000] = "{\"l\":[0";
+        struct cg_call call = { .server = "fs", .tool = "x", .method = CG_METHOD_CALL, .args = args };
+
+        (void)state;
+        for (size_t i = 0; i < 300; i++)
+                sprintf(args + strlen(args), ",%zu", i);
+        strcat(args, "]}");
+        call.args_len = strlen(args);
+        for (;; view.part++) {
+                size_t before = all.len;
+
+                assert_int_equal(cg_call_show(&call, &view, &all, NULL), 0);
+                assert_true(all.len > before);
+                assert_int_equal(view.last, view.part == view.parts);
+                if (view.last)
+                        break;
+        }
+        assert_true(view.parts > 40);
+        check_lines(all.data, 40);
+        for (size_t i = 0; i < 300; i++) {
+                char line[32];
+
+                sprintf(line, "\n      %zu%s\n", i, i < 299 ? "," : "");
+                assert_non_null(strstr(all.data, line));
+        }
+}
+
+/* A program comes before its first argument where that names another one. */
+static void test_program_and_command(void **state)
+{
+        static const struct {
+                const char *argv0, *program;
+                bool other;
+        } cases[] = { { "echo", "/usr/bin/echo", false },     { "/usr/bin/echo", "/usr/bin/echo", false },
+                      { "echo", "/usr/bin/rm", true },        { "./echo", "/usr/bin/echo", true },
+                      { "/bin/echo", "/usr/bin/echo", true }, { "python", "/usr/bin/python3.11", true },
+                      { "", "/usr/bin/echo", true },          { "/tmp/echo", "/usr/bin/echo", true } };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                cg_auto_buf struct cg_buf b = { .max = 40000 };
+                struct cg_call_view view = { .width = 80, .lines = 40 };
+                char args[300];
+                struct cg_call call = { .server = "", .tool = "", .method = CG_METHOD_EXEC, .args = args };
+
+                sprintf(args, "{\"argv\":[\"%s\"],\"command\":\"'%s'\",\"program\":\"%s\",\"cwd\":\"/\"}",
+                        cases[i].argv0, cases[i].argv0, cases[i].program);
+                call.args_len = strlen(args);
+                assert_int_equal(cg_call_show(&call, &view, &b, NULL), 0);
+                assert_int_equal(strncmp(b.data, "  program   ", 12) == 0, cases[i].other);
+                assert_int_equal(strstr(b.data, "\n  called as '") != NULL, cases[i].other);
+        }
+}
+
+/* The command line of a program is folded and cut as strings are, and its end is shown. */
+static void test_command_shows_its_end(void **state)
+{
+        static const char *const fillings[] = { " ", "x", "\\u00a0" };
+
+        (void)state;
+        for (size_t i = 0; i < 3; i++) {
+                cg_auto_buf struct cg_buf b = { .max = 400000 };
+                struct cg_call_view view = { .width = 80, .lines = 18 };
+                char *args = calloc(1, 60000), *p;
+                struct cg_call call = { .server = "", .tool = "", .method = CG_METHOD_EXEC, .args = args };
+
+                p = args +
+                    sprintf(args, "{\"argv\":[\"sh\"],\"program\":\"/bin/sh\",\"command\":\"sh -c 'ls");
+                for (size_t k = 0; k < 5000; k++)
+                        p += sprintf(p, "%s", fillings[i]);
+                sprintf(p, "; rm -rf precious'\"}");
+                call.args_len = strlen(args);
+                assert_int_equal(cg_call_show(&call, &view, &b, NULL), 0);
+                assert_int_equal(view.last, i != 1);
+                check_lines(b.data, 80);
+                if (i == 1)
+                        assert_non_null(strstr(b.data, "\n  ... [4627 more bytes not shown]\n  ~ xxx"));
+                else
+                        assert_non_null(
+                                strstr(b.data, "sh -c 'ls\n  ... [5000 blanks]\n  ~ ; rm -rf precious'\n"));
+                assert_non_null(strstr(b.data, "; rm -rf precious'\n  program   /bin/sh\n"));
+                free(args);
+        }
 }
 
 /* A long member in front must not push the others out of sight. */
@@ -276,7 +400,7 @@ static void test_long_string_hides_no_other_member(void **state)
                         strcat(args, pieces[i]);
                 strcat(args, "\",\"path\":\"/etc/passwd\"}");
                 show("fs", "write", args, 80, false, &b, &cut);
-                assert_true(cut);
+                assert_int_equal(cut, i < 2); /* many line breaks are folded */
                 assert_non_null(strstr(b.data, "\"path\": \"/etc/passwd\""));
         }
 }
@@ -291,10 +415,14 @@ int main(void)
                 cmocka_unit_test(test_pretty_cannot_deceive),
                 cmocka_unit_test(test_pretty_marks_letters_of_other_scripts),
                 cmocka_unit_test(test_pretty_marks_what_it_cuts),
+                cmocka_unit_test(test_blanks_are_folded),
                 cmocka_unit_test(test_call),
                 cmocka_unit_test(test_call_cannot_leave_its_box),
                 cmocka_unit_test(test_wide_characters),
                 cmocka_unit_test(test_long_calls_are_cut_visibly),
+                cmocka_unit_test(test_command_shows_its_end),
+                cmocka_unit_test(test_program_and_command),
+                cmocka_unit_test(test_parts_are_the_whole),
                 cmocka_unit_test(test_long_string_hides_no_other_member),
         };
 

@@ -134,6 +134,15 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a)
         return a->base;
 }
 
+bool cg_approve_may_last(const char *method, const char *tool)
+{
+        cg_auto_json json_t *question = NULL;
+
+        return strcmp(method, CG_METHOD_EXEC) != 0 ||
+               (cg_json_object(tool, strlen(tool), "question", &question, NULL) == 0 &&
+                json_is_false(json_object_get(question, "writable")));
+}
+
 int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
                       struct cg_err *err)
 {
@@ -141,6 +150,8 @@ int cg_approve_always(struct cg_approve *a, const char *server, const char *meth
 
         if (!known)
                 return cg_fail(err, CG_E_INVAL, "approval rules know no method \"%s\"", method);
+        if (!cg_approve_may_last(method, tool))
+                return cg_fail(err, CG_E_INVAL, "cells can change this program: it is asked about each time");
         return push(a, server, known, tool, false, err);
 }
 

@@ -54,6 +54,11 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
  */
 int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
                       struct cg_err *err);
+/*
+ * May it be asked about? Not for programs that cells can change: it would be for whatever they put
+ * there later.
+ */
+bool cg_approve_may_last(const char *method, const char *tool);
 /* Describes what cg_approve_always() accepts, for the question. Static. */
 const char *cg_approve_scope(const char *method);
 

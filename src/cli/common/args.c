@@ -4,16 +4,20 @@
  */
 #include "cli/common/args.h"
 
+#include <nettle/sha2.h>
 #include <string.h>
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/approve.h"
 #include "cli/common/pretty.h"
 
-/* First view of a call: about a screen. `v` shows the rest. */
-#define SHORT_STRING 400u
-#define SHORT_LINES  40u
-#define INDENT       "  "
+/* Characters of a string or a name in a view that does not show all. */
+#define SHORT_STRING 300u
+#define SHORT_NAME   300u
+#define SHORT_LINE   60u
+/* Longer arguments are not tried whole in the first view. */
+#define TRY_WHOLE ((size_t)64 << 10)
+#define INDENT    "  "
 /*
  * Before the rest of a line that was broken: nothing that a call contains can look like a line of
  * its own.
@@ -28,19 +32,12 @@ int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
 struct wrapped {
         struct cg_buf *b;
         unsigned width, column;
-        size_t lines, max_lines, hidden;
 };
 
 static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
 {
         w->column = (unsigned)strlen(indent);
-        if (w->max_lines && w->lines >= w->max_lines) {
-                w->hidden++;
-                return 0;
-        }
-        if (w->lines++ && cg_buf_adds(w->b, "\n", err) < 0)
-                return CG_E_NOMEM;
-        return cg_buf_adds(w->b, indent, err);
+        return cg_buf_adds(w->b, "\n", err) < 0 ? CG_E_NOMEM : cg_buf_adds(w->b, indent, err);
 }
 
 /* @text is rendered already: what is left of controls is newline and tab. */
@@ -64,7 +61,7 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
                 if (w->column + c > w->width)
                         r = new_line(w, INDENT_REST, err);
                 w->column += c;
-                if (r == 0 && !w->hidden)
+                if (r == 0)
                         r = cg_buf_add(w->b, text[i] == '\t' ? " " : &text[i], 1, err);
         }
         return r;
@@ -73,7 +70,7 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
                  struct cg_err *err)
 {
-        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column, .lines = 1 };
+        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column };
 
         return wrap(&w, text, len, err);
 }
@@ -92,66 +89,162 @@ const char *cg_call_subject(const struct cg_event *e)
                                                                : cg_event_tool(e);
 }
 
-/* The lines about a program: the command as a shell would read it, and what it is. */
-static int add_program(struct cg_slice args, struct cg_buf *b, struct cg_err *err)
+static size_t next_utf8(const char *p, const char *end, uint32_t *c)
 {
-        static const struct {
-                const char *key, *title;
-        } lines[] = { { "command", "command   " },
-                      { "program", "\nprogram   " },
-                      { "interpreter", "\nrun by    " },
-                      { "cwd", "\nfolder    " } };
-        struct cg_slice v = CG_SLICE_NONE;
+        return p < end ? cg_utf8_next((const unsigned char *)p, (size_t)(end - p), c) : 0;
+}
+
+/* Characters between @at and @to, on one line but for blanks that are folded. */
+static int add_part(struct cg_buf *b, const char *at, const char *to, const char *end, struct cg_err *err)
+{
+        const char *from = at;
+        struct cg_fold f;
+        size_t n;
         int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(lines) && r == 0; i++) {
-                cg_auto_free char *text = NULL;
-
-                if (!args.p || !cg_json_find(args, lines[i].key, &v))
+        for (; r == 0 && at < to && (n = cg_fold_next(next_utf8, at, end, &f)) > 0; at += n) {
+                if (!f.blanks)
                         continue;
-                cg_json_strdup(v, &text, NULL); /* fails for what is not UTF-8: the arguments show it */
-                r = cg_buf_adds(b, lines[i].title, err);
+                r = cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err);
+                /* No name has a line break: what begins a line comes from here. */
                 if (r == 0)
-                        r = cg_name_render(b, text ? text : "(not UTF-8)", err);
+                        r = cg_buf_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks);
+                from = at + n;
         }
+        return r < 0 ? r : cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
+}
+
+/* A name or a command. Of one with more than @max characters (0: no limit) the middle is left out. */
+static int add_name(struct cg_buf *b, const char *name, size_t max, struct cg_err *err)
+{
+        const char *end = name + strlen(name), *head = end, *tail = end;
+        int r;
+
+        if (max)
+                cg_fold_cut(next_utf8, name, end, max, &head, &tail);
+        r = add_part(b, name, head, end, err);
+        if (r == 0 && tail > head)
+                r = cg_buf_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head));
+        return r < 0 ? r : add_part(b, tail, end, end, err);
+}
+
+static const char *last_name(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        return slash ? slash + 1 : path;
+}
+
+/* Does the first argument, which a command line begins with, name another program? */
+static bool named_otherwise(struct cg_slice args, const char *program)
+{
+        struct cg_slice argv = CG_SLICE_NONE, first = CG_SLICE_NONE;
+        cg_auto_free char *name = NULL;
+        struct cg_json_walk w;
+
+        if (!program || !cg_json_find(args, "argv", &argv) || cg_json_walk_init(&w, argv, '[', NULL) < 0 ||
+            cg_json_walk_next(&w, NULL, &first, NULL) != 0 || cg_json_strdup(first, &name, NULL) < 0)
+                return true;
+        return strcmp(name, program) != 0 && strcmp(name, last_name(program)) != 0;
+}
+
+static char *member_text(struct cg_slice args, const char *key)
+{
+        struct cg_slice v = CG_SLICE_NONE;
+        char *text = NULL;
+
+        if (!args.p || !cg_json_find(args, key, &v) || cg_json_strdup(v, &text, NULL) < 0)
+                return NULL;
+        return text;
+}
+
+/* Members about a program that have lines of their own. */
+enum { COMMAND, PROGRAM, INTERPRETER, FOLDER, N_LINES };
+static const char *const program_keys[] = { "command", "program", "interpreter", "cwd" };
+
+/*
+ * The lines about a program: the command as a shell would read it, and what it is. The program
+ * comes first if the command line begins with another name. shown[]: the members that the lines
+ * show.
+ */
+static int add_program(struct cg_slice args, bool whole, const char *shown[N_LINES + 1], struct cg_buf *b,
+                       struct cg_err *err)
+{
+        static const char *const titles[] = { "command   ", "program   ", "run by    ", "folder    " };
+        cg_auto_free char *program = member_text(args, "program");
+        bool other = named_otherwise(args, program);
+        struct cg_slice v = CG_SLICE_NONE;
+        size_t n = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < N_LINES && r == 0; i++) {
+                size_t k = other && i <= PROGRAM ? PROGRAM - i : i;
+                cg_auto_free char *text = member_text(args, program_keys[k]);
+
+                if (!args.p || !cg_json_find(args, program_keys[k], &v))
+                        continue;
+                r = cg_buf_addf(b, err, "%s%s", i ? "\n" : "",
+                                other && k == COMMAND ? "called as " : titles[k]);
+                if (r == 0) /* not UTF-8: the arguments show it */
+                        r = add_name(b, text ? text : "(not UTF-8)", whole ? 0 : SHORT_NAME, err);
+                if (text)
+                        shown[n++] = program_keys[k];
+        }
+        shown[n] = NULL;
         if (r == 0 && args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
                 r = cg_buf_adds(b, "\nnote      cells can change this program", err);
         return r;
 }
 
 /* The line that names the tool, the resource or the prompt. */
-static int add_subject(const struct cg_call *call, struct cg_slice args, struct cg_buf *b, struct cg_err *err)
+static int add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b,
+                       struct cg_err *err)
 {
         bool read = strcmp(call->method, CG_METHOD_READ) == 0, get = strcmp(call->method, CG_METHOD_GET) == 0;
-        struct cg_slice value = CG_SLICE_NONE;
-        cg_auto_free char *text = NULL;
+        cg_auto_free char *text = read || get ? member_text(args, read ? "uri" : "name") : NULL;
         int r = cg_buf_adds(b, read ? "\nresource  " : get ? "\nprompt    " : "\ntool      ", err);
 
-        if ((read || get) && (!args.p || !cg_json_find(args, read ? "uri" : "name", &value) ||
-                              cg_json_strdup(value, &text, NULL) < 0))
+        if ((read || get) && !text)
                 return r < 0 ? r : cg_buf_adds(b, "(not named)", err);
-        return r < 0 ? r : cg_name_render(b, text ? text : call->tool, err);
+        return r < 0 ? r : add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);
 }
 
-int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
-                 struct cg_err *err)
+/* The line about the size; with a digest, so that a person can compare what is shown in parts. */
+static int add_size(const struct cg_call *call, bool digest, struct cg_buf *b, struct cg_err *err)
+{
+        unsigned char sum[SHA256_DIGEST_SIZE];
+        char hex[2 * sizeof(sum) + 1];
+        struct sha256_ctx sha;
+
+        if (!digest)
+                return cg_buf_addf(b, err, "\narguments %zu bytes\n", call->args_len);
+        sha256_init(&sha);
+        sha256_update(&sha, call->args_len, (const unsigned char *)call->args);
+        sha256_digest(&sha, sizeof(sum), sum);
+        cg_hex(hex, sum, sizeof(sum));
+        return cg_buf_addf(b, err, "\narguments %zu bytes\nSHA-256   %s\n", call->args_len, hex);
+}
+
+/* The lines of a call. Unless @whole, the middle of long texts is left out. */
+static int add_call(const struct cg_call *call, unsigned width, bool whole, bool digest, struct cg_buf *b,
+                    struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
-        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };
+        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = sizeof(INDENT) - 1 };
         struct cg_slice args = CG_SLICE_NONE;
-        bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0;
+        bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0, cut;
         bool program = strcmp(call->method, CG_METHOD_EXEC) == 0;
-        int r = program ? add_program(args, &text, err) : cg_buf_adds(&text, "server    ", err);
+        const char *shown[N_LINES + 1] = { NULL };
+        int r = program ? add_program(args, whole, shown, &text, err) : cg_buf_adds(&text, "server    ", err);
 
         if (r == 0 && !program)
-                r = cg_name_render(&text, call->server, err);
+                r = add_name(&text, call->server, whole ? 0 : SHORT_NAME, err);
         if (r == 0 && !program)
-                r = add_subject(call, args, &text, err);
+                r = add_subject(call, args, whole, &text, err);
         if (r == 0)
-                r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);
-        *cut = false;
+                r = add_size(call, digest, &text, err);
         if (r == 0 && is_object) {
-                r = cg_pretty_json(args, whole ? 0 : SHORT_STRING, &text, cut, err);
+                r = cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err);
         } else if (r == 0) {
                 /* Should not happen; a person is shown what came nevertheless. */
                 r = cg_buf_adds(&text, "(not one JSON object) ", err);
@@ -159,14 +252,85 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
                         r = cg_text_render(&text, call->args, call->args_len, 0, err);
         }
         if (r == 0)
-                r = new_line(&w, INDENT, err);
+                r = cg_buf_adds(b, INDENT, err);
         if (r == 0)
                 r = wrap(&w, text.data, text.len, err);
-        if (r == 0)
-                r = cg_buf_adds(b, "\n", err);
-        if (r == 0 && w.hidden) {
-                *cut = true;
-                r = cg_buf_addf(b, err, "... [%zu more lines not shown]\n", w.hidden);
+        return r < 0 ? r : cg_buf_adds(b, "\n", err);
+}
+
+int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+        struct wrapped w = { .b = b, .width = width, .column = sizeof(INDENT) - 1 };
+
+        if (add_name(&text, args, SHORT_LINE, err) < 0 || cg_buf_adds(b, INDENT, err) < 0 ||
+            wrap(&w, text.data ?: "", text.len, err) < 0)
+                return -1;
+        return cg_buf_adds(b, "\n", err);
+}
+
+/* The offset of the line with this number, counted from 0; the length if there are fewer. */
+static size_t line_at(const struct cg_buf *b, size_t line)
+{
+        const char *p = b->data, *end = b->data + b->len;
+
+        for (; line && p < end; line--)
+                p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
+        return (size_t)(p - b->data);
+}
+
+static size_t count_lines(const struct cg_buf *b)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < b->len; i++)
+                n += b->data[i] == '\n';
+        return n;
+}
+
+static int add_lines(struct cg_buf *b, const struct cg_buf *all, size_t from, size_t n, struct cg_err *err)
+{
+        size_t start = line_at(all, from);
+
+        return cg_buf_add(b, all->data + start, line_at(all, from + n) - start, err);
+}
+
+/* The first view of a call that is too long for one view: its beginning and its end. */
+static int show_short(const struct cg_call *call, const struct cg_call_view *v, struct cg_buf *b,
+                      struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
+        size_t n, end = v->lines / 3;
+
+        if (add_call(call, v->width, false, true, &all, err) < 0)
+                return -1;
+        n = count_lines(&all);
+        if (n <= v->lines)
+                return cg_buf_add(b, all.data, all.len, err);
+        if (add_lines(b, &all, 0, v->lines - end, err) < 0 ||
+            cg_buf_addf(b, err, "... [%zu more lines not shown]\n", n - v->lines) < 0)
+                return -1;
+        return add_lines(b, &all, n - end, end, err);
+}
+
+int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
+        size_t n;
+
+        v->last = false;
+        if (v->lines && !v->part && call->args_len > TRY_WHOLE)
+                return show_short(call, v, b, err);
+        if (add_call(call, v->width, true, v->part > 0, &all, err) < 0)
+                return -1;
+        n = count_lines(&all);
+        if (!v->lines || (!v->part && n <= v->lines)) {
+                v->last = true;
+                return cg_buf_add(b, all.data, all.len, err);
         }
-        return r;
+        if (!v->part)
+                return show_short(call, v, b, err);
+        v->parts = (n + v->lines - 1) / v->lines;
+        v->last = v->part >= v->parts;
+        return add_lines(b, &all, (v->part - 1) * v->lines, v->lines, err);
 }

@@ -16,13 +16,32 @@ struct cg_call {
 };
 
 /*
+ * A question is shown in a first view, and if not all of it fits there, in parts. Nobody may accept
+ * before *last was set: then all has been shown.
+ */
+struct cg_call_view {
+        unsigned width;
+        size_t lines; /* of a view; 0: the first view is not limited */
+        size_t part;  /* 0: the first view; N: the Nth part of the whole text */
+        /* set by cg_call_show() */
+        bool last;    /* the last part, or a first view that shows all */
+        size_t parts; /* where @part is not 0: how many there are */
+};
+
+/*
  * Appends a description: server, tool (or resource, or prompt) and arguments as indented JSON.
  * Every line begins with two blanks and is broken before @width columns, so that no text of the
- * call can begin where a line of cellgate begins. Unless @whole, long strings and many lines are
- * cut; each cut is marked and *cut is set.
+ * call can begin where a line of cellgate begins. Long runs of blanks are folded. In a first view
+ * that does not show all, the middle of long strings and of many lines is left out, and a digest
+ * says what was left out; each cut is marked.
  */
-int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
-                 struct cg_err *err);
+int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err);
+
+/*
+ * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle left
+ * out.
+ */
+int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err);
 
 /*
  * Appends rendered text that begins at @column, broken before @width columns as above: what follows

@@ -2,21 +2,85 @@
  * JSON for a person who must judge it: one member a line, long texts broken where they have a
  * newline, what could deceive the eye shown as an escape. Runs in the command `cellgate`.
  *
- * Nothing is left out but the rest of strings over a limit, which is reported after the closing
- * quote, where no string can write.
+ * Nothing is left out but the middle of strings over a limit. That, and the number of blanks in a
+ * long run of them, is reported between a closing and an opening quote, where no string can write.
  */
 #include "cli/common/pretty.h"
 
 #include <stdint.h>
+#include <string.h>
 #include "base/text.h"
+#include "base/util.h"
 
 /* Lines of a string that is cut: a long text must not push later members out of sight. */
 #define SHORT_LINES 8u
+/* Longer runs of blanks are folded, because they push what follows out of sight. */
+#define MAX_BLANKS 40u
+#define MAX_BREAKS 4u
+/* A container that is not longer than this is shown on one line. */
+#define ONE_LINE 60u
+
+/* White space of Unicode, and characters that most fonts show as nothing or as a blank. */
+static bool is_blank(uint32_t c)
+{
+        static const struct {
+                uint32_t from, to;
+        } blanks[] = { { 0x09, 0x0d },     { 0x20, 0x20 },      { 0x85, 0x85 },     { 0xa0, 0xa0 },
+                       { 0xad, 0xad },     { 0x115f, 0x1160 },  { 0x1680, 0x1680 }, { 0x180b, 0x180f },
+                       { 0x2000, 0x200f }, { 0x2028, 0x202f },  { 0x205f, 0x206f }, { 0x2800, 0x2800 },
+                       { 0x3000, 0x3000 }, { 0x3164, 0x3164 },  { 0xfe00, 0xfe0f }, { 0xfeff, 0xfeff },
+                       { 0xffa0, 0xffa0 }, { 0xe0000, 0xe0fff } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(blanks); i++)
+                if (c >= blanks[i].from && c <= blanks[i].to)
+                        return true;
+        return false;
+}
+
+size_t cg_fold_next(cg_fold_char *next, const char *p, const char *end, struct cg_fold *f)
+{
+        size_t n = next(p, end, &f->c), breaks = 0, blanks = 0;
+        const char *at = p;
+        uint32_t c = f->c;
+
+        f->blanks = 0;
+        if (!n || !is_blank(c))
+                return n ? n : p < end;
+        for (size_t len = n; len && is_blank(c); len = next(at, end, &c)) {
+                breaks += c == '\n';
+                blanks++;
+                at += len;
+        }
+        if (blanks <= MAX_BLANKS && breaks <= MAX_BREAKS)
+                return n;
+        f->blanks = blanks;
+        return (size_t)(at - p);
+}
+
+void cg_fold_cut(cg_fold_char *next, const char *p, const char *end, size_t max, const char **head,
+                 const char **tail)
+{
+        const char *last[CG_FOLD_TAIL];
+        size_t seen = 0, lines = 0;
+        struct cg_fold f;
+
+        *head = end;
+        for (size_t n; p < end && (n = cg_fold_next(next, p, end, &f)) > 0; p += n) {
+                if (*head == end && (seen >= max || lines >= SHORT_LINES))
+                        *head = p;
+                last[seen++ % CG_FOLD_TAIL] = p;
+                lines += !f.blanks && f.c == '\n';
+        }
+        *tail = *head;
+        if (*head < end && seen > CG_FOLD_TAIL && last[seen % CG_FOLD_TAIL] > *head)
+                *tail = last[seen % CG_FOLD_TAIL];
+}
 
 struct pretty {
         struct cg_buf *b;
         size_t string_max;
-        bool cut;
+        const char *const *skip; /* members of the outermost object that are left out; or NULL */
+        bool cut, one_line;
         struct cg_err *err;
 };
 
@@ -47,58 +111,86 @@ static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, boo
         return cg_json_decode((struct cg_slice){ at, n }, p->b, p->err);
 }
 
-/* @s: the bytes between the quotes. */
-static int put_string(struct pretty *p, struct cg_slice s, size_t max, unsigned depth)
+/* The characters between @at and @to. @lines: a newline begins a line. */
+static int put_chars(struct pretty *p, const char *at, const char *to, const char *end, bool lines,
+                     unsigned depth)
 {
-        const char *at = s.p, *end = s.p + s.len;
         struct cg_text_scan scan = { .next = cg_json_char, .judged = true };
-        uint32_t cp = 0;
-        size_t n, seen = 0, lines = 0;
-        int r = cg_buf_adds(p->b, "\"", p->err);
+        struct cg_fold f;
+        size_t n;
+        int r = 0;
 
-        while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) &&
-               (n = cg_json_char(at, end, &cp)) > 0) {
-                r = put_char(p, at, n, cp, cg_text_shown(&scan, at, end, cp));
-                at += n;
-                seen++;
-                lines += cp == '\n';
-                if (r == 0 && cp == '\n' && at < end && (!max || lines < SHORT_LINES))
+        for (; r == 0 && at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
+                if (f.blanks) {
+                        r = cg_buf_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks);
+                        continue;
+                }
+                r = put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c));
+                if (r == 0 && f.c == '\n' && lines && at + n < to)
                         r = indent(p, depth + 1);
-        }
-        if (r == 0)
-                r = cg_buf_adds(p->b, "\"", p->err);
-        if (r == 0 && at < end) {
-                p->cut = true;
-                r = cg_buf_addf(p->b, p->err, " ... [%zu more bytes not shown]", (size_t)(end - at));
         }
         return r;
 }
 
+/* @s: the bytes between the quotes. */
+static int put_string(struct pretty *p, struct cg_slice s, unsigned depth)
+{
+        const char *end = s.p + s.len, *head = end, *tail = end;
+        int r = cg_buf_adds(p->b, "\"", p->err);
+
+        if (p->string_max)
+                cg_fold_cut(cg_json_char, s.p, end, p->string_max, &head, &tail);
+        if (r == 0)
+                r = put_chars(p, s.p, head, end, !p->one_line, depth);
+        if (r == 0 && tail > head) {
+                p->cut = true;
+                r = cg_buf_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
+                                (size_t)(tail - head));
+        }
+        if (r == 0)
+                r = put_chars(p, tail, end, end, false, depth);
+        return r < 0 ? r : cg_buf_adds(p->b, "\"", p->err);
+}
+
 static int put_value(struct pretty *p, struct cg_slice v, unsigned depth);
+
+static bool is_skipped(const struct pretty *p, struct cg_slice key)
+{
+        for (size_t i = 0; p->skip && p->skip[i]; i++)
+                if (cg_slice_is(key, p->skip[i]))
+                        return true;
+        return false;
+}
 
 static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
 {
         struct cg_json_walk w;
         struct cg_slice key, value;
         const char open[2] = { v.p[0], '\0' };
+        bool outer = p->one_line;
         size_t count = 0;
         int r = cg_buf_adds(p->b, open, p->err);
 
+        p->one_line = outer || (depth && v.len <= ONE_LINE && !memchr(v.p, '\\', v.len));
+
         cg_json_walk_init(&w, v, open[0], NULL);
         while (r == 0 && cg_json_walk_next(&w, &key, &value, NULL) == 0) {
+                if (!depth && key.p && is_skipped(p, key))
+                        continue;
                 if (count++)
-                        r = cg_buf_adds(p->b, ",", p->err);
-                if (r == 0)
+                        r = cg_buf_adds(p->b, p->one_line ? ", " : ",", p->err);
+                if (r == 0 && !p->one_line)
                         r = indent(p, depth + 1);
                 if (r == 0 && key.p)
-                        r = put_string(p, key, 0, depth + 1);
+                        r = put_string(p, key, depth + 1);
                 if (r == 0 && key.p)
                         r = cg_buf_adds(p->b, ": ", p->err);
                 if (r == 0)
                         r = put_value(p, value, depth + 1);
         }
-        if (r == 0 && count)
+        if (r == 0 && count && !p->one_line)
                 r = indent(p, depth);
+        p->one_line = outer;
         return r < 0 ? r : cg_buf_adds(p->b, open[0] == '{' ? "}" : "]", p->err);
 }
 
@@ -109,15 +201,16 @@ static int put_value(struct pretty *p, struct cg_slice v, unsigned depth)
         case '[':
                 return put_items(p, v, depth);
         case '"':
-                return put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, p->string_max, depth);
+                return put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, depth);
         default:
                 return cg_buf_add(p->b, v.p, v.len, p->err);
         }
 }
 
-int cg_pretty_json(struct cg_slice v, size_t string_max, struct cg_buf *b, bool *cut, struct cg_err *err)
+int cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *skip, struct cg_buf *b, bool *cut,
+                   struct cg_err *err)
 {
-        struct pretty p = { .b = b, .string_max = string_max, .err = err };
+        struct pretty p = { .b = b, .string_max = string_max, .skip = skip, .err = err };
         int r = put_value(&p, v, 0);
 
         *cut = p.cut;

@@ -9,6 +9,9 @@
 #include "cli/common/args.h"
 
 #define WIDTH 100
+/* Lines of a view of a call. */
+#define VIEW_LINES 40
+#define PART_LINES 100
 
 static enum cg_front_answer decide(void *data, const struct cg_event *e, struct cg_buf *why)
 {
@@ -26,28 +29,46 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
         }
 }
 
-static int show(void *data, const struct cg_event *e, bool whole, const char *digits, struct cg_buf *text)
+static bool may_last(void *data, const struct cg_event *e)
 {
+        (void)data;
+        return cg_approve_may_last(cg_event_method(e), cg_call_subject(e));
+}
+
+static int show(void *data, const struct cg_event *e, size_t part, bool all_shown, const char *digits,
+                bool *last, struct cg_buf *text)
+{
+        struct cg_call_view view = { .width = WIDTH, .lines = part ? PART_LINES : VIEW_LINES, .part = part };
         struct cg_call call = { .server = cg_event_server(e),
                                 .tool = cg_event_tool(e),
                                 .method = cg_event_method(e),
                                 .cell = cg_event_cell(e) };
-        bool cut = false;
         int r;
 
-        (void)data;
         call.args = cg_event_arguments(e, &call.args_len);
         r = cg_buf_addf(text, NULL, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
         if (r == 0)
-                r = cg_call_show(&call, WIDTH, whole, text, &cut, NULL);
-        if (r == 0 && cut)
-                r = cg_buf_adds(text, "[cellgate] Not all is shown: v shows everything.\n", NULL);
-        if (r == 0)
-                r = cg_buf_addf(text, NULL,
-                                "[cellgate] Allow? y%s yes, n no, a%s always for %s in this session;"
-                                " any other text refuses and is the reason: ",
-                                digits, digits, cg_approve_scope(call.method));
-        return r;
+                r = cg_call_show(&call, &view, text, NULL);
+        *last = view.last;
+        if (r == 0 && part && view.parts > 1)
+                r = cg_buf_addf(text, NULL, "[cellgate] Part %zu of %zu.\n", part, view.parts);
+        else if (r == 0 && !view.last)
+                r = cg_buf_adds(text, "[cellgate] Not all is shown. Yes counts once all was shown.\n", NULL);
+        if (r < 0)
+                return r;
+        if (!view.last && !all_shown)
+                return cg_buf_addf(text, NULL,
+                                   "[cellgate] v shows %s, n no; any other text refuses and is the reason: ",
+                                   part ? "the next part" : "everything in parts");
+        if (!may_last(data, e))
+                return cg_buf_addf(text, NULL,
+                                   "[cellgate] Allow? y%s yes, n no;"
+                                   " any other text refuses and is the reason: ",
+                                   digits);
+        return cg_buf_addf(text, NULL,
+                           "[cellgate] Allow? y%s yes, n no, a%s always for %s in this session;"
+                           " any other text refuses and is the reason: ",
+                           digits, digits, cg_approve_scope(call.method));
 }
 
 static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
@@ -68,7 +89,10 @@ static void always(void *data, const struct cg_event *e)
 
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
 {
-        return (struct cg_front_judge){
-                .data = rules, .decide = decide, .show = show, .nobody = nobody, .always = always
-        };
+        return (struct cg_front_judge){ .data = rules,
+                                        .decide = decide,
+                                        .show = show,
+                                        .may_last = may_last,
+                                        .nobody = nobody,
+                                        .always = always };
 }

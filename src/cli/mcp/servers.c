@@ -388,7 +388,7 @@ static int ask(const struct servers_options *o, const char *args, size_t len, bo
         cg_auto_buf struct cg_buf b = { .max = (size_t)64 << 20 }, json = { .max = (size_t)64 << 20 };
         char line[8] = "";
         bool cut = false;
-        int r = cg_pretty_json((struct cg_slice){ args, len }, 0, &json, &cut, err);
+        int r = cg_pretty_json((struct cg_slice){ args, len }, 0, NULL, &json, &cut, err);
 
         *yes = o->yes;
         if (r < 0 || o->yes)

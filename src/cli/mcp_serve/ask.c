@@ -15,19 +15,24 @@
 
 /* The server name of our own tools in approval rules. */
 #define OWN "cellgate"
-/* Arguments up to this size are shown in full. Clients cut longer ones without saying so. */
-#define SHOW_WHOLE ((size_t)16 << 10)
+/*
+ * Lines of the first form, and of each form of a call that does not fit into it: clients cut long
+ * messages without saying so.
+ */
+#define SHOW_LINES 40
+#define PART_LINES 100
 #define SHOW_MAX   ((size_t)8 << 20)
-/* Other calls whose arguments a question shows, and how many bytes of each. */
+/* Other calls whose arguments a question shows. */
 #define SHOW_OTHERS 20u
-#define SHOW_OTHER  ((size_t)160)
 
 /* The choices of the form. */
-#define YES         "approve"
-#define ALWAYS      "approve %s from now on" /* cg_approve_scope() */
-#define ALL_BEGINS  "approve all "
-#define ALL         ALL_BEGINS "%zu calls of this tool that wait"
-#define NO          "reject"
+#define YES        "approve"
+#define ALWAYS     "approve %s from now on" /* cg_approve_scope() */
+#define ALL_BEGINS "approve all "
+#define ALL        ALL_BEGINS "%zu calls of this tool that wait"
+#define NO         "reject"
+/* Instead of the accepting choices, while not all was shown. */
+#define VIEW        "view all"
 #define HOST_ALWAYS "approve this host in this session"
 #define HOST_NEVER  "reject this host in this session"
 
@@ -117,28 +122,27 @@ static int add_others(struct cg_serve *sv, struct cg_serve_ask *ask, struct cg_b
                 if (++*n == 1 &&
                     cg_buf_adds(b, "More calls of this tool wait, with these arguments:\n", err) < 0)
                         return -1;
-                if (*n <= SHOW_OTHERS &&
-                    (cg_buf_adds(b, "  ", err) < 0 ||
-                     cg_text_wrap(a->json, a->len < SHOW_OTHER ? a->len : SHOW_OTHER, 2, 100, b, err) < 0 ||
-                     cg_buf_adds(b, a->len < SHOW_OTHER ? "\n" : " ... (cut)\n", err) < 0))
+                if (*n <= SHOW_OTHERS && cg_call_line(a->json, 100, b, err) < 0)
                         return -1;
         }
         return *n > SHOW_OTHERS ? cg_buf_addf(b, err, "  and %zu that are not shown\n", *n - SHOW_OTHERS) : 0;
 }
 
-/* The text of a question. */
-static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, struct cg_buf *b,
-                    struct cg_err *err)
+/* The text of a question, or of its part. Sets a->all_shown. */
+static int describe(const struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *b, struct cg_err *err)
 {
+        struct cg_call_view view = { .width = 100,
+                                     .lines = a->part ? PART_LINES : SHOW_LINES,
+                                     .part = a->part };
         struct cg_call call = { .server = a->server,
                                 .tool = a->tool,
                                 .method = a->method,
                                 .args = a->json,
                                 .args_len = a->len,
                                 .cell = sv->cell };
-        bool cut = false;
 
         if (a->subject == CG_SERVE_ASK_CONNECTION) {
+                a->all_shown = true;
                 if (cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
                     cg_connection_text(a->json, b, err) < 0)
                         return -1;
@@ -147,24 +151,37 @@ static int describe(const struct cg_serve *sv, const struct cg_serve_ask *a, str
         if ((a->approval ? cg_buf_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
                          : cg_buf_adds(b, "The agent asks for something that happens outside the sandbox:\n",
                                        err)) < 0 ||
-            cg_call_show(&call, 100, a->len <= SHOW_WHOLE, b, &cut, err) < 0)
+            cg_call_show(&call, &view, b, err) < 0)
                 return -1;
-        return cut ? cg_buf_adds(b, "The arguments are not shown whole.\n", err) : 0;
+        a->all_shown = view.last;
+        if (a->part)
+                return cg_buf_addf(b, err, "Part %zu of %zu.\n", a->part, view.parts);
+        if (view.last)
+                return 0;
+        return cg_buf_adds(b,
+                           "Not all is shown. \"" VIEW
+                           "\" shows it in parts, and after the last one it can be"
+                           " approved.\n",
+                           err);
 }
 
-/* The choices after "approve". */
-static void more_choices(const struct cg_serve_ask *a, size_t others, char *text, size_t size)
+/* May "from now on" be the answer? */
+static bool may_last(const struct cg_serve_ask *a)
 {
-        char all[80] = "";
+        return a->subject == CG_SERVE_ASK_CALL && cg_approve_may_last(a->method, a->tool);
+}
 
-        if (others)
-                snprintf(all, sizeof(all), ",\"" ALL "\"", others + 1);
+/* The choices, as items of a JSON array. */
+static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_buf *b)
+{
+        cg_buf_adds(b, a->all_shown ? "\"" YES "\"," : "\"" VIEW "\",", NULL);
+        if (a->all_shown && others)
+                cg_buf_addf(b, NULL, "\"" ALL "\",", others + 1);
         if (a->subject == CG_SERVE_ASK_CONNECTION)
-                snprintf(text, size, ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\"");
-        else if (a->subject == CG_SERVE_ASK_CALL)
-                snprintf(text, size, "%s,\"" ALWAYS "\"", all, cg_approve_scope(a->method));
-        else
-                *text = '\0';
+                cg_buf_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",", NULL);
+        else if (a->all_shown && may_last(a))
+                cg_buf_addf(b, NULL, "\"" ALWAYS "\",", cg_approve_scope(a->method));
+        return cg_buf_adds(b, "\"" NO "\"", NULL);
 }
 
 /* Our own question, as params of elicitation/create. */
@@ -172,24 +189,24 @@ static int own_form(struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
         size_t others = 0;
-        char more[200];
 
-        if (describe(sv, a, &message, NULL) < 0 || add_others(sv, a, &message, &others, NULL) < 0)
-                return -1;
-        more_choices(a, others, more, sizeof(more));
-        if (cg_buf_addf(params, NULL, "{%s\"message\":",
+        if (describe(sv, a, &message, NULL) < 0 ||
+            (a->all_shown && add_others(sv, a, &message, &others, NULL) < 0) ||
+            cg_buf_addf(params, NULL, "{%s\"message\":",
                         sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "") < 0 ||
-            cg_json_quote(params, message.data, message.len, NULL) < 0)
+            cg_json_quote(params, message.data, message.len, NULL) < 0 ||
+            cg_buf_adds(params,
+                        ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                        "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[",
+                        NULL) < 0 ||
+            add_choices(a, others, params) < 0)
                 return -1;
         /* A required choice: some clients accept a form without fields by themselves. */
-        return cg_buf_addf(params, NULL,
-                           ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                           "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
-                           "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
-                           "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+        return cg_buf_adds(params,
+                           "]},\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
                            "\"description\":\"For the agent, when rejected\"}},"
                            "\"required\":[\"decision\"]}}",
-                           more);
+                           NULL);
 }
 
 /* A server's question: its params, with a message that says who asks. */
@@ -337,28 +354,39 @@ static void accept_all(struct cg_serve *sv, const struct cg_serve_ask *ask)
         }
 }
 
-/* The choice of a form of ours. */
-static void read_choice(struct cg_serve *sv, struct cg_serve_ask *a, const char *decision, const char *reason)
+/*
+ * The choice of a form of ours. What is none of the form's choices accepts nothing. False: it is
+ * answered by the next part.
+ */
+static bool read_choice(struct cg_serve *sv, struct cg_serve_ask *a, const char *decision, const char *reason)
 {
         cg_auto_free char *why = NULL;
         char always[120];
 
+        if (!a->all_shown && strcmp(decision, VIEW) == 0) {
+                a->part++;
+                if (send_ask(sv, a) == 0)
+                        return false;
+        }
         if (asprintf(&why, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") <
             0)
                 why = NULL;
-        decide(a, strcmp(decision, YES) == 0, why ? why : "the user rejected it");
+        decide(a, a->all_shown && strcmp(decision, YES) == 0, why ? why : "the user rejected it");
+        if (!a->all_shown)
+                return true;
         if (a->subject == CG_SERVE_ASK_CONNECTION) {
                 a->always = strcmp(decision, HOST_ALWAYS) == 0 || strcmp(decision, HOST_NEVER) == 0;
                 a->accept = a->accept || strcmp(decision, HOST_ALWAYS) == 0;
         } else if (a->subject == CG_SERVE_ASK_CALL) {
                 snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
-                a->always = strcmp(decision, always) == 0;
+                a->always = may_last(a) && strcmp(decision, always) == 0;
                 a->accept = a->accept || a->always;
                 if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0) {
                         a->accept = true;
                         accept_all(sv, a);
                 }
         }
+        return true;
 }
 
 void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
@@ -395,7 +423,8 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                         content = CG_SLICE_NONE;
                 decision = span_text(content, "decision");
                 reason = span_text(content, "reason");
-                read_choice(sv, a, decision ? decision : "", reason);
+                if (!read_choice(sv, a, decision ? decision : "", reason))
+                        return;
         }
         /* The user is there: what has not been shown yet waits for as long from now on. */
         TAILQ_FOREACH(other, &sv->asks, entry)

@@ -85,6 +85,8 @@ struct cg_serve_ask {
         const char *method;  /* cg_event_method(); static */
         char *json;          /* arguments, connection, or params of the server's request */
         size_t len;
+        size_t part;    /* that the open form shows; 0: the first view */
+        bool all_shown; /* the open form can accept */
         int64_t deadline_ms;
         bool answered, accept, timed_out;
         bool always; /* of a connection: for this session, a no as well */

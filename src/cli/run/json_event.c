@@ -10,9 +10,10 @@
 #include "cli/common/args.h"
 #include "cli/common/denials.h"
 
-/* Up to this size a call's arguments are described in full; at a terminal the limit is lower. */
+/* Up to this size a call's arguments are described in full; else as in a first view. */
 #define SHOW_WHOLE ((size_t)64 << 10)
 #define SHOW_WIDTH 100
+#define SHOW_LINES 40
 
 void cg_json_add_call(struct cg_json_line *l, const struct cg_event *e)
 {
@@ -33,7 +34,7 @@ static void add_shown(struct cg_json_line *l, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
         struct cg_call call = { .cell = cg_event_cell(e) };
-        bool cut = false;
+        struct cg_call_view view = { .width = SHOW_WIDTH, .last = true };
 
         if (l->r < 0)
                 return;
@@ -44,10 +45,11 @@ static void add_shown(struct cg_json_line *l, const struct cg_event *e)
                 call.tool = cg_event_tool(e);
                 call.method = cg_event_method(e);
                 call.args = cg_event_arguments(e, &call.args_len);
-                l->r = cg_call_show(&call, SHOW_WIDTH, call.args_len <= SHOW_WHOLE, &b, &cut, &l->err);
+                view.lines = call.args_len <= SHOW_WHOLE ? 0 : SHOW_LINES;
+                l->r = cg_call_show(&call, &view, &b, &l->err);
         }
         cg_json_line_string(l, "shown", b.data ? b.data : "", b.len);
-        cg_json_line_bool(l, "shown_whole", !cut);
+        cg_json_line_bool(l, "shown_whole", view.last);
 }
 
 void cg_json_add_result(struct cg_json_line *l, enum cg_status status, int64_t execution_count, bool refused,

@@ -10,7 +10,8 @@
  * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
  * discarded (a second Enter, or text meant for input()). The accepting keys contain digits drawn
  * for this question: text on the terminal, such as "press y to continue" of a cell or an earlier
- * run, names no accepting key. Pasted text is no answer.
+ * run, names no accepting key. Pasted text is no answer. A call that does not fit on the screen is
+ * shown in parts, and there are no accepting keys before the last one was shown.
  */
 #include "cli/run/prompt.h"
 
@@ -37,6 +38,12 @@
 /* A line that a person types: terminals give at most 4095 bytes at once. */
 #define MAX_LINE 65536u
 
+/* Lines of a view of a call: no more than the terminal has, less those of the question itself. */
+#define MAX_VIEW       40u
+#define MIN_VIEW       6u
+#define QUESTION_LINES 6u
+#define DEFAULT_LINES  24u
+
 enum prompt_state { IDLE, CALL, REASON, INPUT, CONNECTION };
 
 struct cg_prompt {
@@ -45,6 +52,8 @@ struct cg_prompt {
         int in, out;
         bool own; /* in and out are ours to close */
         const struct cg_call *call;
+        struct cg_call_view view;
+        bool all_shown;     /* of the call: it may be accepted */
         struct cg_buf line; /* what was typed */
         bool has_text;
         int64_t opens_ms; /* when the question accepts an answer; 0: it does */
@@ -158,6 +167,11 @@ static int begin(struct cg_prompt *p, struct cg_err *err)
         return put(p, " ", err);
 }
 
+static bool may_last(const struct cg_prompt *p)
+{
+        return cg_approve_may_last(p->call->method, p->call->args);
+}
+
 /* Asks for the answer. */
 static int question(struct cg_prompt *p, struct cg_err *err)
 {
@@ -172,26 +186,36 @@ static int question(struct cg_prompt *p, struct cg_err *err)
                                 " Allow? y%s yes once, s%s yes for this session, n no,\n"
                                 "           d never in this session: ",
                                 d, d);
+        else if (r == 0 && !p->all_shown)
+                r = cg_buf_addf(&b, err, " v shows %s, n no, r no with a reason: ",
+                                p->view.part ? "the next part" : "everything in parts");
         else if (r == 0)
-                r = cg_buf_addf(&b, err,
-                                " Allow? y%s yes, n no, r no with a reason, v view everything,\n"
-                                "           a%s always for %s in this session: ",
-                                d, d, cg_approve_scope(p->call->method));
+                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason, v view everything%s", d,
+                                may_last(p) ? ",\n" : ": ");
+        if (r == 0 && p->state == CALL && p->all_shown && may_last(p))
+                r = cg_buf_addf(&b, err, "           a%s always for %s in this session: ", d,
+                                cg_approve_scope(p->call->method));
         tcflush(p->in, TCIFLUSH);
         return r < 0 ? r : put(p, b.data, err);
 }
 
+/* Says which answers there are, after another one. */
 static int again(struct cg_prompt *p, struct cg_err *err)
 {
+        static const char digits[] = " The digits are new for each question.\n";
         cg_auto_buf struct cg_buf b = { .max = 1024 };
         const char *d = p->confirm.digits;
         int r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
 
-        if (r == 0)
-                r = cg_buf_addf(&b, err,
-                                p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter.%s"
-                                                       : " Please type y%s, n, r, a%s or v and Enter.%s",
-                                d, d, " The digits are new for each question.\n");
+        if (r == 0 && p->state == CONNECTION)
+                r = cg_buf_addf(&b, err, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
+        else if (r == 0 && !p->all_shown)
+                r = cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n",
+                                err);
+        else if (r == 0 && may_last(p))
+                r = cg_buf_addf(&b, err, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
+        else if (r == 0)
+                r = cg_buf_addf(&b, err, " Please type y%s, n, r or v and Enter.%s", d, digits);
         return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
 }
 
@@ -241,17 +265,38 @@ static unsigned width(const struct cg_prompt *p)
         return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
 }
 
-static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
+/* Lines that a call may take in one view. */
+static size_t view_lines(const struct cg_prompt *p)
+{
+        struct winsize ws;
+        size_t rows = ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_row ? ws.ws_row : DEFAULT_LINES;
+
+        if (rows < MIN_VIEW + QUESTION_LINES)
+                return MIN_VIEW;
+        return rows > MAX_VIEW + QUESTION_LINES ? MAX_VIEW : rows - QUESTION_LINES;
+}
+
+/* Shows the call's first view, or the part that the view says. */
+static int show_call(struct cg_prompt *p, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
-        bool cut;
+        int r = cg_call_show(p->call, &p->view, &b, err);
 
-        if (cg_call_show(p->call, width(p), whole, &b, &cut, err) < 0 || put(p, b.data, err) < 0)
-                return -1;
-        if (cut && (put(p, cg_screen_mark(p->screen), err) < 0 ||
-                    put(p, " Not all is shown: v shows everything.\n", err) < 0))
-                return -1;
-        return 0;
+        p->all_shown = p->all_shown || (r == 0 && p->view.last);
+        if (r == 0 && p->view.part && p->view.parts > 1)
+                r = cg_buf_addf(&b, err, "%s Part %zu of %zu.\n", cg_screen_mark(p->screen), p->view.part,
+                                p->view.parts);
+        else if (r == 0 && !p->view.last)
+                r = cg_buf_addf(&b, err, "%s Not all is shown. Yes counts once all was shown.\n",
+                                cg_screen_mark(p->screen));
+        return r < 0 ? r : put(p, b.data, err);
+}
+
+/* The next part; after the last one the first. */
+static int show_next(struct cg_prompt *p, struct cg_err *err)
+{
+        p->view.part = p->view.part && p->view.last ? 1 : p->view.part + 1;
+        return show_call(p, err);
 }
 
 static void start(struct cg_prompt *p, enum prompt_state state)
@@ -268,9 +313,11 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
 
         start(p, CALL);
         p->call = call;
+        p->view = (struct cg_call_view){ .width = width(p), .lines = view_lines(p) };
+        p->all_shown = false;
         if (begin(p, err) < 0 ||
             cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call)) < 0 ||
-            put(p, b.data, err) < 0 || show_call(p, false, err) < 0)
+            put(p, b.data, err) < 0 || show_call(p, err) < 0)
                 return -1;
         close_question(p);
         return 0;
@@ -364,6 +411,7 @@ static bool is_pasted(struct cg_prompt *p)
 static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err *err)
 {
         const char *typed;
+        bool may_accept;
 
         if (p->state == INPUT || p->state == REASON) {
                 if (p->state == REASON)
@@ -380,11 +428,13 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
         }
         trim(&p->line);
         typed = p->line.data ? p->line.data : "";
-        if (cg_confirm_accepts(&p->confirm, typed, "y", "yes"))
+        may_accept = p->state == CONNECTION || p->all_shown;
+        if (may_accept && cg_confirm_accepts(&p->confirm, typed, "y", "yes"))
                 *ret = CG_ANSWER_YES;
         else if (is_word(typed, "n", "no"))
                 *ret = CG_ANSWER_NO;
-        else if (p->state == CALL && cg_confirm_accepts(&p->confirm, typed, "a", "always"))
+        else if (p->state == CALL && may_accept && may_last(p) &&
+                 cg_confirm_accepts(&p->confirm, typed, "a", "always"))
                 *ret = CG_ANSWER_ALWAYS;
         else if (p->state == CONNECTION && cg_confirm_accepts(&p->confirm, typed, "s", "session"))
                 *ret = CG_ANSWER_SESSION;
@@ -402,7 +452,7 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
                 return put(p, " Reason, which the code receives: ", err);
         }
         if (p->state == CALL && is_word(typed, "v", "view"))
-                return show_call(p, true, err) < 0 ? -1 : question(p, err);
+                return show_next(p, err) < 0 ? -1 : question(p, err);
         return again(p, err);
 }
 

@@ -56,8 +56,8 @@ int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
 void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
- * Asks about a call (borrows until the question ends). Answers: y and a, both followed by the
- * digits of this question, n, r, v.
+ * Asks about a call (borrows until the question ends). Answers: n, r, v; and once all of it was
+ * shown, y and a, both followed by the digits of this question.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
