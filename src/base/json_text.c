@@ -1,6 +1,7 @@
 /* JSON text, read without converting it. Linked into every process. */
 #include "base/json_text.h"
 
+#include <string.h>
 #include "base/ceilings.h"
 #include "base/text.h"
 
@@ -130,7 +131,7 @@ int cg_json_strdup(struct cg_slice value, char **ret, struct cg_err *err)
 struct json_scan {
         const unsigned char *p, *end, *start;
         unsigned depth;
-        bool encodable; /* lone surrogates are refused */
+        bool encodable; /* lone surrogates and numbers beyond every double are refused */
         const char *why;
 };
 
@@ -186,9 +187,47 @@ static bool scan_digits(struct json_scan *s)
         return s->p > from || scan_fail(s, "a number needs digits");
 }
 
+/*
+ * Is a number with a fraction or an exponent beyond the largest double? Readers make infinity of it,
+ * or refuse the text. Without strtod(), which depends on the host's locale. @p: its first digit.
+ */
+static bool is_infinite(const unsigned char *p, const unsigned char *end)
+{
+        static const char largest[] = "17976931348623157";
+        char digits[sizeof(largest)] = "00000000000000000";
+        long power = 0, exponent = 0;
+        bool fraction = false, negative;
+        size_t n = 0;
+
+        for (; p < end && (*p | 0x20) != 'e'; p++) {
+                if (*p == '.') {
+                        fraction = true;
+                        continue;
+                }
+                if (!n && *p == '0') {
+                        power -= fraction;
+                        continue;
+                }
+                if (n < sizeof(digits) - 1)
+                        digits[n] = (char)*p;
+                power += !fraction;
+                n++;
+        }
+        if (!n)
+                return false;
+        negative = end - p > 1 && p[1] == '-';
+        for (; p < end; p++)
+                if (*p >= '0' && *p <= '9' && exponent < 100000)
+                        exponent = exponent * 10 + (*p - '0');
+        /* The value is 0.DIGITS times ten to this power. */
+        power += negative ? -exponent : exponent;
+        return power > 309 || (power == 309 && strcmp(digits, largest) > 0);
+}
+
 static bool scan_number(struct json_scan *s)
 {
         const unsigned char *from = s->p;
+        bool integer = true;
 
         if (*s->p == '-')
                 s->p++;
@@ -197,19 +236,24 @@ static bool scan_number(struct json_scan *s)
         else if (!scan_digits(s))
                 return false;
         if (s->p < s->end && *s->p == '.') {
+                integer = false;
                 s->p++;
                 if (!scan_digits(s))
                         return false;
         }
         if (s->p < s->end && (*s->p == 'e' || *s->p == 'E')) {
+                integer = false;
                 s->p++;
                 if (s->p < s->end && (*s->p == '+' || *s->p == '-'))
                         s->p++;
                 if (!scan_digits(s))
                         return false;
         }
-        return s->p - from <= CG_MAX_NUMBER ||
-               scan_fail(s, "a number has more than 1000 characters: send it as a string");
+        if (s->p - from > CG_MAX_NUMBER)
+                return scan_fail(s, "a number has more than 1000 characters: send it as a string");
+        if (s->encodable && !integer && is_infinite(from + (*from == '-'), s->p))
+                return scan_fail(s, "a number is too large for a double: send it as a string");
+        return true;
 }
 
 static bool scan_word(struct json_scan *s, const char *word)

@@ -24,7 +24,7 @@
 int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
 /*
  * As cg_json_check_object(), and no lone surrogate escapes: programs that decode them cannot print
- * or encode the text.
+ * or encode the text. Nor numbers such as 1e999, which programs read as infinity or not at all.
  */
 int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err);
 

@@ -155,6 +155,8 @@ def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: 
         ("echo", "danger", b"\xff"),
         ("echo", "danger", b'{"half":"\\ud800"}'),
         ("echo", "danger", b'{"\\udc00\\ud800":1}'),
+        ("echo", "danger", b'{"text":1e999}'),
+        ("echo", "danger", b'{"text":[{"a":-0.001E+400}]}'),
         ("echo", "danger", b'{"a":' + b"[" * 100000),
         ("echo" * 1000, "danger", b"{}"),
     ],
