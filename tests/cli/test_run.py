@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import os
 import select
 import signal
 import stat
 import subprocess
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,7 +124,10 @@ def test_limits(run_cellgate: Run, tmp_path: Path) -> None:
     assert "open file limit of 50 reached (rlimit). To allow it: raise --limit openFiles\n" in r.stderr
     # It wins over the file.
     file = tmp_path / "settings.json"
-    none = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}
+    none = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []},
+    }
     file.write_text(json.dumps({**none, "cellgate": {"limits": {"openFiles": 50, "wallSeconds": 500}}}))
     assert run_cellgate("run", "--sandbox", file, "-c", many).returncode == 1
     assert run_cellgate("run", "--sandbox", file, "--limit", "openFiles=200", "-c", many).returncode == 0
@@ -249,6 +256,44 @@ def test_second_interrupt_ends_at_once(cellgate: Path, tmp_path: Path, slowness:
         p.send_signal(signal.SIGINT)
         assert p.wait(20 * slowness) == 130
         assert p.stderr and "did not react" not in p.stderr.read()  # what is said when the kernel is given up
+
+
+FLOOD = """
+from IPython.display import display
+def stay():
+    while True:
+        try: display({%r: "A" * 3_000_000}, raw=True)
+        except KeyboardInterrupt: pass
+print("go", flush=True)
+stay()
+"""
+
+
+@pytest.mark.parametrize("mime", ["text/plain", "image/png"])
+def test_a_signal_ends_a_flood_of_displays(cellgate: Path, tmp_path: Path, slowness: float, mime: str) -> None:
+    """The cell sends displays faster than they are shown, and ignores the interrupt."""
+    with start(cellgate, tmp_path, "-c", FLOOD % mime) as p:
+        assert p.stdout
+        for _ in range(10):  # of an image only its name is shown
+            p.stdout.readline() if mime == "image/png" else p.stdout.read(6_000_000)
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=20 * slowness)
+    assert p.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_signal_ends_a_run_whose_output_nobody_reads(
+    cellgate: Path, tmp_path: Path, slowness: float, form: list[str]
+) -> None:
+    """It is blocked in write() when the signal comes."""
+    with start(cellgate, tmp_path, *form, "-c", FLOOD % "text/plain") as p:
+        assert p.stdout
+        unread = array.array("i", [0])
+        while unread[0] < 60_000:
+            fcntl.ioctl(p.stdout, termios.FIONREAD, unread)
+            time.sleep(0.01)
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(20 * slowness) == 128 + signal.SIGTERM
 
 
 def test_full_disk_is_an_error(cellgate: Path, tmp_path: Path) -> None:

@@ -35,9 +35,24 @@ static struct {
         /* what the run ends with, once that was reported; -1: not yet */
         volatile sig_atomic_t status;
         volatile sig_atomic_t count;
+        volatile sig_atomic_t first; /* the first signal */
         int pipe[2];
         const struct cg_run *run; /* set while armed */
 } interrupt = { .status = -1, .pipe = { -1, -1 } };
+
+/*
+ * Longest time from a signal to the end of the run, where nobody can answer questions or the
+ * program has to end. A cell that asks again after ^C is not ended otherwise; one that neither asks
+ * nor ends is ended by the supervisor before this time.
+ */
+#define END_MS 4000
+/* The same for a run that is blocked, e.g. because nobody reads its output. */
+#define BLOCKED_S (END_MS / 1000 + 4)
+
+static bool must_end(const struct cg_run *run, int sig)
+{
+        return sig != SIGINT || run->opts.json || !run->allow_stdin;
+}
 
 static void on_signal(int sig)
 {
@@ -50,8 +65,11 @@ static void on_signal(int sig)
         if (interrupt.count++ > 0) {
                 if (interrupt.run->output->abandon)
                         interrupt.run->output->abandon(interrupt.run);
-                _exit(128 + sig);
+                _exit(128 + (sig == SIGALRM ? interrupt.first : sig));
         }
+        interrupt.first = sig;
+        if (must_end(interrupt.run, sig))
+                alarm(BLOCKED_S);
         if (write(interrupt.pipe[1], &(char){ (char)sig }, 1) < 0)
                 _exit(128 + sig);
         errno = saved;
@@ -59,7 +77,7 @@ static void on_signal(int sig)
 
 static int catch_signals(struct cg_err *err)
 {
-        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGALRM };
         struct sigaction sa = { .sa_handler = on_signal }, old;
 
         signal(SIGPIPE, SIG_IGN); /* seen as EPIPE, so that the session is ended in order */
@@ -76,13 +94,6 @@ static int catch_signals(struct cg_err *err)
 }
 
 /* ------------------------------------------------------------------ the loop */
-
-/*
- * Longest time from a signal to the end of the run, where nobody can answer questions or the
- * program has to end. A cell that asks again after ^C is not ended otherwise; one that neither asks
- * nor ends is ended by the supervisor before this time.
- */
-#define END_MS 4000
 
 static bool end_is_due(const struct cg_run *run)
 {
@@ -128,36 +139,30 @@ static int interrupted(struct cg_run *run, struct cg_err *err)
 {
         if (!signal_came(run))
                 return 0;
-        if (run->signal != SIGINT || run->opts.json || !run->allow_stdin)
+        if (must_end(run, run->signal))
                 run->end_ms = cg_now_ms() + END_MS;
         run->output->interrupted(run);
         return cg_session_cancel(run->session, run->cell, err);
 }
 
-static int drain_events(struct cg_run *run, struct cg_err *err)
+/*
+ * One event for each poll(): a cell can send events faster than they are shown, and signals and the
+ * output's descriptor have to be read meanwhile.
+ */
+static int take_event(struct cg_run *run, struct cg_err *err)
 {
         struct cg_event *e;
-        bool more = true;
-        int r, fd, timeout_ms;
+        int r = cg_session_next_event(run->session, 0, &e, err);
 
-        while (!run->done && more && !end_is_due(run)) {
-                r = cg_session_next_event(run->session, 0, &e, err);
-                if (r == CG_TIMEOUT)
-                        return 0;
-                if (r == CG_CLOSED)
-                        return cg_fail(err, CG_E_CLOSED, "the session has ended");
-                if (r == 0)
-                        r = cg_run_event(run, e, err);
-                if (r < 0)
-                        return r;
-                if (run->screen.error)
-                        return CG_TIMEOUT;
-                run->output->wait(run, &fd, &more, &timeout_ms);
-        }
-        return 0;
+        if (r == CG_TIMEOUT)
+                return 0;
+        if (r == CG_CLOSED)
+                return cg_fail(err, CG_E_CLOSED, "the session has ended");
+        if (r == 0)
+                r = cg_run_event(run, e, err);
+        return r < 0 ? r : 0;
 }
 
-/* 1: standard output cannot be written any more (run->screen.error). */
 static int wait_once(struct cg_run *run, struct cg_err *err)
 {
         struct pollfd p[4] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
@@ -186,8 +191,8 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         r = p[0].revents ? interrupted(run, err) : 0;
         if (r == 0 && p[1].revents)
                 r = run->output->readable(run, err);
-        if (r == 0 && p[2].revents)
-                r = drain_events(run, err);
+        if (r == 0 && p[2].revents && !run->done && !end_is_due(run))
+                r = take_event(run, err);
         if (r == 0 && p[3].revents)
                 r = run->output->woken(run, err);
         return r;
@@ -342,7 +347,10 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
                         report_end(run, 0, err);
                         _exit(run->status);
                 }
-                while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
+                if (!p[1].revents)
+                        continue;
+                r = cg_session_next_event(run->session, 0, &e, err);
+                if (r == 0)
                         r = cg_run_event(run, e, err);
                 if (r == CG_CLOSED)
                         p[1].fd = -1; /* the thread's call reports why */
