@@ -850,7 +850,8 @@ enum cg_event_type {
          * for a server; or a server has reported progress of a tool call: then cg_event_json() is
          * {"server", "method", "tool", "call", "progress", "total", "message"}: `call` is the number
          * of its approval; `total` and `message` may be missing, and the message is rendered and
-         * short.
+         * short. `progress` is missing where a call without a time limit is silent: the message
+         * says for how long.
          * `progress` grows with each event of a call, of which there are at most about 10 a second.
          * The last value comes before the call ends; values of calls that were given up do not
          * come, nor those that a host does not read in time

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 TOOLS = ["echo", "slow", "hang", "cut", "big", "stream_cut", "resume", "ask", "rounds", "unknown_type", "is_error",
-         "no_answer", "half", "text", "http_error", "change", "two", "flood", "drip"]  # fmt: skip
+         "no_answer", "half", "text", "http_error", "change", "two", "flood", "drip", "raw"]  # fmt: skip
 
 
 class Request:
@@ -279,6 +279,14 @@ class Server:
             self.reply(c, 200, b"<html>welcome</html>", "text/html")
         elif name == "no_answer":
             self.reply(c, 200, b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}')
+        elif name == "raw":  # "ID" is the call's own
+            raw = arguments["line"].encode("latin-1").replace(b"ID", str(m["id"]).encode())
+            if self.habits.get("streams"):
+                self.stream(c)
+                self.chunk(c, b"data: " + raw + b"\n\n")
+                self.closed.wait(60)
+            else:
+                self.reply(c, 200, raw)
         elif name == "http_error":
             self.reply(c, arguments["status"], arguments.get("body", "").encode(), arguments.get("type", "text/plain"))
         elif name == "stream_cut":  # a stream without ids: it cannot be taken up again
@@ -386,6 +394,12 @@ class Server:
             result = {"tools": [{"name": t, "inputSchema": {"type": "object"}} for t in TOOLS]}
         elif m["method"] == "tools/call" and m["params"]["name"] == "cut":
             self.listening[0].put(None)
+            result = None
+        elif m["method"] == "tools/call" and m["params"]["name"] == "raw":
+            raw = m["params"]["arguments"]["line"].encode("latin-1").replace(b"ID", str(m["id"]).encode())
+            self.listening[0].put(b"data: " + raw + b"\n\n")
+            result = None
+        elif m["method"] == "tools/call" and m["params"]["name"] == "hang":
             result = None
         elif m["method"] == "tools/call" and m["params"]["name"] == "ask":
             self.asking = m["id"]

@@ -182,19 +182,19 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 static bool take_call_progress(struct cg_event *e, const json_t *o)
 {
         const char *tool = str(o, "tool"), *names[] = { str(o, "server"), *tool ? "." : "", tool, ": " };
-        const json_t *total = json_object_get(o, "total");
+        const json_t *progress = json_object_get(o, "progress"), *total = json_object_get(o, "total");
         const char *message = str(o, "message");
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         int r = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
                 r = cg_text_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
-        if (r == 0)
-                r = cg_buf_addf(&b, NULL, "%.10g", json_number_value(json_object_get(o, "progress")));
+        if (r == 0 && progress)
+                r = cg_buf_addf(&b, NULL, "%.10g", json_number_value(progress));
         if (r == 0 && total)
                 r = cg_buf_addf(&b, NULL, " of %.10g", json_number_value(total));
         if (r == 0 && *message) /* rendered by the tool server */
-                r = cg_buf_addf(&b, NULL, ", %s", message);
+                r = cg_buf_addf(&b, NULL, "%s%s", progress ? ", " : "", message);
         e->json = cg_json_text(o, &e->json_len);
         e->text = r == 0 ? cg_buf_steal(&b, &e->text_len) : NULL;
         return e->json && e->text;

@@ -186,6 +186,13 @@
 #define CG_MCP_SHOW_PROGRESS_TEXT 500u
 /* Between two reports of one call. */
 #define CG_MCP_CALL_PROGRESS_MS 100
+/*
+ * A call without a time limit is reported when it has neither ended nor progressed for so long, and
+ * again after twice the time.
+ */
+#define CG_MCP_SILENT_MS 30000
+/* The beginning of a line of standard output that was skipped, for that report. */
+#define CG_MCP_SKIPPED_SHOWN 160u
 
 /* --- calls at once --- */
 

@@ -55,11 +55,11 @@ struct cg_mcp_eras {
         unsigned n; /* written so far; the oldest is replaced */
 };
 
-/* What a server reports of a call under way. Its numbers are finite. */
+/* What a server reports of a call under way, or the client of one that is silent. */
 struct cg_mcp_progress {
-        double progress;
+        double progress;         /* NAN: of the client */
         double total;            /* NAN: unknown */
-        struct cg_slice message; /* a JSON string of the server; CG_SLICE_NONE: none */
+        struct cg_slice message; /* a JSON string; CG_SLICE_NONE: none */
 };
 
 /* Kinds of what a server asks the host for. */
@@ -78,7 +78,7 @@ struct cg_mcp_client_options {
         struct cg_pins *pins;
         /* Each list of its tools, after the pins. NULL: it is not listed without a request. */
         void (*listed)(void *data, struct cg_mcp_client *c, const char *tools, size_t len);
-        /* @call: data of cg_mcp_client_call(). Each value of a call is larger than the last. */
+        /* @call: data of cg_mcp_client_call(). Each number of a call is larger than the last. */
         void (*progress)(void *call, const struct cg_mcp_progress *p);
         /* the one root that a server gets whose definition has "roots" (copies); NULL: none */
         const char *workspace;

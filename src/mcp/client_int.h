@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <uv.h>
 #include "base/buf.h"
+#include "mcp/ceilings.h"
 #include "mcp/client.h"
 #include "mcp/param_headers.h"
 #include "mcp/transport.h"
@@ -76,9 +77,10 @@ struct cg_mcp_req {
         bool sent_again;          /* LIST: in a new session */
         size_t args_at, args_len; /* CALL: its arguments in line */
         bool has_progress;
-        double progress;     /* CALL: the last value, of the request in flight */
-        struct cg_buf tools; /* LIST: elements of all pages */
-        int64_t until_ms;    /* LIST: when it may have changed, by ttlMs; 0: not given */
+        double progress;                        /* CALL: the last value, of the request in flight */
+        int64_t silent_since_ms, silent_due_ms; /* CALL without a limit: see CG_MCP_SILENT_MS; 0: none */
+        struct cg_buf tools;                    /* LIST: elements of all pages */
+        int64_t until_ms;                       /* LIST: when it may have changed, by ttlMs; 0: not given */
         struct cg_param_headers *params;
         size_t params_size; /* bytes of them */
         char **names;
@@ -135,6 +137,8 @@ struct cg_mcp_client {
         bool skip_probe;   /* it ended when it was sent server/discover */
         bool probed_again; /* in this handshake */
         uint64_t probe_id, listen_id, ping_id;
+        /* the last text of the server that was no message, rendered; "": none */
+        char skipped[4 * CG_MCP_SKIPPED_SHOWN];
         unsigned timeouts;   /* of requests in a row: it has written nothing since */
         int64_t hung_ms;     /* when it is ended if it writes nothing and is not busy; 0: not */
         uint64_t doubted_id; /* the last request before hung_ms was set */
@@ -311,7 +315,7 @@ void cg_mcp_send_round(struct cg_mcp_req *q);
 
 /* client_receive.c */
 /* Callbacks of struct cg_transport_cbs; @data: the client. */
-void cg_mcp_on_line(void *data, struct cg_slice line, bool old);
+void cg_mcp_on_line(void *data, struct cg_slice line, uint64_t id, bool old);
 void cg_mcp_on_too_long(void *data, uint64_t id, const char *why);
 bool cg_mcp_waits(void *data, uint64_t id);
 void cg_mcp_on_unannounced(void *data);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
@@ -74,6 +75,14 @@ static void finish_with_error(struct cg_mcp_req *q, struct cg_slice error)
                         q->c->def->name, why);
 }
 
+/* No change is announced any more; the server may have restarted. */
+static void listening_ended(struct cg_mcp_client *c)
+{
+        c->listen_id = 0;
+        cg_mcp_tools_changed(c);
+        cg_mcp_lists_stale(c);
+}
+
 static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
@@ -107,9 +116,7 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                 return;
         }
         if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
-                c->listen_id = 0;
-                cg_mcp_tools_changed(c); /* none is announced any more; the server may have restarted */
-                cg_mcp_lists_stale(c);
+                listening_ended(c);
                 return;
         }
         q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
@@ -237,6 +244,10 @@ static void on_progress(struct cg_mcp_client *c, const struct cg_rpc *m)
                 cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "progress that does not increase", v);
                 return;
         }
+        if (q->silent_due_ms) {
+                q->silent_since_ms = cg_now_ms();
+                q->silent_due_ms = q->silent_since_ms + CG_MCP_SILENT_MS;
+        }
         q->has_progress = true;
         q->progress = p.progress;
         if (cg_json_find(m->params, "total", &v) && read_number(v, &total))
@@ -274,23 +285,117 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
         }
 }
 
-static void on_message(struct cg_mcp_client *c, struct cg_slice text, bool old)
+/* ---- what cannot be read */
+
+/*
+ * Fails the request @id; 0: the answer to it may be any, and all requests in flight fail. The
+ * server may still work on these.
+ */
+static void fail_in_flight(struct cg_mcp_client *c, uint64_t id, enum cg_mcp_outcome outcome,
+                           const char *cancelled, const char *text)
+{
+        uint64_t last = c->last_id;
+        struct cg_mcp_req *q = c->reqs;
+
+        while (q) {
+                if (!q->id || q->id > last || (id && q->id != id)) {
+                        q = q->next;
+                        continue;
+                }
+                if (cancelled)
+                        cg_mcp_send_cancelled(q, cancelled);
+                q->failure = outcome;
+                cg_mcp_req_fail(q, "MCP server \"%s\" %s", c->def->name, text);
+                q = c->reqs;
+        }
+}
+
+/* The server waits for an answer to it, and its client for an answer to a call. */
+static void refuse_unreadable(struct cg_mcp_client *c, struct cg_slice id, const char *why)
+{
+        struct cg_mcp_msg answer = { .repeatable = true };
+        cg_auto_buf struct cg_buf b = { .max = 8192 };
+        struct cg_err err;
+
+        if (c->modern || c->t->ops->unread(c->t) > CG_MCP_MAX_ANSWERS)
+                return;
+        if (cg_rpc_add_error(&b, id, CG_RPC_INVALID_REQUEST, why, &err) == 0)
+                cg_mcp_send(c, &answer, &b, &err);
+}
+
+static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, uint64_t id, const char *why)
+{
+        cg_auto_buf struct cg_buf shown = { .max = 0 };
+        char text[1024];
+
+        if (cg_server_log_render(c->def, (struct cg_slice){ line.p, line.len < 200 ? line.len : 200 },
+                                 &shown) < 0)
+                shown.len = 0;
+        snprintf(text, sizeof(text), "sent an answer that cannot be read: %s; it begins with: %.400s%s", why,
+                 shown.len ? shown.data : "", line.len > 200 ? "..." : "");
+        if (id && id == c->ping_id) {
+                c->ping_id = 0;
+        } else if (id && id == c->listen_id) {
+                listening_ended(c);
+        } else if (c->state == STARTING && c->init_id && (!id || id == c->init_id)) {
+                char failure[1100];
+
+                snprintf(failure, sizeof(failure), "it %s", text);
+                cg_mcp_client_start_failed(c, failure);
+        } else if (c->state == STARTING && c->probe_id && (!id || id == c->probe_id)) {
+                cg_auto_buf struct cg_buf error = { .max = 16384 };
+
+                if (cg_buf_adds(&error, "{\"message\":", NULL) == 0 &&
+                    cg_json_quote(&error, text, strlen(text), NULL) == 0 &&
+                    cg_buf_adds(&error, "}", NULL) == 0)
+                        cg_mcp_on_discover(c, &(struct cg_rpc){ .kind = CG_RPC_ERROR,
+                                                                .error = { error.data, error.len } });
+        } else {
+                snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                         "; whether the request was carried out is not known");
+                fail_in_flight(c, id, CG_MCP_FAILED, id ? NULL : "its answer may be one that cannot be read",
+                               text);
+        }
+}
+
+/* @id: of the request in whose response of HTTP it came; 0: none. */
+static void on_unreadable(struct cg_mcp_client *c, struct cg_slice text, uint64_t id, bool old,
+                          const struct cg_err *err)
+{
+        struct cg_rpc_unreadable u;
+
+        cg_rpc_inspect(text, &u);
+        cg_server_log_line(&c->server_log, CG_LOG_WARN,
+                           u.kind == CG_RPC_NO_MESSAGE
+                                   ? "line on standard output that is not JSON-RPC is skipped"
+                                   : "broken message is skipped",
+                           text);
+        if (u.kind == CG_RPC_NO_MESSAGE) {
+                cg_auto_buf struct cg_buf shown = { .max = 0 };
+                size_t n = text.len < CG_MCP_SKIPPED_SHOWN ? text.len : CG_MCP_SKIPPED_SHOWN;
+
+                if (cg_server_log_render(c->def, (struct cg_slice){ text.p, n }, &shown) == 0)
+                        snprintf(c->skipped, sizeof(c->skipped), "%s", shown.data);
+        }
+        if (u.kind == CG_RPC_UNREADABLE_REQUEST && u.id.p && !old)
+                refuse_unreadable(c, u.id, err->msg);
+        if (u.kind != CG_RPC_UNREADABLE_ANSWER)
+                return;
+        if (u.id_number)
+                id = u.id_number <= c->last_id ? u.id_number : id;
+        if (id || (u.certain && !old))
+                on_unreadable_answer(c, text, id, err->msg);
+}
+
+/* ---- lines */
+
+static void on_message(struct cg_mcp_client *c, struct cg_slice text, uint64_t id, bool old)
 {
         struct cg_rpc m;
         struct cg_err err;
 
         if (cg_rpc_parse(text, &m, &err) < 0) {
-                struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text))
-                                                              : NULL;
-
-                cg_server_log_line(&c->server_log, CG_LOG_WARN,
-                                   err.code == CG_E_PARSE
-                                           ? "line on standard output that is not JSON-RPC is skipped"
-                                           : "broken message is skipped",
-                                   text);
-                if (q)
-                        cg_mcp_req_fail(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name,
-                                        err.msg);
+                on_unreadable(c, text, id, old, &err);
                 return;
         }
         /* Its answer would be one to a request of the new session; it may cancel one of these. */
@@ -314,35 +419,38 @@ static void on_message(struct cg_mcp_client *c, struct cg_slice text, bool old)
         }
 }
 
-void cg_mcp_on_line(void *data, struct cg_slice line, bool old)
+void cg_mcp_on_line(void *data, struct cg_slice line, uint64_t id, bool old)
 {
+        static const char bom[] = "\xef\xbb\xbf";
         struct cg_mcp_client *c = data;
         const struct cg_transport *t = c->t;
         struct cg_slice one;
         struct cg_json_walk w;
+        struct cg_err err;
         int r;
 
+        if (line.len >= 3 && memcmp(line.p, bom, 3) == 0)
+                line = (struct cg_slice){ line.p + 3, line.len - 3 };
         line = cg_json_trim(line);
         if (!line.len)
                 return;
         c->timeouts = 0; /* it does not hang */
         c->hung_ms = 0;
         if (line.p[0] != '[') {
-                on_message(c, line, old);
+                on_message(c, line, id, old);
                 return;
         }
         /* A batch: revision 2025-03-26 has them, no other. */
-        r = cg_json_walk_init(&w, line, '[', NULL);
+        r = cg_json_walk_init(&w, line, '[', &err);
         while (r == 0) {
-                r = cg_json_walk_next(&w, NULL, &one, NULL);
+                r = cg_json_walk_next(&w, NULL, &one, &err);
                 if (r == 0)
-                        on_message(c, one, old);
+                        on_message(c, one, id, old);
                 if (c->t != t)
                         return;
         }
         if (r < 0)
-                cg_server_log_line(&c->server_log, CG_LOG_WARN,
-                                   "line on standard output that is not JSON-RPC is skipped", line);
+                on_unreadable(c, line, id, old, &err);
 }
 
 bool cg_mcp_waits(void *data, uint64_t id)
@@ -369,9 +477,7 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
         if (id == c->probe_id || id == c->init_id) {
                 cg_mcp_on_handshake_failed(c, id, f);
         } else if (id == c->listen_id) {
-                c->listen_id = 0;
-                cg_mcp_tools_changed(c);
-                cg_mcp_lists_stale(c);
+                listening_ended(c);
                 cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes any more: %s", c->def->name,
                        f->text);
         } else if (!q) {
@@ -404,23 +510,12 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
         }
 }
 
-/* Where the request that the message answered is unknown, all requests in flight fail. */
 void cg_mcp_on_too_long(void *data, uint64_t id, const char *why)
 {
         struct cg_mcp_client *c = data;
-        uint64_t last = c->last_id;
-        struct cg_mcp_req *q = c->reqs;
+        char text[1024];
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
-        while (q) {
-                if (!q->id || q->id > last || (id && q->id != id)) {
-                        q = q->next;
-                        continue;
-                }
-                cg_mcp_send_cancelled(q, "the answer was too long");
-                q->failure = CG_MCP_TOO_LARGE;
-                cg_mcp_req_fail(q, "MCP server \"%s\" sent an answer that is too long: %s", c->def->name,
-                                why);
-                q = c->reqs;
-        }
+        snprintf(text, sizeof(text), "sent an answer that is too long: %s", why);
+        fail_in_flight(c, id, CG_MCP_TOO_LARGE, "the answer was too long", text);
 }

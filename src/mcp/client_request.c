@@ -1,10 +1,12 @@
 /* Requests to an MCP server: their states, deadlines and ends. */
 #include "mcp/client_int.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
@@ -61,6 +63,10 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method me
         q->n_lists = c->n_lists;
         q->timeout_ms = timeout_ms;
         q->deadline_ms = timeout_ms ? cg_now_ms() + timeout_ms : 0;
+        if (q->kind == CALL && !timeout_ms) {
+                q->silent_since_ms = cg_now_ms();
+                q->silent_due_ms = q->silent_since_ms + CG_MCP_SILENT_MS;
+        }
         q->failure = CG_MCP_FAILED;
         q->done = done;
         q->data = data;
@@ -101,6 +107,8 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                         first = q->deadline_ms;
                 if (q->due_ms && (!first || q->due_ms < first))
                         first = q->due_ms;
+                if (q->silent_due_ms && !q->n_open && (!first || q->silent_due_ms < first))
+                        first = q->silent_due_ms;
         }
         for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
                 if (n->number && (!first || n->deadline_ms < first))
@@ -503,6 +511,35 @@ static void begin_due_lists(struct cg_mcp_client *c, int64_t now)
         cg_mcp_next_list(c);
 }
 
+/*
+ * Nobody may wait for ever without knowing for what. A call whose question the host has not
+ * answered is not reported: the host knows.
+ */
+static void report_silent(struct cg_mcp_req *q, int64_t now)
+{
+        struct cg_mcp_client *c = q->c;
+        cg_auto_buf struct cg_buf json = { .max = 8192 };
+        struct cg_mcp_progress p = { .progress = NAN, .total = NAN };
+        int64_t silent_ms = now - q->silent_since_ms;
+        char text[1200];
+
+        if (!q->silent_due_ms || q->silent_due_ms > now || q->n_open)
+                return;
+        q->silent_due_ms = now + silent_ms;
+        snprintf(text, sizeof(text),
+                 "%s for %lld s, and the call has no time limit (\"timeout\" in the server's definition sets "
+                 "one; an interrupt ends the wait)%s%s",
+                 c->state != READY    ? "the server has not started"
+                 : q->id || q->rounds ? "no answer"
+                                      : "not sent",
+                 (long long)(silent_ms / 1000),
+                 c->skipped[0] ? "; the last text of the server that was no message: " : "", c->skipped);
+        if (!c->progress || cg_json_quote(&json, text, strlen(text), NULL) < 0)
+                return;
+        p.message = (struct cg_slice){ json.data, json.len };
+        c->progress(q->data, &p);
+}
+
 static void on_timer(uv_timer_t *t)
 {
         struct cg_mcp_client *c = t->data;
@@ -517,6 +554,8 @@ static void on_timer(uv_timer_t *t)
                 expire(q);
                 q = c->reqs; /* the callback may have changed the list */
         }
+        for (q = c->reqs; q && !c->ending; q = q->next)
+                report_silent(q, now);
         begin_due_lists(c, now);
         if (c->state == READY && c->hung_ms && c->hung_ms <= now && !is_busy(c) && !c->ending)
                 on_hung(c);

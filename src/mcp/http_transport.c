@@ -197,7 +197,7 @@ static bool deliver(struct http_exchange *x, const char *text, size_t len)
         bool old = x->session ? x->session != t->sessions : x->kind == REQUEST && x->made_in != t->sessions;
 
         if (s.len)
-                t->cbs.line(t->data, s, old);
+                t->cbs.line(t->data, s, x->kind == REQUEST ? x->id : 0, old);
         return !x->dead && !t->ending;
 }
 

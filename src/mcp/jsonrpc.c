@@ -149,15 +149,105 @@ int cg_rpc_parse(struct cg_slice text, struct cg_rpc *ret, struct cg_err *err)
         return r;
 }
 
-uint64_t cg_rpc_broken_answer(struct cg_slice text)
-{
-        struct cg_rpc m = { .kind = CG_RPC_REQUEST };
-        struct top t = { .id = CG_SLICE_NONE };
+/* ---- messages that cannot be read */
 
-        if (find_top(text, &t, NULL) < 0 || t.method.p || parse_id(t.id, &m, NULL) < 0 || !m.id_is_number)
-                return 0;
-        return m.id_number;
+struct outline {
+        struct cg_slice id;
+        bool jsonrpc, method, answer, id_twice, closed;
+};
+
+/* The end of the string that begins at @p, behind its quote; @end: it is not closed. */
+static const char *string_end(const char *p, const char *end)
+{
+        for (p++; p < end && *p != '"'; p++)
+                if (*p == '\\' && p + 1 < end)
+                        p++;
+        return p < end ? p + 1 : end;
 }
+
+static void add_member(struct outline *m, struct cg_slice key, struct cg_slice value)
+{
+        value = cg_json_trim(value);
+        m->jsonrpc |= cg_slice_is(key, "\"jsonrpc\"");
+        m->method |= cg_slice_is(key, "\"method\"");
+        m->answer |= cg_slice_is(key, "\"result\"") || cg_slice_is(key, "\"error\"");
+        if (!cg_slice_is(key, "\"id\""))
+                return;
+        m->id_twice |= m->id.p && !cg_slice_eq(m->id, value);
+        m->id = value;
+}
+
+/* The members of an object, as far as quotes and brackets show them. */
+static void find_members(struct cg_slice text, struct outline *m)
+{
+        const char *p = text.p + 1, *end = text.p + text.len, *value = NULL;
+        struct cg_slice last = CG_SLICE_NONE, key = CG_SLICE_NONE;
+        size_t depth = 1;
+
+        while (p < end && depth) {
+                const char *at = p;
+
+                p = *p == '"' ? string_end(p, end) : p + 1;
+                if (*at == '[' || *at == '{') {
+                        depth++;
+                } else if (*at == ']' || *at == '}') {
+                        depth--;
+                } else if (depth == 1 && *at == '"') {
+                        last = (struct cg_slice){ at, (size_t)(p - at) };
+                } else if (depth == 1 && *at == ':' && !value) {
+                        key = last;
+                        value = p;
+                }
+                if (value && (!depth || (depth == 1 && *at == ','))) {
+                        add_member(m, key, (struct cg_slice){ value, (size_t)(at - value) });
+                        value = NULL;
+                }
+        }
+        m->closed = !depth;
+        if (value) /* the text ends in it: a number may be only its beginning */
+                add_member(m, key, CG_SLICE_NONE);
+}
+
+static bool begins_with(struct cg_slice text, const char *prefix)
+{
+        return text.len >= strlen(prefix) && memcmp(text.p, prefix, strlen(prefix)) == 0;
+}
+
+void cg_rpc_inspect(struct cg_slice text, struct cg_rpc_unreadable *ret)
+{
+        static const char version[] = "\"jsonrpc\"";
+        struct outline m = { .id = CG_SLICE_NONE };
+        struct cg_rpc parsed = { .kind = CG_RPC_REQUEST };
+        struct cg_slice rest;
+
+        *ret = (struct cg_rpc_unreadable){ .kind = CG_RPC_NO_MESSAGE, .id = CG_SLICE_NONE };
+        text = cg_json_trim(text);
+        rest = text.len && text.p[0] == '[' ? cg_json_trim((struct cg_slice){ text.p + 1, text.len - 1 })
+                                            : CG_SLICE_NONE;
+        /* A batch, or a line of a message that was written over several. */
+        if (begins_with(text, version) ||
+            (rest.len && rest.p[0] == '{' && memmem(rest.p, rest.len, version, sizeof(version) - 1))) {
+                ret->kind = CG_RPC_UNREADABLE_ANSWER;
+                ret->certain = true;
+                return;
+        }
+        if (!text.len || text.p[0] != '{')
+                return;
+        find_members(text, &m);
+        if (!m.jsonrpc && !(m.answer && m.id.p))
+                return;
+        ret->certain = m.jsonrpc;
+        if (!m.id_twice && m.id.len && parse_id(m.id, &parsed, NULL) == 0) {
+                ret->id = parsed.id;
+                ret->id_number = parsed.id_is_number ? parsed.id_number : 0;
+        }
+        if (m.answer || (!m.method && (m.id.p || !m.closed)))
+                ret->kind = CG_RPC_UNREADABLE_ANSWER;
+        else if (m.method)
+                ret->kind = m.id.p ? CG_RPC_UNREADABLE_REQUEST : CG_RPC_UNREADABLE_NOTIFICATION;
+}
+
+/* ---- writing */
 
 int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params,
                        struct cg_err *err)

@@ -37,9 +37,22 @@ struct cg_rpc {
 int cg_rpc_parse(struct cg_slice text, struct cg_rpc *ret, struct cg_err *err);
 
 /*
- * The number of the request that a message which cg_rpc_parse() refused seems to answer; 0: none.
+ * What a text that cg_rpc_parse() refused was meant to be. Found without regard to its values: it
+ * may be no JSON, or only the beginning of a message.
  */
-uint64_t cg_rpc_broken_answer(struct cg_slice text);
+struct cg_rpc_unreadable {
+        enum {
+                CG_RPC_NO_MESSAGE, /* a log line, for example */
+                CG_RPC_UNREADABLE_ANSWER,
+                CG_RPC_UNREADABLE_REQUEST,
+                CG_RPC_UNREADABLE_NOTIFICATION,
+        } kind;
+        bool certain;       /* it has "jsonrpc": not only an object with an id and a result */
+        struct cg_slice id; /* a number or a string; CG_SLICE_NONE: absent, twice or unreadable */
+        uint64_t id_number; /* where it is a number from 1 to 2^53; else 0 */
+};
+
+void cg_rpc_inspect(struct cg_slice text, struct cg_rpc_unreadable *ret);
 
 /*
  * Each appends one message and its newline. @params and @result are JSON text or NULL (none, {}).

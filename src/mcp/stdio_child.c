@@ -140,6 +140,7 @@ static void serve_lines(struct cg_stdio *s)
 {
         struct cg_slice line;
         struct cg_err err;
+        size_t n;
         int r;
 
         /* A callback may end the child: the rest of its output is dropped then. */
@@ -150,10 +151,12 @@ static void serve_lines(struct cg_stdio *s)
                 if (r < 0)
                         s->cbs.too_long(s->data, 0, err.msg);
                 else
-                        s->cbs.line(s->data, line, false);
+                        s->cbs.line(s->data, line, 0, false);
         }
-        if (s->phase == RUNNING && s->out_eof && cg_lines_rest(&s->lines, &line) == 0)
-                s->cbs.line(s->data, line, false);
+        /* Half a message is no answer: the request fails with the server's end, and its reason. */
+        if (s->phase == RUNNING && s->out_eof && cg_lines_rest(&s->lines, &line) == 0 &&
+            cg_json_skip(line.p, line.len, CG_JSON_WALK_DEPTH, &n, NULL) == 0)
+                s->cbs.line(s->data, line, 0, false);
 }
 
 static void serve_err_lines(struct cg_stdio *s)

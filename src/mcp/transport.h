@@ -35,10 +35,11 @@ struct cg_transport_failure {
 
 struct cg_transport_cbs {
         /*
-         * A message of the server; valid during the call. @old: of a session that is lost. Ids of
-         * the server's own requests are those of its session.
+         * A message of the server; valid during the call. @id: of the request in whose response it
+         * is; 0: none. @old: of a session that is lost. Ids of the server's own requests are those
+         * of its session.
          */
-        void (*line)(void *data, struct cg_slice text, bool old);
+        void (*line)(void *data, struct cg_slice text, uint64_t id, bool old);
         /* A message over the limit was left out; @id: of the request it answers, 0: unknown. */
         void (*too_long)(void *data, uint64_t id, const char *why);
         /* Whether this request's answer is still awaited. */

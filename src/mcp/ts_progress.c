@@ -44,7 +44,7 @@ static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_
 
         if (r == 0)
                 r = cg_ts_add_names(call, b, err);
-        if (r == 0)
+        if (r == 0 && !isnan(call->progress.progress))
                 r = add_number(b, ",\"progress\":", call->progress.progress, err);
         if (r == 0 && !isnan(call->progress.total))
                 r = add_number(b, ",\"total\":", call->progress.total, err);

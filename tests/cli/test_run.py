@@ -10,6 +10,7 @@ import select
 import signal
 import stat
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable
@@ -294,6 +295,24 @@ def test_a_signal_ends_a_run_whose_output_nobody_reads(
             time.sleep(0.01)
         p.send_signal(signal.SIGTERM)
         assert p.wait(20 * slowness) == 128 + signal.SIGTERM
+
+
+def test_a_call_without_a_time_limit_says_that_it_waits(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    """The call of the other server has a limit: its end is known."""
+    fake = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "mcp/fake_server.py")]}
+    mcp = tmp_path / "mcp.json"
+    mcp.write_text(json.dumps({"mcpServers": {"silent": fake, "limited": {**fake, "timeout": 3600}}}))
+    cell = (
+        "import mcptools.silent, mcptools.limited, threading\n"
+        "threading.Thread(target=mcptools.limited.hang.run).start()\n"
+        "mcptools.silent.hang.run()"
+    )
+    with start(cellgate, tmp_path, "--mcp", str(mcp), "--approve", "all", "-c", cell) as p:
+        assert p.stderr and select.select([p.stderr], [], [], 100 * slowness)[0]
+        note = p.stderr.readline()
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=20 * slowness)
+    assert "silent.hang: no answer for 30 s" in note and '"timeout"' in note
 
 
 def test_full_disk_is_an_error(cellgate: Path, tmp_path: Path) -> None:

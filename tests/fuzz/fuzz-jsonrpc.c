@@ -51,11 +51,16 @@ static void walk(struct cg_slice text, char open)
 
 static void message(struct cg_slice text)
 {
+        struct cg_rpc_unreadable u;
         struct cg_rpc m;
         struct cg_slice s;
         struct cg_err err;
         char *str;
         int r = cg_rpc_parse(text, &m, &err);
+
+        cg_rpc_inspect(text, &u);
+        check_part(text, u.id);
+        must(u.kind != CG_RPC_UNREADABLE_REQUEST || u.certain);
 
         walk(text, '{');
         walk(text, '[');

@@ -17,7 +17,7 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
-    "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang", "hold",
+    "no_result", "no_version", "flood", "bytes", "half_exit", "half_hang", "hold", "raw",
 ]  # fmt: skip
 out = sys.stdout.buffer
 PROMPTS = ["greet", "tools/call", "hang"]
@@ -71,6 +71,8 @@ def discover(ident: object) -> None:
         send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}})
     elif how == "exit":
         os._exit(1)
+    elif how.startswith("{"):
+        write(how.encode("latin-1").replace(b"ID", str(ident).encode()) + b"\n")
 
 
 def initialize(ident: object) -> None:
@@ -85,6 +87,8 @@ def initialize(ident: object) -> None:
         os._exit(3)
     elif how == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    elif how.startswith("{"):
+        write(how.encode("latin-1").replace(b"ID", str(ident).encode()) + b"\n")
     elif how == "garbage":
         for i in range(2000):
             write(b"Starting up %d ...\n\xff\xfe\x00 {not json}\n" % i)
@@ -222,6 +226,10 @@ def call(message: dict, line: bytes) -> None:
             write(b"a" * min(size, 1 << 20))
             size -= 1 << 20
         write(b'"}}\n')
+    elif name == "raw":  # "ID" is the call's own; then what the next request is, or the answer
+        write(arguments["line"].encode("latin-1").replace(b"ID", str(ident).encode()) + b"\n")
+        if then := arguments.get("then"):
+            answer(ident, text(read().decode() if then == "read" else then))
     elif name == "crlf":
         send({"jsonrpc": "2.0", "id": ident, "result": text("crlf")}, end=b"\r\n")
     elif name == "result_text":

@@ -162,6 +162,45 @@ static void test_not_a_message(void **state)
                 assert_int_equal(refuse(texts[i]), CG_E_PROTO);
 }
 
+static void test_inspect(void **state)
+{
+        static const struct {
+                const char *text;
+                int kind;
+                bool certain;
+                uint64_t id;
+        } cases[] = {
+                { "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff\"}}", CG_RPC_UNREADABLE_ANSWER,
+                  true, 7 },
+                { "{\"result\":{\"id\":3,\"x\":[{\"id\":4}]},\"id\":7 ,", CG_RPC_UNREADABLE_ANSWER, false,
+                  7 },
+                { "{\"result\":\"},\\\"id\\\":3\",\"id\":7}", CG_RPC_UNREADABLE_ANSWER, false, 7 },
+                { "{\"jsonrpc\":\"2.0\",\"id\":7,\"id\":8,\"error\":{}}", CG_RPC_UNREADABLE_ANSWER, true, 0 },
+                { "{\"jsonrpc\":\"2.0\",\"id\":12", CG_RPC_UNREADABLE_ANSWER, true, 0 },
+                { "{\"jsonrpc\":\"2.0\",\"id\":\"12\",\"result\"", CG_RPC_UNREADABLE_ANSWER, true, 0 },
+                { "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"a", CG_RPC_UNREADABLE_REQUEST, true, 5 },
+                { "{\"jsonrpc\":\"2.0\",\"method\":\"a", CG_RPC_UNREADABLE_NOTIFICATION, true, 0 },
+                { "{\"jsonrpc\":\"2.0\"}", CG_RPC_NO_MESSAGE, true, 0 },
+                { "{\"id\":7}", CG_RPC_NO_MESSAGE, false, 0 },
+                { "[1] {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}", CG_RPC_NO_MESSAGE, false, 0 },
+                { "[ {\"jsonrpc\":\"2.0\",\"id\":7,\"result\"", CG_RPC_UNREADABLE_ANSWER, true, 0 },
+                { "  \"jsonrpc\" : \"2.0\",", CG_RPC_UNREADABLE_ANSWER, true, 0 },
+                { "{\"\\", CG_RPC_NO_MESSAGE, false, 0 },
+                { "{:::,,,]]]", CG_RPC_NO_MESSAGE, false, 0 },
+                { "{", CG_RPC_NO_MESSAGE, false, 0 },
+                { "", CG_RPC_NO_MESSAGE, false, 0 },
+        };
+        struct cg_rpc_unreadable u;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                cg_rpc_inspect(cg_slice_of(cases[i].text), &u);
+                if ((int)u.kind != cases[i].kind || u.id_number != cases[i].id ||
+                    (u.kind != CG_RPC_NO_MESSAGE && u.certain != cases[i].certain))
+                        fail_msg("%s: kind %d, id %llu", cases[i].text, u.kind,
+                                 (unsigned long long)u.id_number);
+        }
+}
+
 static void test_long_ids_and_methods(void **state)
 {
         char text[1024], id[400];
@@ -381,6 +420,7 @@ int main(void)
                 cmocka_unit_test(test_payload_is_not_parsed),
                 cmocka_unit_test(test_not_json),
                 cmocka_unit_test(test_not_a_message),
+                cmocka_unit_test(test_inspect),
                 cmocka_unit_test(test_long_ids_and_methods),
                 cmocka_unit_test(test_many_members),
                 cmocka_unit_test(test_depth),

@@ -125,9 +125,13 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
         return 0;
 }
 
+/* Of a server. That of cellgate, about a call that is silent, has no number: it is a note. */
 static bool is_call_progress(const struct cg_event *e)
 {
-        return cg_event_type(e) == CG_EVENT_PROGRESS && strcmp(cg_event_json(e, NULL), "{}") != 0;
+        struct cg_slice number;
+
+        return cg_event_type(e) == CG_EVENT_PROGRESS &&
+               cg_json_find(cg_slice_of(cg_event_json(e, NULL)), "progress", &number);
 }
 
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
