@@ -38,7 +38,7 @@ class ToolRunnerError(RuntimeError):
         timeout           the tool did not answer in time
         cancelled         the call was cancelled
         died              the server ended during the call; whether the tool ran is not known
-        too_large         the result is over the limit
+        too_large         the result is over a limit, or larger than the memory that is left
         protocol          the server answered with an error of the protocol, or against its rules
         unavailable       the server or the tool is not there, did not start, or could not be asked
     """

@@ -1,4 +1,8 @@
-"""Results that stay with the tool server because they are large. Their strings are read when they are needed."""
+"""Results that stay with the tool server because they are large. Their strings are read when they are needed.
+
+C code reads the characters of a str directly, so no str can read its characters when they are needed. What run()
+returns is therefore read whole; in the blocks of a ToolResult large strings are LargeText.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,7 @@ from ._data import parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ._result import Audio, Block, Image, Resource, ResourceLink, ToolResult
-
-__all__ = ["Blocks", "LargeText", "drop", "parse"]
+__all__ = ["LargeText", "drop", "parse"]
 
 _PART = 1 << 20  # CG_MAX_RESULT_PART
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
@@ -37,37 +39,10 @@ class _Kept:
             self.host.result_free(self.handle)
 
 
-class Blocks:
-    """The blocks of .result as attributes."""
+class LargeText:
+    """A large string of a result, which stays with the tool server. It is no str: str() gives all of it as one.
 
-    result: ToolResult
-
-    @property
-    def content(self) -> list[Block]:
-        return self.result.content
-
-    @property
-    def images(self) -> list[Image]:
-        return self.result.images
-
-    @property
-    def audio(self) -> list[Audio]:
-        return self.result.audio
-
-    @property
-    def resources(self) -> list[Resource]:
-        return self.result.resources
-
-    @property
-    def links(self) -> list[ResourceLink]:
-        return self.result.links
-
-
-class LargeText(Blocks):
-    """A large string of a result, which stays with the tool server.
-
-    len() and slices read what they need, str() all of it; save() writes it to a file in parts. Where
-    run() returns one, .result is the whole ToolResult, and its blocks are attributes as in Text.
+    len() and slices read what they need, parts() and save() one part after the other; methods of str read all of it.
     """
 
     def __init__(self, kept: _Kept, offset: int, length: int, width: int) -> None:
@@ -117,6 +92,11 @@ class LargeText(Blocks):
 
     def __repr__(self) -> str:
         return f"<LargeText of {self._length} characters: {self[:60]!r}...>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(str, name):
+            raise AttributeError(f"LargeText has no attribute {name!r}; str() of it gives the whole text")
+        return getattr(str(self), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (str(self),)

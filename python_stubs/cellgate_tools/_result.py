@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._kept import Blocks, LargeText
+from ._kept import LargeText
 from ._values import UNSET, short
 
 if TYPE_CHECKING:
@@ -154,15 +154,13 @@ def block_of(raw: Any) -> Block:
     return _BLOCKS.get(_string(raw, "type"), Block)(raw)
 
 
-def _shown_text(block: Block) -> str | None:
+def _shown_text(block: Block) -> str | LargeText | None:
     text = block.text if isinstance(block, (TextBlock, Resource)) else None
-    if isinstance(text, str):
-        return text
-    return "" if text is None and isinstance(block, TextBlock) else None
+    return "" if text is None and isinstance(block, TextBlock) else text
 
 
 class ToolResult:
-    """The whole answer of a tool.
+    """The whole answer of a tool. Nothing of a large text is read before it is used.
 
     .content     list of Block
     .structured  structured content as plain JSON values; UNSET when there is none ({} and null are results)
@@ -202,17 +200,23 @@ class ToolResult:
         return [block for block in self.content if isinstance(block, ResourceLink)]
 
     def large(self) -> LargeText | None:
-        """The text of a result that is nothing but one large text."""
+        """The text of a result that is nothing but one text of more than 1 MiB, else None."""
         text = self.content[0].text if len(self.content) == 1 else None
-        if not isinstance(text, LargeText):
-            return None
-        text.result = self
-        return text
+        return text if isinstance(text, LargeText) else None
 
-    def summary(self) -> str:
-        """The text, that of embedded resources too, and a line for each other block."""
+    def summary(self, limit: int | None = None) -> str:
+        """The text, that of embedded resources too, and a line for each other block.
+
+        limit: most characters of each large text.
+        """
+        shown = ((block, _shown_text(block)) for block in self.content)
         return "\n".join(
-            repr(block) if text is None else text for block, text in ((b, _shown_text(b)) for b in self.content)
+            repr(block)
+            if text is None
+            else text[:limit] + "..."
+            if limit and isinstance(text, LargeText)
+            else str(text)
+            for block, text in shown
         )
 
     def __repr__(self) -> str:
@@ -228,6 +232,14 @@ class ToolResult:
 
     def _ipython_display_(self) -> None:
         _display(self, repr(self))
+
+
+_MAX_SHOWN = 1 << 20
+
+
+def _short_repr(text: str) -> str:
+    """repr(), of very long texts that of the start."""
+    return repr(text) if len(text) <= _MAX_SHOWN else f"{text[:1000]!r}... ({len(text)} characters)"
 
 
 def _bundle(result: ToolResult, text: str) -> dict[str, Any]:
@@ -246,22 +258,47 @@ def _display(result: ToolResult, text: str) -> None:
     display(*result.images)
 
 
-class Text(Blocks, str):
+class Text(str):
     """What run() of tools without an output schema returns: the text, and a line for each block that is no text.
 
     .result is all of it; .content, .images, .audio, .resources and .links are its blocks.
     """
+
+    result: ToolResult
 
     def __new__(cls, text: str, result: ToolResult) -> Self:
         self = super().__new__(cls, text)
         self.result = result
         return self
 
+    @property
+    def content(self) -> list[Block]:
+        return self.result.content
+
+    @property
+    def images(self) -> list[Image]:
+        return self.result.images
+
+    @property
+    def audio(self) -> list[Audio]:
+        return self.result.audio
+
+    @property
+    def resources(self) -> list[Resource]:
+        return self.result.resources
+
+    @property
+    def links(self) -> list[ResourceLink]:
+        return self.result.links
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.result)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return _bundle(self.result, repr(self))
+        return _bundle(self.result, _short_repr(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(_short_repr(self))  # IPython would take its printer of str
 
     def _ipython_display_(self) -> None:
-        _display(self.result, repr(self))
+        _display(self.result, _short_repr(self))

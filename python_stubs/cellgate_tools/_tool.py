@@ -12,7 +12,7 @@ import contextvars
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._data import load_package, parse_json
 from ._errors import (
@@ -29,9 +29,9 @@ from ._schema import Schema
 from ._values import UNSET, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Tool", "answer_of", "host", "options", "timeout_ms"]
+__all__ = ["Tool", "answer_of", "host", "options", "timeout_ms", "whole"]
 
 
 class _Options(NamedTuple):
@@ -123,6 +123,25 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
     return ToolResult(answer_of(server, tool, status, payload, kind))
 
 
+T = TypeVar("T")
+
+
+def whole(read: Callable[[], T], result: ToolResult, server: str, tool: str, what: str = "") -> T:
+    """What read() makes of a result, of which parts may stay with the tool server. Raises UnavailableError."""
+    what = what or f"{server}.{tool}"
+    try:
+        return read()
+    except RuntimeError as e:  # of result_read()
+        text, kind = f"{what}: the kept answer cannot be read: {e}", "unavailable"
+    except MemoryError:
+        text, kind = (
+            f"{what}: the text is larger than the memory that is left. The call was made. .result of this error has"
+            " the text: .result.large() can be sliced, read by .parts() and written to a file by .save(PATH)",
+            "too_large",
+        )
+    raise UnavailableError(text, result, server=server, tool=tool, kind=kind)
+
+
 class Tool:
     """The tool of a generated module. Its data is read when first needed, so imports are fast."""
 
@@ -208,13 +227,11 @@ class Tool:
     def value(self, result: ToolResult) -> Any:
         """The value that run() returns. Raises ToolError."""
         if result.is_error:
-            if (large := result.large()) is not None:
-                raise self._error(large[:2000] + "...", result)
-            raise self._error(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
+            raise self._error(result.summary(2000) or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:
             if result.structured is not UNSET and not result.content:
                 return result.structured
-            return result.large() or Text(result.summary(), result)
+            return whole(lambda: Text(result.summary(), result), result, self.server, self.name)
         value = self._structured(result)
         self._check(value, result)
         key = self.entry.get("unwrap")
@@ -228,12 +245,13 @@ class Tool:
     def _structured(self, result: ToolResult) -> Any:
         if result.structured is not UNSET:
             return result.structured
+        text = whole(lambda: result.text, result, self.server, self.name)
         try:  # some servers declare a schema but send the JSON as text only
-            return parse_json(result.text)
+            return parse_json(text)
         except (ValueError, RecursionError):
             raise self._error(
                 f"{self.server}.{self.name} declares structured results and sent none (call() shows all of it): "
-                + result.summary()[:500],
+                + result.summary(500)[:500],
                 result,
             ) from None
 

@@ -19,7 +19,7 @@ from ._kept import LargeText
 from ._package import packages
 from ._result import Block, Text, ToolResult, block_of
 from ._schema import hint
-from ._tool import answer_of, host, timeout_ms
+from ._tool import answer_of, host, timeout_ms, whole
 
 __all__ = [
     "Contents",
@@ -280,7 +280,7 @@ def _contents(request: _Request, answer: dict[str, Any]) -> Contents:
         if not any(isinstance(part.get(key), (str, LargeText)) for key in ("text", "blob")):
             raise request.broken('has a part without "text" and "blob"')
     result = ToolResult({**answer, "content": blocks})
-    return result.large() or Contents(result.summary(), result)  # type: ignore[return-value]
+    return whole(lambda: Contents(result.summary(), result), result, request.server, "", request.what)
 
 
 def read_resource(path: Iterable[str], server: str, uri: str) -> Contents:

@@ -130,13 +130,18 @@ def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
     assert not mark.exists()
 
 
-def test_large_result_stays_outside_of_the_kernel(tools: Session) -> None:
+def test_large_result(tools: Session) -> None:
+    """run() gives a string whatever its size; what call() gives stays outside of the kernel until it is read."""
     code = """
+import json
 from mcptools.echo import echo
-r = echo.run(text="0123456789" * 300_000)
-type(r).__name__, len(r), r[5:8], str(r) == "0123456789" * 300_000"""
+r = echo.run(text=json.dumps(["0123456789" * 300_000]))
+c = echo.call(text="0123456789" * 300_000).large()
+isinstance(r, str), json.loads(r) == ["0123456789" * 300_000], type(c).__name__, len(c), c[5:8], str(c) == r[2:-2]"""
     out = tools.run(code, lambda e: True)
-    assert out.value == "('LargeText', 3000000, '567', True)"
+    assert out.value == "(True, True, 'LargeText', 3000000, '567', True)"
+    shown = tools.run("r").value
+    assert shown.endswith("... (3000004 characters)") and len(shown) < 2000
 
 
 def test_approval_timeout_refuses(client: Client, mark: Path) -> None:

@@ -209,7 +209,7 @@ def test_large_results(host: Session) -> None:
     host.execute(CALL.format(1) + ".strip('y') == 'x' * (50 << 20)")
     host.give(called(host).approval, "x" * (50 << 20))
     assert end(host) == ("ok", "True")
-    host.execute("r = any.run(x=1)\ntype(r).__name__, len(r)")
+    host.execute("r = any.call(x=1).large()\ntype(r).__name__, len(r)")
     host.give_text(
         called(host).approval, RESULT, json.dumps({"content": [{"type": "text", "text": "0123456789" * 300_000}]})
     )

@@ -97,12 +97,15 @@ def test_text_and_blobs(host: Host, mcptools: Any, tmp_path: Path) -> None:
     assert _read(host, mcptools) == ""
 
 
-def test_large_text_stays(host: Host, mcptools: Any) -> None:
-    from cellgate_tools import LargeText
+def test_large_contents(host: Host, mcptools: Any, tmp_path: Path) -> None:
+    """Text is read whole, data when it is used."""
+    from cellgate_tools import Contents
 
     host.keeps('{"contents":[{"uri":"x://y","text":"@"}]}', "b" * 100_000)
     text = mcptools.read_resource("other", "x://y")
-    assert type(text) is LargeText and len(text) == 100_000 and not host.read
+    assert type(text) is Contents and text == "b" * 100_000 and text.uri == "x://y" and text.data is None
+    assert Path(text.save(tmp_path / "x")).read_text() == text
+    host.read.clear()
     host.keeps('{"contents":[{"uri":"x://y","blob":"@"}]}', base64.b64encode(b"c" * 99_999).decode())
     blob = mcptools.read_resource("other", "x://y")
     assert sum(host.read) < 100 and blob.data == b"c" * 99_999

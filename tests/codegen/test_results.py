@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import copy
 import gc
 import importlib
+import io
 import json
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -93,14 +97,82 @@ def test_text_with_all_kinds_of_blocks(tool: Tool, host: Host, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\u20ac", "\ud800", "\U0001f600"])
-def test_large_text(tool: Tool, host: Host, tmp_path: Path, letter: str) -> None:
+def test_large_text_is_a_str(tool: Tool, host: Host, tmp_path: Path, letter: str) -> None:
+    """C code reads the characters of a str without asking: everything that takes one takes this one."""
+    from cellgate_tools import Text
+
+    value = {"rows": [f"{i:07}{letter}" for i in range(200_000)]}
+    whole = json.dumps(value, ensure_ascii=False)
+    host.keeps('{"content":[{"type":"text","text":"@"}]}', whole)
+    t = tool(OBJECT)
+    for text in (t.run(), asyncio.run(t.arun())):
+        assert type(text) is Text and text == whole and whole == text and hash(text) == hash(whole)
+        assert json.loads(text) == value and text.splitlines() == [whole] and f"0199999{letter}" in text
+        assert re.search("0000(12)3", text)[1] == "12" and text[-12:-2] == whole[-12:-2] and len(text) == len(whole)
+        assert "".join([text, "x"]) == text + "x" == f"{text}x" == whole + "x" and text.encode("utf-8", "surrogatepass")
+        assert io.StringIO(text).read(20) == whole[:20] and {text: 1}[whole] == 1 and sorted(text)[0] == " "
+        (tmp_path / "x").write_text(text, encoding="utf-8", errors="surrogatepass")
+        assert (tmp_path / "x").stat().st_size == len(whole.encode("utf-8", "surrogatepass"))
+        assert pickle.loads(pickle.dumps(text)) == copy.deepcopy(text) == whole and text.content == text.result.content
+        shown = text._repr_mimebundle_()["text/plain"]
+        assert shown.startswith("'{\"rows\": [\"0000000") and shown.endswith(f"... ({len(whole)} characters)") and len(shown) < 12_000
+
+
+def test_large_texts_beside_others(tool: Tool, host: Host) -> None:
+    """None of them is left out."""
+    one, two = "a" * 70_000, "\u20ac" * 80_000
+    host.keeps(
+        '{"content":[{"type":"text","text":"@"},{"type":"text","text":"b"},'
+        '{"type":"resource","resource":{"uri":"u","text":"@"}}]}',
+        *(one, two),
+    )
+    t = tool(OBJECT)
+    assert t.run() == f"{one}\nb\n{two}" and t.call().text == f"{one}\nb"
+
+
+def test_large_text_without_room(tool: Tool, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call was made: the error has its text, and names the ways to it."""
+    from cellgate_tools import ToolError
+
+    host.keeps('{"content":[{"type":"text","text":"@"}]}', "0123456789" * 300_000)
+    t = tool(OBJECT)
+    read = host.module.result_read
+
+    def result_read(handle: int, offset: int, length: int) -> bytes:
+        if length == 1 << 20:
+            raise MemoryError
+        return read(handle, offset, length)
+
+    monkeypatch.setattr(host.module, "result_read", result_read)
+    with pytest.raises(ToolError, match=r"t: the text is larger than the memory that is left.*\.save\(PATH\)") as caught:
+        t.run()
+    assert caught.value.kind == "too_large" and caught.value.result.large()[-3:] == "789" and len(host.sent) == 1
+
+
+def test_large_text_that_is_gone(tool: Tool, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellgate_tools import UnavailableError
+
+    def result_read(handle: int, offset: int, length: int) -> bytes:
+        raise RuntimeError("no such result")
+
+    host.keeps('{"content":[{"type":"text","text":"@"}]}', "0123456789" * 300_000)
+    monkeypatch.setattr(host.module, "result_read", result_read)
+    for t in (tool(OBJECT), tool(OBJECT, OBJECT)):
+        with pytest.raises(UnavailableError, match="the kept answer cannot be read: no such result") as caught:
+            t.run()
+        assert caught.value.kind == "unavailable" and caught.value.tool == "t"
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\u20ac", "\ud800", "\U0001f600"])
+def test_large_text_in_parts(tool: Tool, host: Host, tmp_path: Path, letter: str) -> None:
     """len() reads nothing, a slice its part; what str() gives is exact."""
     from cellgate_tools import LargeText
 
     whole = "".join(f"{i:07}" + letter for i in range(300_000))
     host.keeps('{"content":[{"type":"text","text":"@"}]}', whole)
-    text = tool(OBJECT).run()
-    assert type(text) is LargeText and len(text) == len(whole) and text and host.read == []
+    result = tool(OBJECT).call()
+    text = result.large()
+    assert text is result.content[0].text and type(text) is LargeText and len(text) == len(whole) and text and host.read == []
     for cut in (slice(5), slice(-9, None), slice(100, 90), slice(16, 80, 3), slice(0, 10**9, 10**5)):
         assert text[cut] == whole[cut]
     assert text[7] == letter and text[-1] == letter and text[:0] == ""
@@ -111,10 +183,11 @@ def test_large_text(tool: Tool, host: Host, tmp_path: Path, letter: str) -> None
     assert "".join(text.parts()) == whole and pickle.loads(pickle.dumps(text)) == whole
     assert Path(text.save(tmp_path / "x")).read_bytes() == whole.encode("utf-8", "surrogatepass")
     assert repr(text).startswith("<LargeText of 2400000 characters: '0000000") and len(repr(text)) < 600
-    assert text.result.content == text.content and text.result.text == whole
-    assert str(text.result.content[0]) == "[text 2400000 characters]"
-    assert len(repr(text.result)) < 200 and text.images == []
-    del text
+    assert text.splitlines() == [whole] and text.startswith("0000000") and text.partition(letter)[0] == "0000000"
+    with pytest.raises(AttributeError, match=r"str\(\) of it gives the whole text"):
+        text.rows  # noqa: B018
+    assert str(result.content[0]) == "[text 2400000 characters]" and len(repr(result)) < 200 and result.text == whole
+    del text, result
     gc.collect()
     assert host.freed == [7]
 
@@ -133,13 +206,13 @@ def test_large_parts_of_a_result(tool: Tool, host: Host, tmp_path: Path) -> None
     text = tool(OBJECT).run()
     assert text.splitlines() == [
         "small",
-        "[text 70000 characters]",
+        "x" * 70_000,
         "[image image/png 2304256 bytes]",
         "[audio 2334574 bytes]",  # with its line ends: nothing is read for this
         "[resource u 2304256 bytes]",
-        "[resource v 80000 characters]",
+        "y" * 80_000,
     ]
-    assert sum(host.read) < 100
+    assert sum(host.read) < 150_100  # none of the data
     for block in (text.images[0], text.audio[0], text.resources[0]):
         assert block.data == data and Path(block.save(tmp_path / "x")).read_bytes() == data
     assert text.images[0]._repr_mimebundle_()["image/png"] == encoded
@@ -180,6 +253,12 @@ def test_large_error(tool: Tool, host: Host) -> None:
     with pytest.raises(ToolError) as caught:
         tool(OBJECT).run()
     assert caught.value.message == ("why" * 1000)[:2000] + "..." and len(caught.value.result.content[0].text) == 300_000
+    host.keeps(
+        '{"isError":true,"content":[{"type":"text","text":"@"},{"type":"text","text":"end"}]}', "why" * 100_000
+    )
+    with pytest.raises(ToolError) as caught:
+        tool(OBJECT).run()
+    assert caught.value.message == ("why" * 1000)[:2000] + "...\nend"
 
 
 @pytest.mark.parametrize("form", ["input_required", "later", 1, None])
