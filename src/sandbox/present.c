@@ -71,7 +71,7 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         }
         while ((errno = 0, d = readdir(dir))) {
                 size_t n_below = 0, name_len = strlen(d->d_name);
-                bool linked = link || d->d_type == DT_LNK || d->d_type == DT_UNKNOWN;
+                bool is_link = d->d_type == DT_LNK || d->d_type == DT_UNKNOWN, linked = link || is_link;
 
                 for (size_t i = 0; i < n; i++) {
                         const char *rest = l->all[rows[i]].path + at;
@@ -83,7 +83,10 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
                         else
                                 set_present(l, rows[i], linked);
                 }
-                if (n_below)
+                /* What is made there later has another path. */
+                if (n_below && is_link)
+                        all_present(l, below, n_below);
+                else if (n_below)
                         scan_folder(l, below, n_below, at + name_len + 1, linked);
         }
         if (errno) /* not all names are known */

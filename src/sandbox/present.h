@@ -22,7 +22,7 @@ struct cg_present {
 
 /*
  * Scans @folder for rows of the kinds @what, whatever their case. Where a folder cannot be listed,
- * all rows in it count as present. CG_E_NOMEM.
+ * or is a symlink, all rows in it count as present. CG_E_NOMEM.
  */
 int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_err *err);
 void cg_present_fini(struct cg_present *p);

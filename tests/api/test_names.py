@@ -185,6 +185,27 @@ def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path:
     assert not (tree / "tools/hooks").exists()
 
 
+@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
+def test_files_that_links_lead_to_are_kept(
+    prefix: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict | None
+) -> None:
+    """Links of the home folder to files that do not exist, and links in protected folders."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".bashrc").symlink_to(workspace / "dots/bashrc")
+    (home / ".claude").symlink_to(workspace / "claude")
+    (workspace / ".husky").mkdir()
+    (workspace / ".husky/pre-commit").symlink_to("../tools/hook")
+    monkeypatch.setenv("HOME", str(home))
+    with Client() as c, c.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        for name in ("dots/bashrc", "claude/settings.json", "claude/hooks/x", "tools/hook"):
+            assert refused(s, name), name
+            assert not (workspace / name).exists()
+        for name in ("dots/other", "claude/notes.md", "tools/other"):
+            assert s.run(f"put({name!r})").value == "True", name
+
+
 def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:
     settings = {**WRITES, "cellgate": {"writableNames": [".vscode", ".git/config", "*.code-workspace"]}}
     with client.session(workspace=workspace, settings=settings) as s:

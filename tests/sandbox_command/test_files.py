@@ -466,6 +466,65 @@ def test_names_that_are_links_into_the_workspace(box: Box) -> None:
     assert (box.work / "dots/bashrc").read_text() == (box.work / "dots/nvim/init.lua").read_text() == "old"
 
 
+@pytest.mark.parametrize("where", ["home", "project"])
+def test_names_that_are_links_to_what_is_not_there_yet(box: Box, where: str) -> None:
+    top = box.home if where == "home" else box.work
+    for folder in ("dots", "dots/claude"):
+        box.folder(box.work / folder)
+    box.folder(top / ".config")
+    for name, target in {
+        ".bashrc": "dots/bashrc",
+        ".config/nvim": "dots/nvim",
+        ".config/fish": "dots/a/b/fish",
+        ".claude": "dots/claude",
+        ".cargo": "dots/cargo",
+    }.items():
+        box.link(top / name, str(box.work / target))
+    for path in (
+        "dots/bashrc",
+        "dots/nvim/init.lua",
+        "dots/a/b/fish/config.fish",
+        "dots/claude/settings.local.json",
+        "dots/claude/hooks/x",
+        "dots/cargo/config.toml",
+        "dots/cargo/bin/git",
+    ):
+        p = box.sh(f"mkdir -p $(dirname {path}); echo pwn > {path}")
+        assert p.returncode != 0, path
+        assert not (box.work / path).exists(), path
+        assert "programs outside run its contents" in p.stderr, p.stderr
+    assert box.sh("mkdir -p n && echo > n/init.lua && mv n dots/nvim").returncode != 0
+    p = box.sh("mkdir -p dots/a/b dots/cargo && echo > dots/a/b/x && echo > dots/cargo/x && echo > dots/claude/notes.md")
+    assert p.returncode == 0, p.stderr
+
+
+@pytest.mark.parametrize("where", ["home", "project"])
+def test_links_in_folders_with_protected_names(box: Box, where: str) -> None:
+    """What they lead to is obeyed like the files beside them."""
+    top = box.home if where == "home" else box.work
+    box.file("tools/there", "old")
+    links = {
+        ".vscode/tasks.json": "tools/there",
+        ".husky/pre-commit": "tools/hook",
+        ".config/fish/conf.d/deep/x.fish": "tools/x.fish",
+        ".claude/hooks": "tools/hooks",
+        ".git/hooks/pre-push": "tools/push",
+        ".idea/all": ".",
+    }
+    box.file(top / ".git/HEAD")
+    for name, target in links.items():
+        for parent in reversed((top / name).parents):
+            if not parent.exists():
+                box.folder(parent)
+        box.link(top / name, str(box.work / target))
+    for path in ("tools/there", "tools/hook", "tools/x.fish", "tools/hooks/x", "tools/push"):
+        assert box.sh(f"mkdir -p $(dirname {path}); echo pwn > {path}").returncode != 0, path
+    assert box.sh("mv tools t2").returncode != 0
+    assert box.sh("echo mine > tools/mine && echo mine > mine").returncode == 0  # a link to everything denies nothing
+    assert (box.work / "tools/there").read_text() == "old"
+    assert not any((box.work / t).exists() for t in ("tools/hook", "tools/x.fish", "tools/hooks", "tools/push"))
+
+
 def test_what_the_settings_of_a_repository_name(box: Box) -> None:
     """Its owner's hooks may lie anywhere: what git runs or reads by name cannot be written either."""
     config = "[core]\n\thooksPath = tools/hooks\n\tfsmonitor = ./tools/watch --now\n[include]\n\tpath = ../shared.conf\n"

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "sandbox/names.h"
 #include "sandbox/present.h"
 #include "sandbox/settings/git_settings.h"
+#include "sandbox/settings/name_links.h"
 
 /*
  * Folders that one search may visit. A workspace with more of them this near to its root needs
@@ -95,60 +95,6 @@ static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const ch
                       : r;
 }
 
-/*
- * The name @row in @folder, if it is a link: the target has another name, and is denied by its
- * path.
- */
-static int deny_if_link(struct cg_rules *rules, const char *folder, const char *row, struct cg_err *err)
-{
-        char path[PATH_MAX], real[PATH_MAX];
-        struct stat st;
-
-        if (!cg_path_join(path, folder, row) || !cg_real_path(path, real) || strcmp(path, real) == 0 ||
-            stat(real, &st) < 0)
-                return 0;
-        return cg_rules_deny_name(rules, folder, row, S_ISDIR(st.st_mode), false, err);
-}
-
-/*
- * Names in the scanned folder @p that are links into a write root, as a home's often are into a
- * folder of settings: files there are obeyed by another name than their own.
- */
-static int deny_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
-{
-        size_t n;
-        const struct cg_name *rows = cg_names(&n);
-        const char *folder = p->folder;
-        char path[PATH_MAX], name[PATH_MAX]; /* not in the loop: the compiler clears them there */
-        int r = 0;
-
-        for (size_t i = 0; i < n && r == 0; i++) {
-                const char *row = rows[i].path, *slash, *last;
-                const struct dirent *d;
-                DIR *dir;
-
-                if (!(p->rows[i] & CG_NAME_WRITE) || !(p->rows[i] & CG_PRESENT_LINK))
-                        continue;
-                slash = strrchr(row, '/');
-                last = slash ? slash + 1 : row;
-                if (!strchr(row, '*')) {
-                        r = deny_if_link(rules, folder, row, err);
-                        continue;
-                }
-                snprintf(path, sizeof(path), "%s/%.*s", folder, (int)(last - row), row);
-                dir = opendir(path);
-                while (dir && r == 0 && (d = readdir(dir))) {
-                        if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
-                                continue;
-                        snprintf(name, sizeof(name), "%.*s%s", (int)(last - row), row, d->d_name);
-                        r = deny_if_link(rules, folder, name, err);
-                }
-                if (dir)
-                        closedir(dir);
-        }
-        return r;
-}
-
 static int add_present(struct cg_rules *rules, const char *folder, unsigned int what, struct cg_present *p,
                        bool git_config_too, struct cg_err *err)
 {
@@ -157,7 +103,7 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
         if (r == 0)
                 r = cg_present_scan(p, folder, what, err);
         if (r == 0)
-                r = deny_links(rules, p, err);
+                r = cg_rules_deny_name_links(rules, p, err);
         return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err) : r;
 }
 

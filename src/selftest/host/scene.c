@@ -190,6 +190,7 @@ static int make_files(const struct cg_scene *s, struct cg_err *err)
                 { "work/keep.txt", "work/keep-alias.txt", true },
                 { "work/secret.txt", "work/secret-alias.txt", true },
                 { "real/target.txt", "work/link-real", false },
+                { "../work/zshenv-of-home", "home/.zshenv", false },
                 { "../out/canary.txt", "work/link-out", false },
                 { "secret.txt", "work/link-secret", false },
         };

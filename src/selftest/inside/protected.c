@@ -204,6 +204,8 @@ static const struct cg_attempt attempts[] = {
         CHANGE("never-bashrc-exchange", CG_EXCHANGE, "another exchanged for it", "fresh", .arg2 = ".bashrc"),
         DENY("never-bashrc-case", cg_try_append, "the same name in other letters, below", "sub/.BASHRC"),
         DENY("never-zshrc-absent", cg_try_create, ".zshrc, which does not exist", ".zshrc"),
+        CG_DENY("never-link-absent", "names", cg_try_create,
+                "a file that a link .zshenv of the home leads to", .arg = "zshenv-of-home"),
         DENY("never-profile-absent", cg_try_create, ".profile, which does not exist", ".profile"),
         DENY("never-gitconfig-absent", cg_try_create, ".gitconfig, which does not exist", ".gitconfig"),
         DENY("never-gitmodules-absent", cg_try_create, ".gitmodules, which does not exist", ".gitmodules"),

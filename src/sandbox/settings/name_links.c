@@ -1,0 +1,134 @@
+/* Links with protected names, and links in folders that have them: see name_links.h. */
+#include "sandbox/settings/name_links.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/path.h"
+#include "base/util.h"
+#include "sandbox/names.h"
+#include "sandbox/settings/repositories.h"
+
+/* Entries of folders with protected names that one search visits, and their depth. */
+#define ENTRIES_MAX 2000
+#define DEPTH_MAX   4
+
+/*
+ * The name @name in @folder, if a link leads to it. Where init decides about names (by_name), a
+ * target that does not exist cannot be made.
+ */
+static int deny_target(struct cg_rules *rules, const char *folder, const char *name, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct cg_place place;
+        bool linked, is_folder;
+
+        /* A loop of links leads to no file. */
+        if (!cg_path_join(path, folder, name) || cg_place_find(path, &place, NULL) < 0)
+                return 0;
+        linked = place.n_links > 0;
+        is_folder = place.folder;
+        cg_place_fini(&place);
+        return linked ? cg_rules_deny_name(rules, folder, name, is_folder, rules->by_name, err) : 0;
+}
+
+/* Names that match the pattern @last in @folder, and later ones, if a link leads to the folder. */
+static int deny_matches(struct cg_rules *rules, const char *folder, const char *last, struct cg_err *err)
+{
+        char pattern[PATH_MAX];
+        DIR *dir = opendir(folder);
+        const struct dirent *d;
+        struct cg_place place;
+        int r = 0;
+
+        while (dir && r == 0 && (d = readdir(dir))) {
+                if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) == 0)
+                        r = deny_target(rules, folder, d->d_name, err);
+        }
+        if (dir)
+                closedir(dir);
+        if (r < 0 || !rules->by_name || cg_place_find(folder, &place, NULL) < 0)
+                return r;
+        if (place.n_links && cg_rules_may_write(rules, place.path) && !cg_path_is_pattern(place.path) &&
+            cg_path_join(pattern, place.path, last))
+                r = cg_rules_add_pattern(rules, pattern, "mandatory", err);
+        cg_place_fini(&place);
+        return r;
+}
+
+/* True if a write root is @path, or is below it. */
+static bool holds_root(const struct cg_rules *rules, const char *path)
+{
+        for (size_t i = 0; i < rules->n; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+/*
+ * Targets of links in @folder. A link to a whole write root is not followed: nothing could be
+ * written then.
+ */
+static int deny_links_in(struct cg_rules *rules, const char *folder, int depth, size_t *left,
+                         struct cg_err *err)
+{
+        DIR *dir = opendir(folder);
+        const struct dirent *d;
+        int r = 0;
+
+        while (dir && r == 0 && *left && (d = readdir(dir))) {
+                char path[PATH_MAX];
+                struct cg_place place;
+
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                    !cg_path_join(path, folder, d->d_name))
+                        continue;
+                --*left;
+                if (cg_is_folder(dirfd(dir), d)) {
+                        if (depth < DEPTH_MAX)
+                                r = deny_links_in(rules, path, depth + 1, left, err);
+                        continue;
+                }
+                if ((d->d_type != DT_LNK && d->d_type != DT_UNKNOWN) || cg_place_find(path, &place, NULL) < 0)
+                        continue;
+                if (place.link && cg_rules_may_write(rules, place.path) && !holds_root(rules, place.path))
+                        r = cg_rules_deny_name(rules, folder, d->d_name, place.folder, rules->by_name, err);
+                cg_place_fini(&place);
+        }
+        if (dir)
+                closedir(dir);
+        return r;
+}
+
+int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
+{
+        size_t n, left = ENTRIES_MAX;
+        const struct cg_name *rows = cg_names(&n);
+        char path[PATH_MAX]; /* not in the loop: the compiler clears it there */
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0; i++) {
+                const char *row = rows[i].path, *slash = strrchr(row, '/');
+                bool linked = p->rows[i] & CG_PRESENT_LINK;
+
+                if (!(p->rows[i] & CG_NAME_WRITE))
+                        continue;
+                if (strchr(row, '*')) {
+                        snprintf(path, sizeof(path), "%s/%.*s", p->folder, slash ? (int)(slash - row) : 0,
+                                 row);
+                        r = linked ? deny_matches(rules, path, slash ? slash + 1 : row, err) : 0;
+                        continue;
+                }
+                if (linked)
+                        r = deny_target(rules, p->folder, row, err);
+                if (r == 0 && cg_path_join(path, p->folder, row))
+                        r = deny_links_in(rules, path, 1, &left, err);
+        }
+        if (r == 0 && cg_path_join(path, p->folder, ".git/hooks"))
+                r = deny_target(rules, p->folder, ".git/hooks", err);
+        if (r == 0)
+                r = deny_links_in(rules, path, 1, &left, err);
+        return r;
+}

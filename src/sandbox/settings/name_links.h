@@ -1,0 +1,14 @@
+/*
+ * Files that programs obey by a link: a link that has a name of the table (names.h), or is in a
+ * folder with such a name, leads to a file whose own name is not protected. Such files are denied
+ * by their paths, as far as write roots hold them.
+ */
+#ifndef CG_SANDBOX_SETTINGS_NAME_LINKS_H
+#define CG_SANDBOX_SETTINGS_NAME_LINKS_H
+
+#include "sandbox/settings/rules.h"
+
+/* For the names of the scanned folder @p, and in folders that have them. */
+int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err);
+
+#endif
