@@ -306,6 +306,8 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                 r = spawn(z, id, spare, fds, &why);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
+        if (r < 0 && (why.code == CG_E_CLOSED || why.sys_errno == EPIPE))
+                return CG_CLOSED; /* the supervisor has ended meanwhile, and needs no kernel */
         if (r < 0) {
                 cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
                 return send_json(z,

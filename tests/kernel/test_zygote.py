@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from kernel.harness import SLOWNESS, Kernel, Zygote, listener, program
@@ -96,6 +97,23 @@ def test_hang_up_ends_everything(prefix: Path, workspace: Path) -> None:
     for k in kernels:
         k.wait_gone()
     wait_until(lambda: not any(alive(p) for p in inner), "a kernel has outlived its zygote")
+
+
+def test_a_supervisor_that_ends_before_its_spare_is_made_is_no_warning(
+    prefix: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z = Zygote(prefix)
+
+    def hang_up(timeout: float) -> NoReturn:
+        z.control.close()
+        raise EOFError
+
+    monkeypatch.setattr(z, "_receive", hang_up)
+    with pytest.raises(EOFError):
+        z.spawn(workspace, spare=True)  # waits for the warm-up first
+    assert z.process.wait(10 * SLOWNESS) == 0
+    assert z.log == ""
+    z.close()
 
 
 @pytest.mark.parametrize("sandbox", [True, False])
