@@ -104,12 +104,12 @@ def prepare(work: Path) -> None:
         options = ("-q", "--no-deps", "--no-build-isolation", "--no-binary", suite.package)
         run(pip, "download", *options, "-d", work, f"{suite.package}=={suite.version}")
         run("tar", "-xzf", work / f"{suite.folder}.tar.gz", "-C", work)
-    shutil.rmtree(work / "cellgate/share/jupyter/kernels/python3")
     stamp.write_text(wanted)
 
 
 def install(cellgate: Path, env: Path) -> None:
     """Our kernelspec as python3; the kernels have the packages of the tests."""
+    shutil.rmtree(env / "share/jupyter/kernels/python3", ignore_errors=True)
     options = ("--prefix", env, "--name", "python3", "--kernel-env", env, "--linger", "5")
     run(cellgate, "jupyter", "install", *options, "--display-name", "Python 3 (ipykernel)", stdout=subprocess.DEVNULL)
     # Through a script that records each start, for suites_plugin.py.

@@ -25,8 +25,8 @@ send = session.Session.send
 
 def count(self: session.Session, stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
     global requests
-    kind = msg_or_type if isinstance(msg_or_type, str) else msg_or_type["header"]["msg_type"]
-    requests += kind.endswith("_request")
+    kind = msg_or_type["header"]["msg_type"] if isinstance(msg_or_type, dict) else msg_or_type
+    requests += isinstance(kind, str) and kind.endswith("_request")
     return send(self, stream, msg_or_type, *args, **kwargs)
 
 
