@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <limits.h>
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 
@@ -99,6 +100,19 @@ static bool may_begin(const char *pattern, const char *name)
         return pattern[0] == '*' || lower(pattern[0]) == lower(name[0]);
 }
 
+/*
+ * The first letters of all names of a path, as a set of 64 bits: a row that begins with none of
+ * them matches nowhere. Two letters of names that begin with a dot; several letters share a bit.
+ */
+static uint64_t first_letters(const char *at)
+{
+        unsigned int dot = at[0] == '.', c = (unsigned char)lower(at[dot]);
+
+        if ((unsigned char)at[0] >= 0x80 || (at[0] && (unsigned char)at[1] >= 0x80))
+                return ~(uint64_t)0; /* has_name() decides */
+        return (uint64_t)1 << ((c + dot * 32) % 64);
+}
+
 enum fit { NO, BEGINS, WHOLE };
 
 /* Matches @pattern with the names of @path from @at on. *end: end of the last name compared. */
@@ -138,22 +152,22 @@ static bool fits(const char *pattern, const char *path, size_t root, enum fit wa
 /* Part of a Python environment: pip writes it, and only programs of the environment read it. */
 static const char of_environment[] = "etc/jupyter/jupyter_*_config.d";
 
-/* For each name all rows, most of which differ in the first letter. */
 static const char *find_row(const char *path, size_t root, unsigned int what, enum fit want)
 {
-        const char *end;
+        uint64_t letters = 0;
         size_t n;
         const struct cg_name *rows = cg_names(&n);
 
-        for (const char *at = path; (at = strchr(at, '/'));) {
-                at++;
-                for (size_t i = 0; i < n; i++) {
-                        if (may_begin(rows[i].path, at) && rows[i].what & what &&
-                            fits_at(rows[i].path, at, &end) == want && (size_t)(end - path) > root &&
-                            (strncmp(rows[i].path, "jupyter_", 8) != 0 ||
-                             !fits(of_environment, path, root, WHOLE)))
-                                return rows[i].path;
-                }
+        for (const char *at = path; (at = strchr(at, '/'));)
+                letters |= first_letters(++at);
+        for (size_t i = 0; i < n; i++) {
+                const char *row = rows[i].path;
+                bool any = row[0] == '*' || (row[0] == '.' && row[1] == '*');
+
+                if (rows[i].what & what && (any || letters & first_letters(row)) &&
+                    fits(row, path, root, want) &&
+                    (strncmp(row, "jupyter_", 8) != 0 || !fits(of_environment, path, root, WHOLE)))
+                        return row;
         }
         return NULL;
 }
@@ -195,6 +209,9 @@ const char *cg_names_leads(const char *path, size_t root)
 
 static bool is(const char *name, size_t len, const char *want)
 {
+        /* Folding keeps an ASCII letter at the beginning. */
+        if (len && (unsigned char)name[0] < 0x80 && lower(name[0]) != lower(want[0]))
+                return false;
         return has_name(want, strlen(want), name, len);
 }
 

@@ -387,8 +387,16 @@ static void add_rules(struct rules *r, unsigned int flags)
         if (flags & CG_FILTER_NAMES) {
                 for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
                         deny(r, mediated[i], REPORTED);
-                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                        deny(r, brokered[i], REPORTED);
+                /*
+                 * Owners and times by a descriptor need no decision: in the full tier a file has no
+                 * other owner to be given to, and nobody decides by its times what to run.
+                 */
+                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++) {
+                        if (brokered[i] == SCMP_SYS(utimensat))
+                                deny_if1(r, brokered[i], SCMP_CMP(1, SCMP_CMP_NE, 0));
+                        else if (brokered[i] != SCMP_SYS(fchown))
+                                deny(r, brokered[i], REPORTED);
+                }
                 /* Opening for reading is not notified. */
                 for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
                         deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));

@@ -271,7 +271,7 @@ static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg
                 return cg_med_deny(call, to, NULL);
         snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
         unlinkat(to->dir, fresh, 0);
-        umask(0);
+        cg_med_set_umask(call->mediator, 0);
         fd = openat(to->dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st.st_mode & 0666);
         if (fd < 0)
                 return -errno;
@@ -495,7 +495,7 @@ static int execute(struct cg_med_call *call)
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
 {
         *m = (struct cg_mediator){ .sb = cg_mediates(sb) ? sb : NULL };
-        m->umask = umask(0);
+        m->umask = m->own_umask = umask(0);
         umask(m->umask);
 }
 

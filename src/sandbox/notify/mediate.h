@@ -44,7 +44,7 @@ struct cg_made_list {
                 uint64_t dev, ino;
                 int64_t born_s;
                 uint32_t born_ns;
-        } v[CG_MEDIATE_MADE];
+        } * v;    /* CG_MEDIATE_MADE of them; NULL: none yet */
         size_t n; /* ever remembered */
 };
 
@@ -53,6 +53,7 @@ struct cg_mediator {
         /* a process has called umask(): umasks are read from /proc from now on */
         bool umask_changed;
         mode_t umask;     /* initial umask of all processes */
+        mode_t own_umask; /* of init */
         uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;

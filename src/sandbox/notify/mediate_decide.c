@@ -189,7 +189,9 @@ static int identify(int dir, const char *name, struct cg_made *ret)
 
 void cg_made_add(struct cg_made_list *list, int dir, const char *name)
 {
-        if (identify(dir, name, &list->v[list->n % CG_MEDIATE_MADE]) == 0)
+        if (!list->v)
+                list->v = calloc(CG_MEDIATE_MADE, sizeof(*list->v));
+        if (list->v && identify(dir, name, &list->v[list->n % CG_MEDIATE_MADE]) == 0)
                 list->n++;
 }
 
@@ -197,6 +199,8 @@ bool cg_made_has(const struct cg_made_list *list, int dir, const char *name)
 {
         struct cg_made it;
 
+        if (!list->n)
+                return false;
         if (identify(dir, name, &it) < 0)
                 return false;
         for (size_t i = 0; i < CG_MEDIATE_MADE && i < list->n; i++) {

@@ -25,6 +25,13 @@ bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[P
                cg_caller_waits(call->notify, call->notif);
 }
 
+void cg_med_set_umask(struct cg_mediator *m, mode_t mask)
+{
+        if (mask != m->own_umask)
+                umask(mask);
+        m->own_umask = mask;
+}
+
 /* A umask that cannot be read is the strictest. */
 void cg_med_apply_umask(struct cg_med_call *call)
 {
@@ -37,7 +44,7 @@ void cg_med_apply_umask(struct cg_med_call *call)
                 if (!p || sscanf(p, "%o", &mask) != 1)
                         mask = 0777;
         }
-        umask((mode_t)mask);
+        cg_med_set_umask(call->mediator, (mode_t)mask);
 }
 
 /* ---- paths in init's own view */

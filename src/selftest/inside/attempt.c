@@ -216,9 +216,6 @@ static int change_by_fd(enum cg_change change, const char *path)
         case CG_FCHMOD:
                 r = fchmod(fd, 0755);
                 break;
-        case CG_FTIMES:
-                r = futimens(fd, NULL);
-                break;
         case CG_ACCESS_LIST:
                 r = fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0);
                 break;

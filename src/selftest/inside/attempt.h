@@ -59,7 +59,6 @@ enum cg_change {
         CG_CHMOD,
         CG_FCHMOD,
         CG_TIMES,
-        CG_FTIMES,
         CG_ATTRIBUTE,
         CG_ACCESS_LIST,
         CG_FLAGS,
