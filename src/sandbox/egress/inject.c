@@ -263,9 +263,9 @@ static int take_body(struct link *l, const char *p, size_t len)
 }
 
 /*
- * Copies the head to @l->out with fakes replaced in the values of its fields. The request line stays
- * as it is, because servers and proxies write URLs to their logs, and so do the fields' names, which
- * they write to their errors.
+ * Copies the head to @l->out with fakes replaced in the values of its fields. The request line
+ * stays as it is, because servers and proxies write URLs to their logs, and so do the fields'
+ * names, which they write to their errors.
  */
 static int put_head(struct link *l, const char *head, size_t len)
 {
