@@ -22,11 +22,27 @@ export declare class SandboxViolationStore {
 }
 export interface WrapWithSandboxOptions { commandId?: string; commandText?: string }
 type Wrap<More extends unknown[], Result> = (command: string, binShell?: string, customConfig?: CustomConfig, abortSignal?: AbortSignal, ...more: More) => Promise<Result>
+/** Empty: cellgate makes masked values in each command. What would add one is an Error. */
+export interface SentinelRegistry {
+  readonly size: number
+  register(name: string, realValue: string, injectHosts: readonly string[]): never
+  registerWithSentinel(name: string, sentinel: string, realValue: string, injectHosts: readonly string[]): never
+  lookupReal(sentinel: string): undefined
+  entries(): IterableIterator<[string, string]>
+  clear(): void
+}
+/** Empty, for the same reason. */
+export interface MaskedFileStore {
+  readonly dirPath: undefined
+  write(key: string, sentinel: string): never
+  dispose(): void
+}
 export declare const SandboxManager: {
   /** `cellgate`: the absolute path of the program, instead of CELLGATE in the environment. */
   initialize(config: SandboxRuntimeConfig, ask?: SandboxAskCallback, enableLogMonitor?: boolean, options?: { cellgate?: string }): Promise<void>
   wrapWithSandbox: Wrap<[options?: WrapWithSandboxOptions], string>
   wrapWithSandboxArgv: Wrap<[cwd?: string, options?: WrapWithSandboxOptions], { argv: string[]; env: Record<string, string | undefined> }>
+  /** An Error, and nothing changes, if no command could run with it. */
   updateConfig(config: SandboxRuntimeConfig): void
   reset(): Promise<void>
   checkDependencies(): { errors: string[]; warnings: string[] }
@@ -39,11 +55,14 @@ export declare const SandboxManager: {
   isSandboxingEnabled(): boolean
   waitForNetworkInitialization(): Promise<boolean>
   cleanupAfterCommand(): void
-  getFsReadConfig(): { denyOnly: PathEntry[]; allowWithinDeny: PathEntry[] }
-  getFsWriteConfig(): { allowOnly: PathEntry[]; denyWithinAllow: PathEntry[] }
+  /** Patterns as the paths that match them now; with the files of credentials that no command can read. */
+  getFsReadConfig(): { denyOnly: string[]; allowWithinDeny: string[] }
+  getFsWriteConfig(): { allowOnly: string[]; denyWithinAllow: string[] }
   getNetworkRestrictionConfig(): { allowedHosts?: string[]; deniedHosts?: string[] }
   getProxyPort(): number | undefined
   getSocksProxyPort(): number | undefined
+  getSentinelRegistry(): SentinelRegistry
+  getMaskedFileStore(): MaskedFileStore
   readonly askCallbackDenyReason: true
   readonly [name: `get${string}`]: () => unknown
 }

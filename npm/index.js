@@ -16,12 +16,17 @@ const decode = text => Buffer.from(text, 'base64').toString()
 const quote = word => `'${word.replaceAll("'", "'\\''")}'`
 // One line of printable characters, without the brackets that end a block of violations.
 const clean = text => text.replace(/[<>\p{C}\p{Zl}\p{Zp}]/gu, ' ').slice(0, 1000)
-const isPattern = entry => typeof entry === 'string' && /[*?[\]]/.test(entry.replace(/\/\*\*$/, ''))
+const withoutTail = entry => (typeof entry === 'string' ? entry.replace(/\/\*\*$/, '') : entry)
+const isPattern = entry => typeof entry === 'string' && /[*?[\]]/.test(withoutTail(entry))
 
-/** A copy. A function in it would be a rule that no other process can apply. */
+/** A copy. A function in it would be a rule that no other process can apply, and a URL would become the name of a file. */
 function copy(config) {
-  return JSON.parse(JSON.stringify(config, (name, value) => {
-    if (typeof value === 'function') throw new Error(`${name}: cellgate takes no functions in a configuration`)
+  return JSON.parse(JSON.stringify(config, function (name, value) {
+    const was = this[name]
+    const plain = typeof was !== 'object' || was === null || Array.isArray(was) || [Object.prototype, null].includes(Object.getPrototypeOf(was))
+    if (typeof was === 'function') throw new Error(`${name}: cellgate takes no functions in a configuration`)
+    if (was instanceof URL) throw new Error(`${name}: ${was} is a URL object: give the path of a file as text (fileURLToPath(url) of node:url)`)
+    if (!plain) throw new Error(`${name}: cellgate takes only plain objects, arrays and text in a configuration, not ${was.constructor?.name ?? 'this'}`)
     return value
   }))
 }
@@ -59,7 +64,26 @@ export class SandboxViolationStore {
 }
 
 const store = new SandboxViolationStore()
+// Masked values are made in each command, not in this process: it has none, and can make none.
+const noValues = what => () => {
+  throw new Error(`${what}: cellgate makes masked values itself, in each command: leave the real value where it is, and name the ` +
+    'variable or file in "credentials" of the configuration with "mode": "mask"')
+}
+const registry = {
+  size: 0,
+  register: noValues('register()'),
+  registerWithSentinel: noValues('registerWithSentinel()'),
+  lookupReal: () => undefined,
+  namesInjectableAt: () => [],
+  sentinelsForHost: () => [],
+  substituteInHeaders() {},
+  entries: () => [].values(),
+  clear() {},
+}
+const fileStore = { dirPath: undefined, write: noValues('write()'), dispose() {} }
+
 let config, ask, watchFiles = false, program = process.env.CELLGATE
+let initialized // promise of initialize(), until reset()
 let serving // promise of
 let host // {folder, server, files: Map, connections: Set}: serves the commands of this process
 
@@ -203,35 +227,88 @@ function receive(connection, message) {
   }
 }
 
-/** Why no command can run with these settings; undefined if it can. */
-function failure(settings) {
-  if (!program?.startsWith('/')) return 'CELLGATE in the environment, or {cellgate} of initialize(), must be the path of the program cellgate'
+/** Runs `cellgate sandbox` with these settings; what it prints. */
+function runWith(settings, ...words) {
+  if (typeof program !== 'string' || !program.startsWith('/')) {
+    throw new Error('CELLGATE in the environment, or {cellgate} of initialize(), must be the path of the program cellgate')
+  }
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'cellgate-'))
   const file = path.join(folder, 'settings.json')
   try {
     fs.writeFileSync(file, JSON.stringify(settings), { mode: 0o600 })
-    execFileSync(program, ['sandbox', '-q', '-s', file, '--', 'true'], { timeout: 60_000, stdio: ['ignore', 'ignore', 'pipe'] })
-  } catch (e) {
-    // 126, 127: these settings hide `true` itself.
-    return [126, 127].includes(e.status) ? undefined : e.stderr?.toString().trim() || String(e)
+    const options = { timeout: 60_000, maxBuffer: 64 << 20, stdio: ['ignore', 'pipe', 'pipe'] }
+    return execFileSync(program, ['sandbox', '-q', '-s', file, ...words, '--', 'true'], options).toString()
   } finally {
     fs.rmSync(folder, { recursive: true, force: true })
   }
+}
+
+/** Why no command can run with these settings; undefined if it can. */
+function failure(settings) {
+  try {
+    runWith(settings)
+  } catch (e) {
+    // 126, 127: these settings hide `true` itself.
+    return [126, 127].includes(e.status) ? undefined : e.stderr?.toString().trim() || e.message
+  }
+}
+
+/** Paths that these settings hide, each with the entry that does it, as `filesystem.denyRead.0`. */
+function hiddenBy(settings) {
+  return JSON.parse(runWith(settings, '--explain=json')).mounts.filter(m => m.view === 'hidden' && m.rule)
+}
+
+/** Entries as paths: patterns as what matches them now. */
+function expand(entries) {
+  const patterns = entries.filter(isPattern)
+  const filesystem = { ...NOTHING.filesystem, denyRead: patterns }
+  const found = patterns.length ? hiddenBy({ ...NOTHING, filesystem }) : []
+  const of = entry => found.filter(m => m.rule === `filesystem.denyRead.${patterns.indexOf(entry)}`).map(m => m.path)
+  return [...new Set(entries.flatMap(e => (isPattern(e) ? of(e) : [withoutTail(e.path ?? e)])))]
+}
+
+/** Files of credentials that no command can read; a masked one whose secret is not found may be among them. */
+function deniedCredentials() {
+  const files = config.credentials?.files ?? []
+  const denied = files.filter(f => f.mode === 'deny').map(f => f.path)
+  const mayBe = files.some(f => f.onExtractNoMatch === 'deny')
+  const hidden = mayBe ? hiddenBy({ ...config, filesystem: NOTHING.filesystem }).filter(m => m.rule === 'credentials.files') : []
+  return [...denied, ...hidden.map(m => m.path)]
+}
+
+function replaceConfig(wanted) {
+  config = wanted
+  for (const file of host?.files.values() ?? []) {
+    file.settings.network = networkOf(file.own)
+    file.changed = true
+    write(file)
+  }
+  for (const connection of host?.connections ?? []) send(connection, connection.file.settings)
+}
+
+async function start(wanted, sandboxAskCallback, enableLogMonitor) {
+  const reason = failure(wanted)
+  if (reason) throw new Error(`Sandbox dependencies are not available on this system. ${reason}`)
+  await ready()
+  ask = sandboxAskCallback
+  watchFiles = enableLogMonitor
+  replaceConfig(wanted)
 }
 
 /** Runs commands of this program in sandboxes. */
 export const SandboxManager = {
   askCallbackDenyReason: true,
   async initialize(runtimeConfig, sandboxAskCallback, enableLogMonitor = false, options = {}) {
-    if (config && host) return
+    if (initialized) return initialized
     program = options.cellgate ?? program
-    const wanted = copy(runtimeConfig)
-    const reason = failure(wanted)
-    if (reason) throw new Error(`Sandbox dependencies are not available on this system. ${reason}`)
-    await ready()
-    ask = sandboxAskCallback
-    watchFiles = enableLogMonitor
-    SandboxManager.updateConfig(wanted)
+    const mine = start(copy(runtimeConfig), sandboxAskCallback, enableLogMonitor)
+    initialized = mine
+    try {
+      await mine
+    } catch (e) {
+      if (initialized === mine) initialized = undefined
+      throw e
+    }
   },
   async wrapWithSandboxArgv(command, binShell, customConfig, abortSignal, cwd, options) {
     abortSignal?.throwIfAborted()
@@ -251,18 +328,16 @@ export const SandboxManager = {
     const { argv } = await SandboxManager.wrapWithSandboxArgv(command, binShell, customConfig, abortSignal, undefined, options)
     return argv.map(quote).join(' ')
   },
+  /** An Error, and nothing changes, if no command could run with it. */
   updateConfig(newConfig) {
-    config = copy(newConfig)
-    for (const file of host?.files.values() ?? []) {
-      file.settings.network = networkOf(file.own)
-      file.changed = true
-      write(file)
-    }
-    for (const connection of host?.connections ?? []) send(connection, connection.file.settings)
+    const wanted = copy(newConfig)
+    const reason = failure(wanted)
+    if (reason) throw new Error(`updateConfig: the configuration is not changed. ${reason}`)
+    replaceConfig(wanted)
   },
   async reset() {
     close()
-    ask = undefined
+    ask = initialized = undefined
   },
   checkDependencies: () => ({ errors: [failure(NOTHING)].filter(Boolean), warnings: [] }),
   checkDependenciesAsync: async () => SandboxManager.checkDependencies(),
@@ -270,19 +345,30 @@ export const SandboxManager = {
     const lines = config ? store.getViolationsForCommand(command).map(v => v.line) : []
     return lines.length ? [stderr, '<sandbox_violations>', ...lines, '</sandbox_violations>'].join('\n') : stderr
   },
-  getLinuxGlobPatternWarnings: () => (config?.filesystem.allowWrite ?? []).filter(isPattern),
+  getLinuxGlobPatternWarnings: () => (config?.filesystem.disabled ? [] : config?.filesystem.allowWrite ?? []).filter(isPattern),
   getSandboxViolationStore: () => store,
   getConfig: () => config,
   isSupportedPlatform: () => process.platform === 'linux',
   isSandboxingEnabled: () => config !== undefined,
   waitForNetworkInitialization: async () => config !== undefined && host !== undefined,
   cleanupAfterCommand() {}, // commands clean up after themselves
-  getFsReadConfig: () => ({ denyOnly: config?.filesystem.denyRead ?? [], allowWithinDeny: config?.filesystem.allowRead ?? [] }),
-  getFsWriteConfig: () => ({
-    allowOnly: [...getDefaultWritePaths(), ...(config?.filesystem.allowWrite ?? [])],
-    denyWithinAllow: config?.filesystem.denyWrite ?? [],
-  }),
-  getNetworkRestrictionConfig: () => (config ? { allowedHosts: config.network.allowedDomains, deniedHosts: config.network.deniedDomains } : {}),
+  getFsReadConfig() {
+    const rules = config?.filesystem
+    if (!rules || rules.disabled) return { denyOnly: [], allowWithinDeny: [] }
+    const denyOnly = [...new Set([...expand(rules.denyRead), ...deniedCredentials()])]
+    return { denyOnly, allowWithinDeny: expand(rules.allowRead ?? []) }
+  },
+  getFsWriteConfig() {
+    const rules = config?.filesystem
+    if (rules?.disabled) return { allowOnly: ['/'], denyWithinAllow: [] }
+    const allowed = (rules?.allowWrite ?? []).filter(e => !isPattern(e)).map(e => withoutTail(e.path ?? e))
+    return { allowOnly: [...getDefaultWritePaths(), ...allowed], denyWithinAllow: expand(rules?.denyWrite ?? []) }
+  },
+  getNetworkRestrictionConfig() {
+    if (!config) return {}
+    const { allowedDomains: allowedHosts, deniedDomains: deniedHosts } = config.network
+    return { allowedHosts, ...(deniedHosts.length && { deniedHosts }) }
+  },
   getAllowUnixSockets: () => config?.network.allowUnixSockets,
   getAllowLocalBinding: () => config?.network.allowLocalBinding,
   getAllowMachLookup: () => config?.network.allowMachLookup,
@@ -293,6 +379,10 @@ export const SandboxManager = {
   getProxyAuthToken: () => undefined, // only its sandbox reaches a proxy
   getLinuxHttpSocketPath: () => undefined,
   getLinuxSocksSocketPath: () => undefined,
+  getSentinelRegistry: () => registry,
+  getMaskedFileStore: () => fileStore,
+  getAwsPairRegistry: () => ({ size: 0, clear() {} }),
+  getMitmCA: () => undefined, // cellgate ends no TLS
 }
 
 /** What every command can write: devices, and a folder for temporary files of its own. */

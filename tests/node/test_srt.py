@@ -72,6 +72,7 @@ let p = await run('echo yes > inside; echo no > ../outside')
 assert.notEqual(p.code, 0)
 assert.match(p.stderr, /Read-only file system/)
 assert.equal(fs.readFileSync('inside', 'utf8'), 'yes\\n')
+assert.match(store.getViolations()[0].line, /^deny file-write .*outside/)
 p = await run(fetch('127.0.0.1:' + port))
 assert.equal(p.stdout, OK)
 p = await run(fetch('other.example'))
@@ -79,7 +80,7 @@ assert.deepEqual(p, { code: 0, stdout: REFUSED, stderr: '' })
 const text = m.annotateStderrWithSandboxFailures(fetch('other.example'), 'text')
 assert.equal(text, 'text\\n<sandbox_violations>\\ndeny network-outbound other.example:80 (host is on the deny list)\\n</sandbox_violations>')
 assert.equal(m.annotateStderrWithSandboxFailures('another', 'text'), 'text')
-assert.deepEqual(seen, [0, 1])
+assert.deepEqual(seen, [0, 1, 2])
 end()
 // What a program writes into a line, and an id and a text of the host's own.
 const name = 'a\\x1b[2J\\n</sandbox_violations>\\u202e\\u2028b'
@@ -87,8 +88,8 @@ await run(`mkdir -p '${name}'; touch '${name}/.bashrc'`, undefined, undefined, u
 const [v] = store.getViolationsForCommand('mine')
 assert.equal(v.command, 'touch')
 assert.match(v.line, /^deny file-write [ -;=?-~]+$/)
-assert.deepEqual(seen, [0, 1])
-assert.equal(store.getTotalCount(), 2)
+assert.deepEqual(seen, [0, 1, 2])
+assert.equal(store.getTotalCount(), 3)
 await m.reset()
 assert.deepEqual(fs.readdirSync(state), [])
 """,
@@ -184,6 +185,102 @@ assert.match((await sh(later)).stderr, /Refusing to run/)
 assert.equal(fs.existsSync(state + '/' + folder), false)
 """,
         port,
+    )
+
+
+def test_initialize_after_reset(node: Callable[..., Any], port: int) -> None:
+    """A command between the two starts the service again, but is no initialize()."""
+    node(
+        """
+const get = fetch('127.0.0.1:' + process.argv[1])
+await m.initialize(config(['127.0.0.1']))
+await m.initialize(config(['other.example']))
+assert.deepEqual(m.getConfig().network.allowedDomains, ['127.0.0.1'])
+await m.reset()
+assert.equal((await run('echo x')).stdout, 'x\\n')
+await Promise.all([m.initialize(config(['other.example'])), m.initialize(config(['third.example']))])
+assert.deepEqual(m.getConfig().network.allowedDomains, ['other.example'])
+assert.equal((await run(get)).stdout, REFUSED)
+// One that fails is none.
+await m.reset()
+await throws(m.initialize({ network: {} }), /allowedDomains/)
+assert.deepEqual(m.getConfig().network.allowedDomains, ['other.example'])
+await m.initialize(config(['127.0.0.1']))
+assert.equal((await run(get)).stdout, OK)
+""",
+        port,
+    )
+
+
+def test_update_is_checked_before_it_replaces(node: Callable[..., Any], port: int) -> None:
+    node(
+        """
+const get = fetch('127.0.0.1:' + process.argv[1])
+await m.initialize(config(['127.0.0.1']))
+const before = m.getConfig()
+const url = new URL('file:///tmp/x')
+for (const [wanted, why] of [
+  [{}, /network/], [{ network: { allowedDomains: 'x' } }, /allowedDomains/], [config(['*.com']), /com/], [config(['https://x.example']), /Invalid domain/],
+  [{ ...config(), filesystem: { denyRead: [], allowWrite: [url], denyWrite: [] } }, /URL object.*fileURLToPath/],
+  [{ ...config(), cellgate: { limits: new Map() } }, /Map/], [{ ...config(), cellgate: { colour: 1 } }, /colour/],
+]) {
+  assert.throws(() => m.updateConfig(wanted), why)
+  assert.equal(m.getConfig(), before)
+}
+assert.equal((await run(get)).stdout, OK)
+await throws(m.wrapWithSandbox('true', undefined, { filesystem: { allowWrite: [url] } }), /URL object/)
+m.updateConfig(config())
+assert.equal((await run(get)).stdout, REFUSED)
+await m.reset()
+await throws(m.initialize({ ...config(), filesystem: { denyRead: [url], allowWrite: [], denyWrite: [] } }), /URL object/)
+await throws(m.initialize(config(), undefined, false, { cellgate: url }), /CELLGATE/)
+""",
+        port,
+    )
+
+
+def test_what_is_in_force(node: Callable[..., Any], tmp_path: Path) -> None:
+    node(
+        """
+const cwd = process.cwd() + '/'
+for (const name of ['a.key', 'deep/er/b.key', 'deep/keep.key', 'c[1].key', 'netrc', 'token', 'd.txt']) {
+  fs.mkdirSync(cwd + name.replace(/[^/]*$/, ''), { recursive: true })
+  fs.writeFileSync(cwd + name, 'secret\\n')
+}
+const none = { denyOnly: [], allowWithinDeny: [] }
+assert.deepEqual(m.getFsReadConfig(), none)
+assert.deepEqual(m.getFsWriteConfig(), { allowOnly: getDefaultWritePaths(), denyWithinAllow: [] })
+assert.deepEqual(m.getNetworkRestrictionConfig(), {})
+const files = [{ path: 'netrc', mode: 'deny' }, { path: 'token', mode: 'mask', extract: 'no (match)', onExtractNoMatch: 'deny' },
+               { path: 'd.txt', mode: 'mask' }]
+const wanted = {
+  ...config([]), credentials: { files, allowPlaintextInject: true },
+  filesystem: { denyRead: ['**/*.key', '~/.ssh/**', 'nothing*'], allowRead: ['deep/k*'], allowWrite: ['.', 'x*', 'y/**'], denyWrite: ['*.txt', 'deep'] },
+}
+await m.initialize(wanted)
+const keys = ['a.key', 'c[1].key', 'deep/er/b.key', 'deep/keep.key'].map(n => cwd + n)
+let { denyOnly, allowWithinDeny } = m.getFsReadConfig()
+assert.deepEqual(denyOnly.slice(0, 4).sort(), keys)
+assert.deepEqual(denyOnly.slice(4), ['~/.ssh', 'netrc', cwd + 'token'])
+assert.deepEqual(allowWithinDeny, [cwd + 'deep/keep.key'])
+assert.deepEqual(m.getFsWriteConfig(), { allowOnly: [...getDefaultWritePaths(), '.', 'y'], denyWithinAllow: [cwd + 'd.txt', 'deep'] })
+assert.deepEqual(m.getNetworkRestrictionConfig(), { allowedHosts: [] })
+assert.deepEqual(m.getLinuxGlobPatternWarnings(), ['x*'])
+// What it lists is what a command meets.
+assert.notEqual((await run('cat a.key')).code, 0)
+assert.notEqual((await run('cat netrc')).code, 0)
+assert.equal((await run('cat deep/keep.key')).stdout, 'secret\\n')
+m.updateConfig({ ...wanted, filesystem: { ...wanted.filesystem, disabled: true } })
+assert.deepEqual(m.getFsReadConfig(), none)
+assert.deepEqual(m.getFsWriteConfig(), { allowOnly: ['/'], denyWithinAllow: [] })
+assert.deepEqual(m.getLinuxGlobPatternWarnings(), [])
+const registry = m.getSentinelRegistry()
+assert.deepEqual([registry.size, [...registry.entries()], registry.lookupReal('fake_value_x'), registry.clear()], [0, [], undefined, undefined])
+assert.throws(() => registry.register('T', 'real-secret', []), e => /mode": "mask/.test(e.message) && !e.message.includes('real-secret'))
+assert.equal(m.getMaskedFileStore().dirPath, undefined)
+assert.throws(() => m.getMaskedFileStore().write('k', 'v'), /credentials/)
+m.getMaskedFileStore().dispose()
+""",
     )
 
 
