@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
 
 from ._errors import ParamsError
-from ._schema import Schema, hint
+from ._schema import Problem, Schema, hint
 from ._signature import of_class
 from ._values import UNSET, WireError, to_wire
 
@@ -26,7 +26,7 @@ _DEPTH = 150
 class Binding:
     """The place of a generated class in a schema, and its names."""
 
-    __slots__ = ("_fixed", "_required", "names", "nested", "open", "pointer", "schema", "wires", "wraps")
+    __slots__ = ("_fixed", "_required", "elsewhere", "names", "nested", "open", "pointer", "schema", "wires", "wraps")
 
     def __init__(self, schema: Schema, entry: dict[str, Any]) -> None:
         self.schema = schema
@@ -39,6 +39,7 @@ class Binding:
         at = at if isinstance(at, dict) else {}
         own = at.get("properties")
         own = own if isinstance(own, dict) else {}
+        self.elsewhere = frozenset(entry.get("x", ()))  # original names of fields that parts of the schema add
         wires = [*own, *entry.get("x", ())]
         self.names: dict[str, str] = {renamed.get(wire, wire): wire for wire in wires}
         self.wires = set(wires)
@@ -100,6 +101,8 @@ class _Fields(metaclass=_ModelType):
             if value is UNSET:
                 continue
             wire = binding.names.get(name, name if binding.open or name in binding.wires else None)
+            if value is None and wire in binding.elsewhere and not _takes_none(cls, wire):
+                continue
             if wire is None:
                 known = ", ".join(binding.names) or "none"
                 errors.append(("", f"unknown field {name!r}{hint(name, binding.names)}; fields: {known}"))
@@ -111,7 +114,10 @@ class _Fields(metaclass=_ModelType):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Any:
-        """From a dict with the original names: takes exactly what the schema takes. Raises ParamsError."""
+        """From a dict with the original names: takes exactly what the schema takes, and None for what may be absent.
+
+        Raises ParamsError.
+        """
         return _make(cls, _checked(cls, _binding_of(cls), obj, []))
 
     @classmethod
@@ -133,7 +139,8 @@ class Model(_Fields):
 
     Params(path="a", dryRun=True) takes fields by their Python names (or, through **, by their original
     names) and checks them against the schema; nothing is coerced. An absent field reads as UNSET and is
-    not sent. None is null. Objects cannot be changed. p["x"] and "x" in p use the original names.
+    not sent. None is null, or, for a field that may be absent and cannot be null, absent. Objects cannot be
+    changed. p["x"] and "x" in p use the original names.
     """
 
     __slots__ = ("_data",)
@@ -388,7 +395,7 @@ def _checked(cls: type[Any], binding: Binding, value: Any, errors: list[tuple[st
     """The JSON form of value. Raises ParamsError with errors and everything else that is wrong."""
     try:
         data = to_wire(value, _dump)
-        errors += [(p.path, p.text) for p in binding.schema.errors(data, binding.pointer)]
+        errors += [(p.path, p.text) for p in _without_nulls(binding, data)]
         if not errors and not isinstance(data, dict):
             errors.append(("", "an object is needed"))
     except WireError as e:
@@ -399,6 +406,44 @@ def _checked(cls: type[Any], binding: Binding, value: Any, errors: list[tuple[st
         raise ParamsError(cls.__name__, errors)
     result: dict[str, Any] = data
     return result
+
+
+def _takes_none(cls: type[Any], wire: Any) -> bool:
+    """Whether a field takes None, by its annotation, or may not be absent."""
+    name = _python_names(cls)[wire]
+    kind = cls.__annotations__.get(name, "Any")
+    return name not in cls._optional or kind == "Any" or "None" in kind
+
+
+def _without_nulls(binding: Binding, data: Any) -> list[Problem]:
+    """The problems of data. Nulls that are problems are removed first where the field may be absent."""
+    problems = binding.schema.errors(data, binding.pointer)
+    if not any([_remove_null(data, p.path) for p in problems]):
+        return problems
+    left = binding.schema.errors(data, binding.pointer)
+    needed = any(p.keyword == "required" and p not in problems for p in left)
+    return problems if needed else left
+
+
+def _remove_null(value: Any, path: str) -> bool:
+    """Remove a member of an object that is null, by its JSON pointer, in which nothing is escaped."""
+    name, _, rest = path[1:].partition("/")
+    if isinstance(value, list):
+        item = value[int(name)] if name.isdecimal() and len(name) < 8 and int(name) < len(value) else None
+        return bool(rest) and _remove_null(item, f"/{rest}")
+    if not isinstance(value, dict):
+        return False
+    if path[1:] in value:
+        name, rest = path[1:], ""
+    elif name not in value:
+        name = next((key for key in value if path.startswith(f"/{key}/")), "")
+        rest = path[len(name) + 2 :]
+    if rest:
+        return _remove_null(value.get(name), f"/{rest}")
+    found = value.get(name, UNSET) is None
+    if found:
+        del value[name]
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -110,6 +110,63 @@ def test_absent_is_not_null(tool: Tool, host: Host) -> None:
     assert not UNSET and t.Params().a is UNSET and t.Params(a=None).a is None
 
 
+LIMITS = {"type": "object", "properties": {"n": {"type": "integer"}, "of": {"type": "string"}}, "required": ["of"]}
+OPTIONAL = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "verbose": {"type": "boolean"},
+        "sort": {"enum": ["name", "size"]},
+        "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "one": {"const": 1},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "a/b": {"type": "integer"},
+        "by/ref": {"$ref": "#/$defs/Limits"},
+        "limits": {"type": "array", "items": {"$ref": "#/$defs/Limits"}},
+        "null": {"type": ["string", "null"]},
+        "any": {},
+    },
+    "required": ["path"],
+    "$defs": {"Limits": LIMITS},
+}
+
+
+@pytest.mark.parametrize("way", ["fields", "dict", "Params"])
+def test_none_leaves_out_what_may_be_absent(tool: Tool, host: Host, way: str) -> None:
+    """Where the schema has no null and does not require the field, at every level. Nulls of the schema are sent."""
+    t = tool(OPTIONAL)
+    call = {"fields": lambda v: t.call(**v), "dict": t.call, "Params": lambda v: t.call(t.Params(**v))}[way]
+    for name in ("verbose", "sort", "either", "one", "list", "a/b", "by/ref", "limits"):
+        call({"path": "p", name: None})
+        assert host.last == {"path": "p"}, name
+    call({"path": "p", "verbose": None, "null": None, "any": None, "by/ref": {"n": None, "of": "x"}})
+    assert host.last == {"path": "p", "null": None, "any": None, "by/ref": {"of": "x"}}
+    call({"path": "p", "limits": [{"of": "x", "n": None}, {"of": "y", "n": 1}], "any": {"n": None, "l": [None]}})
+    assert host.last == {"path": "p", "limits": [{"of": "x"}, {"of": "y", "n": 1}], "any": {"n": None, "l": [None]}}
+    asyncio.run(t.acall(path="p", verbose=None))
+    assert host.last == {"path": "p"}
+    sent = len(host.sent)
+    for wrong, message in (
+        ({"path": None, "verbose": None}, "/path: expected string, got null"),
+        ({"path": "p", "list": ["a", None]}, "/list/1: expected string, got null"),
+        ({"path": "p", "by/ref": {"of": None}}, "/by/ref/of: expected string, got null"),
+    ):
+        assert message in _message(lambda wrong=wrong: call(wrong))
+    text = _message(lambda: call({"path": 5, "verbose": None}))
+    assert "/path: expected string, got integer 5" in text and "verbose" not in text
+    assert len(host.sent) == sent
+
+
+def test_none_in_objects_by_class_and_alternatives(tool: Tool, host: Host) -> None:
+    made = tool({"type": "object", "properties": {"limit": {**LIMITS, "title": "Limit"}}})
+    made.call(limit=made.Limit(of="x", n=None))
+    assert host.last == {"limit": {"of": "x"}}
+    by = [{"properties": {key: {"type": "string"}}, "required": [key]} for key in ("id", "name")]
+    t = tool({"type": "object", "oneOf": by})
+    t.call(id="1", name=None)
+    assert host.last == {"id": "1"}
+
+
 def test_values_are_not_changed(tool: Tool, host: Host) -> None:
     t = tool({"type": "object"})
     for value in (
@@ -246,7 +303,6 @@ def test_no_coercion(tool: Tool, host: Host) -> None:
         {"b": 1},
         {"b": "yes"},
         {"s": 5},
-        {"i": None},
         {"one": True},
         {"yes": 1},
     ):

@@ -26,13 +26,17 @@ ELICITATION = 1  # forms are accepted with their defaults
 CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 LOGINS = 3  # for one request: what a person would put up with
 # Arguments of tools whose scenarios want some; others get none.
-ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 2, "b": 3}}
+ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 2, "b": 3}, "valid_tool": {"region": "eu"}}
 BROWSER = "#!/bin/sh\nexec curl --silent --location --output /dev/null -- \"$1\"\n"
 
 CALL = """
-import _cellgate
-status, content, *_ = _cellgate.tool_call({server!r}, {tool!r}, {arguments!r}, 20000)
-print(status, bytes(content).decode())
+from cellgate_tools import ToolRunnerError, options
+from mcptools.{server} import {module}
+try:
+    with options(timeout=20):
+        print({module}.call({arguments!r}))
+except ToolRunnerError as e:
+    print(type(e).__name__, e)
 """
 
 
@@ -99,11 +103,11 @@ class Driver:
                     raise
             self.login()
 
-    def call(self, s: Session, tool: str, arguments: dict[str, Any]) -> str:
+    def call(self, s: Session, module: str, arguments: dict[str, Any]) -> str:
         while True:
-            code = CALL.format(server=SERVER, tool=tool, arguments=json.dumps(arguments).encode())
+            code = CALL.format(server=SERVER, module=module, arguments=arguments)
             out = s.run(code, decide=lambda _: True, answer=fill)
-            print(f"{tool}: {out.stdout or out}", file=sys.stderr)
+            print(f"{module}: {out.stdout or out}", file=sys.stderr)
             if "run: cellgate mcp login" not in out.stdout:
                 return out.stdout
             self.login()
@@ -112,9 +116,9 @@ class Driver:
         with Client(no_spare=1) as c, c.session(workspace=self.work, server_requests=ELICITATION) as s:
             report = self.add(s)
             print(json.dumps(report), file=sys.stderr)
-            tools = [t["tool"] for t in report[SERVER]["tools"]]
-            for call in self.context.get("toolCalls") or [{"name": t, "arguments": ARGUMENTS.get(t, {})} for t in tools]:
-                self.call(s, call["name"], call["arguments"])
+            modules = {t["tool"]: t["module"] for t in report[SERVER]["tools"]}
+            for call in self.context.get("toolCalls") or [{"name": t, "arguments": ARGUMENTS.get(t, {})} for t in modules]:
+                self.call(s, modules[call["name"]], call["arguments"])
 
 
 def main() -> None:
