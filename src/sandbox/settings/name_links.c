@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/path.h"
 #include "base/util.h"
@@ -12,7 +13,7 @@
 
 /* Entries of folders with protected names that one search visits, and their depth. */
 #define ENTRIES_MAX 2000
-#define DEPTH_MAX   4
+#define DEPTH_MAX   3
 
 /*
  * The name @name in @folder, if a link leads to it. Where init decides about names (by_name), a
@@ -68,6 +69,19 @@ static bool holds_root(const struct cg_rules *rules, const char *path)
 }
 
 /*
+ * True if the link @name in @dir leads to a file beside or below it: programs that keep several
+ * versions of themselves have hundreds of these, and each would cost a search for its target.
+ */
+static bool stays_below(int dir, const char *name)
+{
+        char text[PATH_MAX];
+        ssize_t n = readlinkat(dir, name, text, sizeof(text) - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return text[0] && text[0] != '/' && !strstr(text, "..");
+}
+
+/*
  * Targets of links in @folder. A link to a whole write root is not followed: nothing could be
  * written then.
  */
@@ -91,7 +105,8 @@ static int deny_links_in(struct cg_rules *rules, const char *folder, int depth, 
                                 r = deny_links_in(rules, path, depth + 1, left, err);
                         continue;
                 }
-                if ((d->d_type != DT_LNK && d->d_type != DT_UNKNOWN) || cg_place_find(path, &place, NULL) < 0)
+                if ((d->d_type != DT_LNK && d->d_type != DT_UNKNOWN) || stays_below(dirfd(dir), d->d_name) ||
+                    cg_place_find(path, &place, NULL) < 0)
                         continue;
                 if (place.link && cg_rules_may_write(rules, place.path) && !holds_root(rules, place.path))
                         r = cg_rules_deny_name(rules, folder, d->d_name, place.folder, rules->by_name, err);
