@@ -1,8 +1,8 @@
 """A plugin of pytest for scripts/suites.py: writes the names of the tests that reached cellgate's kernel to a file.
 
 A test has reached it if it started one (the kernelspec's program adds a line to CELLGATE_STARTS), or sent a request
-while one ran. The file is CELLGATE_STARTS with the suffix .tests. Where a test has moved Jupyter's folders, so that
-jupyter_client falls back to the kernelspec of ipykernel, it gets this one (CELLGATE_SPEC) in its place.
+while one ran. The file is CELLGATE_STARTS with the suffix .tests. Suites move Jupyter's folders, where jupyter_client
+falls back to ipykernel's kernelspec, or install that one: CELLGATE_SPEC is used in its place.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ipykernel.kernelspec
 import pytest
 from jupyter_client import session
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 STARTS = Path(os.environ["CELLGATE_STARTS"])
 SPEC = json.loads(Path(os.environ["CELLGATE_SPEC"]).read_text())
 requests = 0
 send = session.Session.send
+find = KernelSpecManager._get_kernel_spec_by_name
 
 
 def count(self: session.Session, stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
@@ -30,8 +31,14 @@ def count(self: session.Session, stream: Any, msg_or_type: Any, *args: Any, **kw
     return send(self, stream, msg_or_type, *args, **kwargs)
 
 
+def replace(self: KernelSpecManager, kernel_name: str, resource_dir: str) -> KernelSpec:
+    found = find(self, kernel_name, resource_dir)
+    ours = KernelSpec(resource_dir=resource_dir, **SPEC)
+    return ours if kernel_name == "python3" and "ipykernel_launcher" in found.argv else found
+
+
 session.Session.send = count
-ipykernel.kernelspec.get_kernel_dict = lambda *args, **kwargs: dict(SPEC)
+KernelSpecManager._get_kernel_spec_by_name = replace
 
 
 def runs() -> bool:
