@@ -188,8 +188,9 @@ static bool scan_digits(struct json_scan *s)
 }
 
 /*
- * Is a number with a fraction or an exponent beyond the largest double? Readers make infinity of it,
- * or refuse the text. Without strtod(), which depends on the host's locale. @p: its first digit.
+ * Is a number with a fraction or an exponent beyond the largest double? Readers make infinity of
+ * it, or refuse the text. Without strtod(), which depends on the host's locale. @p: its first
+ * digit.
  */
 static bool is_infinite(const unsigned char *p, const unsigned char *end)
 {

@@ -25,8 +25,9 @@ struct cg_front_judge {
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
         /*
          * The question about a call as safe text. @digits: of the accepting words. @part: 0 for the
-         * first view, which may leave something out; N for the Nth part of the whole. *last: nothing
-         * follows. @all_shown: all was shown before; until then accepting words are not offered.
+         * first view, which may leave something out; N for the Nth part of the whole. *last:
+         * nothing follows. @all_shown: all was shown before; until then accepting words are not
+         * offered.
          */
         int (*show)(void *data, const struct cg_event *e, size_t part, bool all_shown, const char *digits,
                     bool *last, struct cg_buf *text);

@@ -114,7 +114,9 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
         return r < 0 ? r : cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
 }
 
-/* A name or a command. Of one with more than @max characters (0: no limit) the middle is left out. */
+/*
+ * A name or a command. Of one with more than @max characters (0: no limit) the middle is left out.
+ */
 static int add_name(struct cg_buf *b, const char *name, size_t max, struct cg_err *err)
 {
         const char *end = name + strlen(name), *head = end, *tail = end;

@@ -38,8 +38,8 @@ struct cg_call_view {
 int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err);
 
 /*
- * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle left
- * out.
+ * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle
+ * left out.
  */
 int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err);
 

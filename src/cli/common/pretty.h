@@ -19,8 +19,8 @@ struct cg_fold {
 };
 
 /*
- * Reads a character, or a run of blanks (white space of any kind, and what looks like it) that would
- * push the text behind it out of sight. Returns its length in bytes; 0 at the end.
+ * Reads a character, or a run of blanks (white space of any kind, and what looks like it) that
+ * would push the text behind it out of sight. Returns its length in bytes; 0 at the end.
  */
 size_t cg_fold_next(cg_fold_char *next, const char *p, const char *end, struct cg_fold *f);
 
