@@ -149,6 +149,19 @@ static void set_step(struct front *f, int step)
         uv_async_send(&f->opened);
 }
 
+/* Remarks are for the log and, in @text, for the first cell. */
+static int check_rules(struct front *f, const char *report, struct cg_buf *text)
+{
+        cg_auto_buf struct cg_buf notes = { .max = CG_MAX_REPORT };
+        int r = f->o->judge.check(f->o->judge.data, report, f->o->mcp, f->o->mcp_len, &notes, &f->opener_err);
+
+        for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;) {
+                cg_log(&f->o->log, CG_LOG_WARN, "%s", line);
+                cg_buf_addf(text, NULL, "[cellgate] Note: %s\n", line);
+        }
+        return r;
+}
+
 /* A thread of its own. */
 static void *opener(void *arg)
 {
@@ -180,9 +193,14 @@ static void *opener(void *arg)
                 json_object_foreach(o, name, one) if (json_object_get(one, "error"))
                         cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n",
                                     json_string_value(json_object_get(one, "error")));
-                cg_free(report);
-                f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
         }
+        r = f->o->attach ? 0 : check_rules(f, report, &text);
+        cg_free(report);
+        if (r < 0) {
+                set_step(f, -1);
+                return NULL;
+        }
+        f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
         set_step(f, READY);
         return NULL;
 }

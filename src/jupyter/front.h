@@ -31,6 +31,13 @@ struct cg_front_judge {
          */
         int (*show)(void *data, const struct cg_event *e, size_t part, bool all_shown, const char *digits,
                     bool *last, struct cg_buf *text);
+        /*
+         * Checks the rules against the MCP servers that were added, with their @report (NULL: it
+         * failed) and definitions (@mcp, may be NULL). Appends remarks to @notes, a line each.
+         * Negative: the kernel must not start.
+         */
+        int (*check)(void *data, const char *report, const char *mcp, size_t mcp_len, struct cg_buf *notes,
+                     struct cg_err *err);
         /* May the answer be "always"? */
         bool (*may_last)(void *data, const struct cg_event *e);
         /* The reason that the code gets when nobody can be asked about the call. */

@@ -71,6 +71,7 @@ int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
         snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(),
                  why);
         reply = info_reply("3", cg_version(), banner, false);
+        free(f->info); /* it was made if the session had been opened */
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
 }

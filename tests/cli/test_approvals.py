@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,55 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 BOTH = READ + "\nfrom mcptools.fs import write_file; print(write_file.run(path='/y'))"
+
+
+def test_a_rule_that_refuses_nothing_stops_the_start(run_cellgate: Run, server) -> None:
+    """Which rules match and what is suggested is tested in unit/test-approve.c; here, that each front obeys it."""
+    rules = ("--approve", "all", "--approve", "!fs.wirte_file")
+    why = "the approval rule !fs.wirte_file refuses nothing: the MCP server fs has no tool wirte_file; did you mean !fs.write_file?"
+    for _ in range(2):  # the second time the server is not started: its tools are known from its pins
+        r = run_cellgate("run", "--mcp", server.mcp, *rules, "-c", BOTH)
+        assert (r.returncode, r.stdout) == (2, "")
+        assert r.stderr.endswith(f"cellgate run: {why} Correct the rule, or start with --lax-rules\n")
+    assert server.ran() == []
+    r = run_cellgate("run", "--mcp", server.mcp, *rules, "--lax-rules", "-c", READ)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "read_file done\n", f"[cellgate] {why}\n")
+
+
+def test_a_rule_that_accepts_nothing_is_said(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "fs.raed_*", "-c", READ)
+    assert (r.returncode, r.stdout) == (4, "")
+    assert "[cellgate] the approval rule fs.raed_* accepts nothing: " in r.stderr
+    assert "did you mean fs.read_file?\n" in r.stderr
+
+
+def test_rules_without_servers(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--approve", "!fs.write_file", "-c", "print('ran')")
+    assert (r.returncode, r.stdout) == (2, "") and "there is no MCP server fs." in r.stderr
+    r = run_cellgate("run", "--approve", "!*.*", "-c", "print('ran')")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "ran\n", "")
+
+
+def test_a_rule_about_a_server_that_did_not_start(run_cellgate: Run, server) -> None:
+    """Its tools are not known: the rule may be right."""
+    servers = json.loads(server.mcp.read_text())
+    servers["mcpServers"]["gone"] = {"command": "/nonexistent/program"}
+    server.mcp.write_text(json.dumps(servers))
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "--approve", "!gone.delete", "-c", READ)
+    assert (r.returncode, r.stdout) == (0, "read_file done\n")
+    assert "the approval rule !gone.delete could not be checked: the MCP server gone did not start" in r.stderr
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "--approve", "!gnoe.delete", "-c", READ)
+    assert (r.returncode, r.stdout) == (2, "") and "did you mean !gone.delete?" in r.stderr
+
+
+def test_rules_that_match_nothing_in_json(host, server) -> None:
+    h = host("--mcp", server.mcp, "--approve", "!fs.wirte_file", "-c", READ)
+    assert "did you mean !fs.write_file?" in h.until("failed")["text"]
+    assert h.end() == 2
+    h = host("--mcp", server.mcp, "--approve", "!fs.wirte_file", "--lax-rules", "-c", "1")
+    assert "did you mean !fs.write_file?" in h.until("notice")["text"]
+    h.until("result")
+    assert h.end() == 0
 
 
 def test_all(run_cellgate: Run, server) -> None:

@@ -171,6 +171,20 @@ def test_rules_decide_without_asking(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"]
 
 
+def test_a_rule_that_refuses_nothing_stops_the_start(start: Any, server: Any) -> None:
+    rules = ("--mcp", server.mcp, "--approve=all", "--approve=!fs.wirte_file")
+    for _ in range(2):
+        run = start(*rules).client().run(READ)
+        assert (run.content["status"], run.content["ename"]) == ("error", "KernelNotStarted")
+        assert "refuses nothing: the MCP server fs has no tool wirte_file" in run.content["evalue"]
+        assert "did you mean !fs.write_file?" in run.content["evalue"] and "--lax-rules" in run.content["evalue"]
+    assert server.ran() == []
+    client = start(*rules, "--lax-rules").client()
+    run = client.run(READ)
+    assert "[cellgate] Note: the approval rule !fs.wirte_file refuses nothing" in run.text("stderr")
+    assert server.ran() == ["read_file"]
+
+
 def test_none_refuses_and_all_accepts(opened: Any, server: Any) -> None:
     assert opened("none").run(READ, allow_stdin=True).content["ename"] == "RejectedError"
     assert server.ran() == []

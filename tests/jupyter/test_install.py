@@ -49,6 +49,11 @@ def test_default(data_dir: Path, run_cellgate: Any, cellgate: Path) -> None:
     assert KernelSpecManager(data_dir=str(data_dir)).get_kernel_spec("cellgate").argv == spec["argv"]
 
 
+def test_lax_rules_are_kept(data_dir: Path, run_cellgate: Any) -> None:
+    install(run_cellgate, "--lax-rules", "--approve", "!fs.write_*")
+    assert spec_in(data_dir)["argv"][-2:] == ["--lax-rules", "--approve=!fs.write_*"]
+
+
 def test_logos(data_dir: Path, run_cellgate: Any) -> None:
     install(run_cellgate)
     folder = data_dir / "kernels/cellgate"

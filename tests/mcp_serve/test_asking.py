@@ -481,3 +481,24 @@ def test_always_is_not_for_programs_that_cells_can_change(serve: Serve) -> None:
     assert choices(question) == ["approve", "reject"]
     decide(server, question, "approve exactly this command, folder and variables from now on")
     assert "PermissionError" in text_of(server.result(call))
+
+
+@pytest.mark.parametrize("rule", ["!fake.leave_marc", "!cellgate.instal_package"])
+def test_a_rule_that_refuses_nothing_stops_the_start(serve: Serve, mcp_file: Path, mark: Path, rule: str) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "all", "--approve", rule)
+    server.initialize()
+    assert server.wait() == 2
+    server.threads[0].join(10)
+    assert f"the approval rule {rule} refuses nothing" in server.stderr.decode() and "did you mean !" in server.stderr.decode()
+    server = serve("--mcp", mcp_file, "--approve", "all", "--approve", rule, "--lax-rules")
+    server.initialize()
+    assert not server.result(server.call("execute_ipython_cell", code=CODE))["isError"]
+    assert mark.read_text() == "x\n"
+    assert f"the approval rule {rule} refuses nothing" in server.stderr.decode()
+
+
+def test_rules_about_own_tools_are_right(serve: Serve) -> None:
+    server = serve("--approve", "!cellgate.install_package", "--approve", "!cellgate.*", "--approve", "cellgate.reset")
+    server.initialize()
+    assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
+    assert "rule" not in server.stderr.decode()

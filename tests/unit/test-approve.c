@@ -4,8 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
 #include "cli/common/approve.h"
+#include "cli/common/rule_check.h"
 
 static struct cg_approve *rules(const char *const *list)
 {
@@ -257,9 +261,101 @@ static void test_explanations_are_safe(void **state)
         assert_string_equal(rule.data, "refused by the approval rule !fs.*");
 }
 
+/* @want: a part of the message; NULL: the rule is right. Notes are about rules that do not stop it. */
+static void test_rules_that_match_nothing(void **state)
+{
+        static const char servers[] = "{\"filesystem\":[\"read_file\",\"write_file\",\"list-dir\",\"a.b\"],"
+                                      "\"github\":[\"create_issue\"],\"down\":null,\"empty\":[]}";
+        static const struct {
+                const char *rule, *want;
+        } cases[] = {
+                { "filesystem.read_file", NULL },
+                { "filesystem.write_*", NULL },
+                { "filesystem.read?file", NULL },
+                { "filesystem.a.b", NULL },
+                { "*.create_issue", NULL },
+                { "git*.*", NULL },
+                { "empty.*", NULL },
+                { "*.*", NULL },
+                { "filesystem:resources/read", NULL },
+                { "down:prompts/get", NULL },
+                { "filesytem.write_file", "no MCP server filesytem; did you mean %sfilesystem.write_file?" },
+                { "FileSystem.write_file", "did you mean %sfilesystem.write_file?" },
+                { "filesytem.wirte_file", "did you mean %sfilesystem.write_file?" },
+                { "filesytem:resources/read", "did you mean %sfilesystem:resources/read?" },
+                { "filesystem.wirte_file", "has no tool wirte_file; did you mean %sfilesystem.write_file?" },
+                { "filesystem.wirte_*", "did you mean %sfilesystem.write_file?" },
+                { "filesystem.list_dir", "did you mean %sfilesystem.list-dir?" },
+                { "git*.creat_issue",
+                  "no MCP server git* has a tool creat_issue; did you mean %sgithub.create_issue?" },
+                { "*.creat_issue", "could not be checked: the MCP server down did not start" },
+                { "fs.write_file", "did you mean %sfilesystem.write_file?" },
+                { "githb.*", "did you mean %sgithub.*?" },
+                { "slack.*", "the MCP servers are filesystem, github, down, empty" },
+                { "filesystem.zzzzzzzz", "its tools are read_file, write_file, list-dir, a.b" },
+                { "empty.x", "the MCP server empty has no tool x" },
+                { "down.read", "could not be checked: the MCP server down did not start" },
+                { "x\x1b[2J.read", "x\\x1b[2J" },
+        };
+        cg_auto_json json_t *known = json_loads(servers, 0, NULL);
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                for (unsigned how = 0; how < 3; how++) { /* accepts; refuses; refuses, and rules are lax */
+                        cg_auto_buf struct cg_buf notes = { .max = 4096 };
+                        bool unknown = cases[i].want && strstr(cases[i].want, "did not start");
+                        char rule[100], want[200];
+                        struct cg_err err = { .msg = "" };
+                        struct cg_approve *a;
+                        bool stops = how == 1 && cases[i].want && !unknown;
+
+                        snprintf(rule, sizeof(rule), "%s%s", how ? "!" : "", cases[i].rule);
+                        a = rules((const char *const[]){ rule, "ask", NULL });
+                        if (how == 2)
+                                cg_approve_set_lax(a);
+                        cg_approve_always(a, "gone", CG_METHOD_CALL, "tool", NULL);
+                        if (cg_rules_check(a, known, &notes, &err) != (stops ? CG_E_INVAL : 0))
+                                fail_msg("%s: %s", rule, err.msg);
+                        if (!cases[i].want) {
+                                assert_int_equal(notes.len, 0);
+                        } else {
+                                const char *said = stops ? err.msg : notes.data;
+                                const char *at = strstr(cases[i].want, "%s");
+
+                                snprintf(want, sizeof(want), "%.*s%s%s", at ? (int)(at - cases[i].want) : 0,
+                                         cases[i].want, at && how ? "!" : "", at ? at + 2 : cases[i].want);
+                                if (!said || !strstr(said, want))
+                                        fail_msg("%s: not \"%s\": %s", rule, want, said);
+                                assert_null(strchr(said, '\x1b'));
+                                assert_int_equal(strstr(said, "start with --lax-rules") != NULL, stops);
+                        }
+                        cg_approve_free(a);
+                }
+        }
+}
+
+/* Several wrong rules: the first is named, and the reason of no other is lost. */
+static void test_several_rules_that_match_nothing(void **state)
+{
+        cg_auto_json json_t *known = json_loads("{\"fs\":[\"read\"]}", 0, NULL);
+        cg_auto_buf struct cg_buf notes = { .max = 4096 };
+        struct cg_approve *a = rules((const char *const[]){ "sf.x", "!fx.read", "!fs.raed", NULL });
+        struct cg_err err;
+
+        (void)state;
+        assert_int_equal(cg_rules_check(a, known, &notes, &err), CG_E_INVAL);
+        assert_non_null(strstr(err.msg, "!fx.read refuses nothing"));
+        assert_non_null(strstr(err.msg, "Correct the rules"));
+        assert_non_null(strstr(notes.data, "sf.x accepts nothing"));
+        assert_non_null(strstr(notes.data, "!fs.raed refuses nothing"));
+        cg_approve_free(a);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_rules_that_match_nothing),
+                cmocka_unit_test(test_several_rules_that_match_nothing),
                 cmocka_unit_test(test_glob),
                 cmocka_unit_test(test_glob_is_linear),
                 cmocka_unit_test(test_nothing_said_refuses),

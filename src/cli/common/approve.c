@@ -20,7 +20,7 @@ struct rule {
 struct cg_approve {
         struct rule *rules;
         size_t n;
-        bool base_given;
+        bool base_given, lax;
         enum cg_approve_answer base, def;
 };
 
@@ -62,6 +62,15 @@ static const char *method_of(const char *name)
 static bool is_call(const char *method)
 {
         return strcmp(method, CG_METHOD_CALL) == 0;
+}
+
+/*
+ * The end of the pattern of servers. Names of servers have no dot (cg_mcp_check_name()), those of
+ * tools may.
+ */
+static const char *pattern_end(const struct rule *r)
+{
+        return r->method ? strrchr(r->text, ':') : strchr(r->text, '.');
 }
 
 static int push(struct cg_approve *a, const char *text, const char *method, const char *tool, bool deny,
@@ -134,6 +143,33 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a)
         return a->base;
 }
 
+bool cg_approve_rule(const struct cg_approve *a, size_t i, struct cg_approve_parts *ret)
+{
+        const struct rule *r;
+        const char *end;
+
+        if (i >= a->n || a->rules[i].tool) /* those of cg_approve_always() come later */
+                return false;
+        r = &a->rules[i];
+        *ret = (struct cg_approve_parts){
+                .text = r->text, .deny = r->deny, .server = r->text + r->deny, .method = r->method
+        };
+        end = pattern_end(r);
+        ret->server_len = (size_t)(end - ret->server);
+        ret->tools = r->method ? NULL : end + 1;
+        return true;
+}
+
+void cg_approve_set_lax(struct cg_approve *a)
+{
+        a->lax = true;
+}
+
+bool cg_approve_is_lax(const struct cg_approve *a)
+{
+        return a->lax;
+}
+
 bool cg_approve_may_last(const char *method, const char *tool)
 {
         cg_auto_json json_t *question = NULL;
@@ -202,13 +238,11 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
 
 static bool matches(const struct rule *r, const char *server, const char *method, const char *tool)
 {
-        const char *pattern = r->text + r->deny, *end, *tools;
+        const char *pattern = r->text + r->deny, *end = pattern_end(r), *tools;
 
         if (r->tool)
                 return strcmp(r->text, server) == 0 && strcmp(r->method, method) == 0 &&
                        strcmp(r->tool, tool) == 0;
-        /* Names of servers have no dot (cg_mcp_check_name()), those of tools may. */
-        end = r->method ? strrchr(pattern, ':') : strchr(pattern, '.');
         if (!end || !cg_approve_glob(pattern, (size_t)(end - pattern), server, strlen(server)))
                 return false;
         tools = end + 1;

@@ -82,6 +82,22 @@ int cg_approve_name(struct cg_buf *b, const char *server, const char *method, co
 /* True if a name can be part of a rule that a person copies into a shell. */
 bool cg_approve_is_plain(const char *name);
 
+/* What a rule that was given with cg_approve_add() says. Borrows. */
+struct cg_approve_parts {
+        const char *text;
+        bool deny;
+        const char *server; /* a pattern, not terminated */
+        size_t server_len;
+        const char *tools;  /* a pattern; NULL: the rule is about @method */
+        const char *method; /* or NULL */
+};
+
+/* The rule with this number, counted from 0. False: there are no more. */
+bool cg_approve_rule(const struct cg_approve *a, size_t i, struct cg_approve_parts *ret);
+/* Lax rules: one that refuses, but matches nothing, does not stop the start (rule_check.h). */
+void cg_approve_set_lax(struct cg_approve *a);
+bool cg_approve_is_lax(const struct cg_approve *a);
+
 /* Exported for its test. True if @pattern matches exactly @len bytes of @text. */
 bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
 

@@ -59,6 +59,9 @@ static const struct cg_opt table[] = {
           " of servers that match, which SERVER.TOOL does not; after a ! refuse it, as !SERVER.* does\n"
           "The order does not matter: a call that a ! pattern matches is refused, another one that a pattern"
           " matches is accepted, and ask, none or all decides about the rest" },
+        { CG_KOPT_LAX_RULES, 0, "lax-rules", NULL, STARTS,
+          "start although a ! rule matches no MCP server or none of its tools. Without it the start fails, since"
+          " such a rule most likely has a typing error" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
           "longest wait for the user's answer, after which a call is refused (default: 300)" },
         { CG_KOPT_ENV, 0, "env", "NAME=VALUE", SERVES, ENV_HELP },
@@ -174,6 +177,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return 0;
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
+        case CG_KOPT_LAX_RULES:
+                cg_approve_set_lax(o->approve);
+                return 0;
         case CG_KOPT_ENV:
                 if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
                         return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",

@@ -27,6 +27,7 @@ enum cg_kernel_opt {
         CG_KOPT_WORKSPACE = 2,
         CG_KOPT_MCP,
         CG_KOPT_APPROVE,
+        CG_KOPT_LAX_RULES,
         CG_KOPT_ENV,
         CG_KOPT_SANDBOX,
         CG_KOPT_ALLOW_HOST,

@@ -71,7 +71,8 @@ static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err 
                 v[n++] = strdup(first[i]);
         for (size_t i = 0; i < o->n_words; i++) {
                 const char *name = o->words[i];
-                bool value = strcmp(name, "no-sandbox") != 0 && strcmp(name, "private") != 0;
+                bool value = strcmp(name, "no-sandbox") != 0 && strcmp(name, "private") != 0 &&
+                             strcmp(name, "lax-rules") != 0;
                 char *file = NULL;
 
                 if (strcmp(name, "kernel-env") == 0 && cg_kernel_env_find(o->words[i + 1], &file, err) < 0)

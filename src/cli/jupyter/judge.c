@@ -6,7 +6,9 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "base/json.h"
 #include "cli/common/args.h"
+#include "cli/common/rule_check.h"
 
 #define WIDTH 100
 /* Lines of a view of a call. */
@@ -27,6 +29,15 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
                 cg_approve_explain(why, server, method, tool, rule, NULL);
                 return CG_FRONT_REFUSE;
         }
+}
+
+static int check(void *data, const char *report, const char *mcp, size_t mcp_len, struct cg_buf *notes,
+                 struct cg_err *err)
+{
+        cg_auto_json json_t *servers = mcp ? json_loadb(mcp, mcp_len, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *known = cg_rules_known(report, servers);
+
+        return known ? cg_rules_check(data, known, notes, err) : cg_fail(err, CG_E_NOMEM, "approval rules");
 }
 
 static bool may_last(void *data, const struct cg_event *e)
@@ -91,6 +102,7 @@ struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
 {
         return (struct cg_front_judge){ .data = rules,
                                         .decide = decide,
+                                        .check = check,
                                         .show = show,
                                         .may_last = may_last,
                                         .nobody = nobody,

@@ -178,13 +178,14 @@ static void loop(struct io *io)
 
         while (!io->broken && !io->signal) {
                 struct signalfd_siginfo info;
-                bool idle, ticking, output, unread;
+                bool idle, refused, ticking, output, unread;
 
                 pthread_mutex_lock(&io->sv->lock);
                 idle = TAILQ_EMPTY(&io->sv->jobs) && !io->sv->out.len && io->written == io->writing.len;
+                refused = io->sv->refused;
                 ticking = cg_serve_progress(io->sv);
                 pthread_mutex_unlock(&io->sv->lock);
-                if (io->eof && (idle || cg_now_ms() >= io->end_ms))
+                if ((io->eof && (idle || cg_now_ms() >= io->end_ms)) || (refused && idle))
                         return;
                 output = take_output(io);
                 pthread_mutex_lock(&io->sv->lock);
@@ -283,6 +284,10 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         flush_output(io); /* the last answers: of calls that were ended */
         cg_lines_fini(&io->lines);
         cg_buf_fini(&io->writing);
+        if (sv->refused) {
+                *err = sv->start_err;
+                return -1;
+        }
         return io->signal ? 128 + io->signal : CG_EXIT_OK;
 }
 

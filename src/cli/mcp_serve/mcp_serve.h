@@ -123,6 +123,8 @@ struct cg_serve {
         struct cg_session *session;
         uint64_t cell; /* that runs; 0: none */
         bool stop, worker_gone;
+        bool refused; /* it does not start, for the reason start_err */
+        struct cg_err start_err;
 
         /* the worker's */
         struct cg_client *client;
@@ -133,7 +135,7 @@ struct cg_serve {
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_buf output;             /* of the last cell whose output was cut */
         struct cg_denial_reports denials; /* denials that were reported for this call */
-        bool cell_done, death_reported;
+        bool cell_done, death_reported, rules_checked;
         enum cg_status status;
         char *status_text;
         char *lost; /* why the session has ended; NULL: it has not */

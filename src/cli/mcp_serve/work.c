@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "cli/common/artifacts.h"
 #include "cli/common/pretty.h"
+#include "cli/common/rule_check.h"
 #include "mcp/def.h"
 
 /* Events handled before questions, cancellations and the end are checked again. */
@@ -225,26 +226,57 @@ static void report_unavailable(struct cg_serve *sv, const char *name, const char
         remark(sv, err.msg);
 }
 
-/* Reports to the agent which servers could not be started. */
-static void add_servers(struct cg_serve *sv, json_t *servers)
+/*
+ * Reports to the agent which servers could not be started. Returns their tools (cg_rules_known()).
+ */
+static json_t *add_servers(struct cg_serve *sv, json_t *servers)
 {
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         char *report = NULL;
         struct cg_err err;
         const char *name;
-        json_t *one;
+        json_t *one, *known;
         size_t len;
 
         if (sv->lost || !json_object_size(servers) || !(text = cg_json_text(servers, &len)))
-                return;
+                return cg_rules_known(NULL, servers);
         if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
             cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
                 json_object_foreach(servers, name, one) report_unavailable(sv, name, err.msg);
         }
         json_object_foreach(o, name, one) if (json_object_get(one, "error"))
                 report_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
+        known = cg_rules_known(report, servers);
         cg_free(report);
+        return known;
+}
+
+/*
+ * Checks the approval rules once, when the configured servers have been added. If one that refuses
+ * matches nothing, this program ends.
+ */
+static int check_rules(struct cg_serve *sv, json_t *known, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf notes = { .max = CG_MAX_REPORT };
+        json_t *own = json_array();
+        int r;
+
+        sv->rules_checked = true;
+        for (size_t i = 0; cg_serve_tool_names[i]; i++)
+                json_array_append_new(own, json_string(cg_serve_tool_names[i]));
+        json_object_set_new(known, "cellgate", own);
+        r = cg_rules_check(sv->opts.kernel.approve, known, &notes, err);
+        for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;)
+                cg_log(&sv->log, CG_LOG_WARN, "%s", line);
+        if (r < 0) {
+                pthread_mutex_lock(&sv->lock);
+                sv->start_err = *err;
+                sv->refused = true;
+                pthread_mutex_unlock(&sv->lock);
+                cg_serve_wake(sv->io_fd);
+        }
+        return r;
 }
 
 static int open_session(struct cg_serve *sv, struct cg_err *err)
@@ -258,9 +290,15 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
                                          .python_path = paths,
                                          .settings = sv->settings };
         struct cg_kernel_hides hides;
+        cg_auto_json json_t *known = NULL, *more = NULL;
         struct cg_session *s;
         int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
+        if (sv->refused) {
+                cg_kernel_hides_fini(&hides);
+                *err = sv->start_err;
+                return -1;
+        }
         /* If the client cannot ask its user, each question is refused with that reason. */
         pthread_mutex_lock(&sv->lock);
         so.server_requests = (sv->proto.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
@@ -289,8 +327,12 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         pthread_mutex_lock(&sv->lock);
         sv->session = s;
         pthread_mutex_unlock(&sv->lock);
-        add_servers(sv, sv->configured);
-        add_servers(sv, sv->registered);
+        known = add_servers(sv, sv->configured);
+        if (!sv->rules_checked && known && check_rules(sv, known, err) < 0) {
+                close_session(sv);
+                return -1;
+        }
+        more = add_servers(sv, sv->registered);
         return 0;
 }
 

@@ -294,18 +294,24 @@ static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
         return 0;
 }
 
+static int json_note(struct cg_run *run, const char *text, struct cg_err *err)
+{
+        struct cg_json_line l;
+
+        cg_json_line_begin(&l, "notice", 0);
+        cg_json_line_string(&l, "text", text, strlen(text));
+        return cg_json_line_end(run, &l, err);
+}
+
 /* Reports that cells of the command line were not run, once. */
 static int report_not_run(struct cg_run *run, struct cg_err *err)
 {
         static const char text[] = "a cell of the command line failed: the cells after it are not run";
-        struct cg_json_line l;
 
         cg_json_of(run)->not_run_reported = true;
         if (!cg_json_of(run)->failed || run->index + 1 >= run->opts.cells.n)
                 return 0;
-        cg_json_line_begin(&l, "notice", 0);
-        cg_json_line_string(&l, "text", text, strlen(text));
-        return cg_json_line_end(run, &l, err);
+        return json_note(run, text, err);
 }
 
 /* Called between two cells. */
@@ -555,6 +561,7 @@ static void json_free(struct cg_run *run)
 static const struct cg_run_output json_output = {
         .opened = json_opened,
         .servers = json_servers,
+        .note = json_note,
         .event = json_event,
         .decided = json_decided,
         .next = json_next,

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "cli/common/rule_check.h"
 #include "mcp/pins_accept.h"
 
 /*
@@ -397,6 +398,20 @@ static int accept_changes(struct cg_run *run, struct adding *a, struct cg_err *e
         return add_and_show(run, a, err);
 }
 
+/* Says which approval rules match nothing. */
+static int check_rules(struct cg_run *run, const char *report, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf notes = { .max = CG_MAX_REPORT };
+        cg_auto_json json_t *known = cg_rules_known(report, NULL);
+        int r = known ? cg_rules_check(run->opts.kernel.approve, known, &notes, err)
+                      : cg_fail(err, CG_E_NOMEM, "approval rules");
+
+        for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;)
+                if (run->output->note(run, line, r < 0 ? NULL : err) < 0 && r == 0)
+                        r = -1;
+        return r;
+}
+
 static int add_servers(struct cg_run *run, struct cg_err *err)
 {
         struct adding a = { .r = 0 };
@@ -406,7 +421,7 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         int r;
 
         if (!run->opts.kernel.mcp)
-                return 0;
+                return check_rules(run, NULL, err);
         /* Checked here, so that an error has the line and column in the file. */
         if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
             cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
@@ -419,6 +434,8 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
         }
         r = run->output->servers(run, a.report, err);
+        if (r == 0)
+                r = check_rules(run, a.report, err);
         cg_free(a.report);
         return r;
 }

@@ -36,6 +36,8 @@ struct cg_run_output {
         int (*opened)(struct cg_run *run, struct cg_err *err);
         /* @report: what cg_session_add_mcp_servers() returned. */
         int (*servers)(struct cg_run *run, const char *report, struct cg_err *err);
+        /* A remark about the start. */
+        int (*note)(struct cg_run *run, const char *text, struct cg_err *err);
         /* An event to show. Takes @e. */
         int (*event)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
         /*

@@ -447,6 +447,13 @@ static int text_servers(struct cg_run *run, const char *report, struct cg_err *e
         return 0;
 }
 
+static int text_note(struct cg_run *run, const char *text, struct cg_err *err)
+{
+        (void)err;
+        cg_screen_note(&run->screen, "%s", text);
+        return 0;
+}
+
 static void text_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
 {
         struct text *t = text_of(run);
@@ -505,6 +512,7 @@ static void text_free(struct cg_run *run)
 static const struct cg_run_output text_output = {
         .opened = text_opened,
         .servers = text_servers,
+        .note = text_note,
         .event = text_event,
         .decided = text_decided,
         .ask = text_ask,
