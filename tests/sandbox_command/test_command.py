@@ -38,6 +38,27 @@ def test_string_is_the_shells(box: Box) -> None:
     assert box.run("-c", "X=4; echo a$X | tr a b; echo '!x'").stdout == "b4\n!x\n"
 
 
+def test_one_word_with_blanks_is_the_shells(box: Box) -> None:
+    """Unless it is a file's name, or follows --."""
+    assert box.run("echo a; X=4; echo b$X").stdout == "a\nb4\n"
+    assert box.run("\t\n exit\t9").returncode == 9
+    for words in (["--", "echo a"], ["-d", "--", "echo a"]):
+        p = box.run(*words)
+        assert (p.returncode, p.stdout) == (127, "") and "echo a: command not found" in p.stderr
+    assert box.run("echo a", "b").returncode == 127  # not the only word
+    programs = box.work / "my programs"
+    programs.mkdir()
+    program = programs / "say it"
+    program.write_text('#!/bin/sh\necho "$0 $#"\n')
+    program.chmod(0o755)
+    for word in (str(program), "my programs/say it"):
+        assert box.run(word).stdout == f"{word} 0\n"
+    assert box.run("say it", env={**box.env, "PATH": f"/nowhere:{programs}:{box.env['PATH']}"}).stdout.endswith(
+        "say it 0\n"
+    )
+    assert box.run("my programs/say no").returncode == 127
+
+
 def test_under_the_name_of_srt(box: Box) -> None:
     link = box.base / "srt"
     link.symlink_to(box.program)

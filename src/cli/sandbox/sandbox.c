@@ -39,7 +39,8 @@ static const char help_text[] =
         "Usage: cellgate sandbox [OPTIONS] [--] COMMAND [ARG...]\n"
         "       cellgate sandbox [OPTIONS] -c STRING\n\n"
         "Runs a command in a sandbox that restricts network and file system, by a settings file of\n"
-        "sandbox-runtime (srt).\n\n"
+        "sandbox-runtime (srt). A COMMAND without arguments that has a blank, and is no file's name, is run as\n"
+        "a STRING, as in \"cat README.md\"; never after --.\n\n"
         "  -s, --settings FILE  settings (default: ~/.srt-settings.json; without it: no network, no writes)\n"
         "  -c STRING            run STRING with bash\n"
         "      --control-fd N   read new settings, one JSON object a line, from descriptor N (3 or more);\n"
@@ -171,11 +172,34 @@ static int print(const char *text)
         return cg_write_all(1, text, strlen(text), NULL) < 0;
 }
 
+/*
+ * Whether the only word is a line for a shell, as srt takes all of its words. A program whose name
+ * has blanks is still run as such.
+ */
+static bool is_shell_line(const char *word)
+{
+        const char *path = getenv("PATH");
+        char file[PATH_MAX];
+
+        if (!strpbrk(word, " \t\n") || access(word, F_OK) == 0)
+                return false;
+        for (const char *p = path; p && !strchr(word, '/'); p = *p ? p + 1 : NULL) {
+                size_t n = strcspn(p, ":");
+
+                if (n && snprintf(file, sizeof(file), "%.*s/%s", (int)n, p, word) < (int)sizeof(file) &&
+                    access(file, F_OK) == 0)
+                        return false;
+                p += n;
+        }
+        return true;
+}
+
 #define ASK_SECONDS 60 /* the default time for an answer */
 
 /* Options end where the command starts: all further words are the command's. */
 static int read_options(struct cli *cli, int argc, char **argv)
 {
+        bool dashes = false;
         int i = 1;
 
         for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
@@ -184,6 +208,7 @@ static int read_options(struct cli *cli, int argc, char **argv)
                 long n;
 
                 if (strcmp(w, "--") == 0) {
+                        dashes = true;
                         i++;
                         break;
                 }
@@ -250,6 +275,8 @@ static int read_options(struct cli *cli, int argc, char **argv)
                 }
         }
         cli->argv = argv + i;
+        if (!cli->text && !dashes && i + 1 == argc && is_shell_line(argv[i]))
+                cli->text = argv[i];
         if (!cli->text && i >= argc && !cli->explain)
                 return fail("No command specified. Use -c <command> or provide command arguments.");
         return NEXT;
