@@ -114,6 +114,8 @@ async def test_files_network_and_violations(folder: Path, port: int) -> None:
     p = await wrapped("echo yes > inside; echo no > ../outside")
     assert p.returncode != 0 and "Read-only file system" in p.stderr
     assert (folder / "inside").read_text() == "yes\n" and not (folder.parent / "outside").exists()
+    (write,) = SandboxManager.get_sandbox_violation_store().get_violations()
+    assert write.line.startswith("deny file-write ") and "outside" in write.line
     p = await wrapped(FETCH.format(f"127.0.0.1:{port}"))
     assert p.stdout == OK, p.stderr
     command = FETCH.format("other.example")
@@ -126,7 +128,67 @@ async def test_files_network_and_violations(folder: Path, port: int) -> None:
     assert annotated == f"text\n<sandbox_violations>\n{line}\n</sandbox_violations>"
     assert SandboxManager.annotate_stderr_with_sandbox_failures("another", "text") == "text"
     await asyncio.sleep(0)
-    assert seen == [[], [line]]
+    assert seen == [[], [write.line, line]] or seen == [[], [write.line], [write.line, line]]
+
+
+async def test_the_other_ports_configuration(folder: Path, port: int) -> None:
+    """config.schemas, from_json(), names in camelCase, dictionaries that change a part of the configuration."""
+    from cellgate.srt import SandboxManager
+    from cellgate.srt.config import SandboxRuntimeConfig as Same
+    from cellgate.srt.config.schemas import SandboxRuntimeConfig, ValidationError
+
+    host, url = f"127.0.0.1:{port}", FETCH.format(f"127.0.0.1:{port}")
+    (folder / "secret").write_text("s\n")
+    given = {
+        "network": {"allowedDomains": ["127.0.0.1"], "deniedDomains": []},
+        "filesystem": {"denyRead": ["secret"], "allowWrite": ["."], "denyWrite": ["kept"]},
+    }
+    assert SandboxRuntimeConfig is Same
+    assert SandboxRuntimeConfig.from_json(given) == SandboxRuntimeConfig.from_json(json.dumps(given))
+    with pytest.raises(ValidationError, match="unknown name"):
+        SandboxRuntimeConfig.from_json({**given, "netwrok": {}})
+    await SandboxManager.initialize(given)
+    assert SandboxManager.get_config() == SandboxRuntimeConfig.from_json(given)
+    assert (await wrapped(url)).stdout == OK and (await wrapped("echo x > f")).returncode == 0
+
+    async def run(command: str, changes: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        return await wrapped(command, None, changes)
+
+    # A section that is left out, and what a section leaves out, is the program's.
+    assert (await run("echo x > f", {"filesystem": {"allowWrite": []}})).returncode == 1
+    assert (await run("cat secret", {"filesystem": {"allow_write": []}})).returncode == 1
+    assert (await run("cat secret", {"filesystem": {"denyRead": []}})).stdout == "s\n"
+    assert (await run(url, {"filesystem": {"allowWrite": []}})).stdout == OK
+    assert (await run(url, {"network": {"allowedDomains": []}})).stdout == REFUSED
+    assert (await run(url, {"network": {"deniedDomains": ["127.0.0.1"]}})).stdout == REFUSED
+    assert (await run("cat secret", {"network": {"allowedDomains": []}})).returncode == 1
+    assert (await run(url, {})).stdout == OK
+    for wrong in (
+        {"filesytem": {}},
+        {"filesystem": {"allowWrite": [], "allow_write": ["/"]}},
+        {"filesystem": {"allowWrit": []}},
+        {"network": {"allowedDomains": ["https://example.org"]}},
+        {"filesystem": "x"},
+    ):
+        with pytest.raises(ValidationError):
+            await SandboxManager.wrap_with_sandbox("true", None, wrong)
+    # The program's rules change for commands that leave the network out.
+    SandboxManager.update_config({**given, "network": {"allowedDomains": ["other.example"]}})
+    assert (await run(url, {"filesystem": {"allowWrite": []}})).stdout == REFUSED
+    assert (await run(url, {"network": {"allowedDomains": [host.partition(":")[0]]}})).stdout == OK
+
+
+async def test_update_is_checked_before_it_replaces(port: int) -> None:
+    from cellgate.srt import SandboxManager, ValidationError
+
+    await SandboxManager.initialize(config(["127.0.0.1"]))
+    before = SandboxManager.get_config()
+    with pytest.raises(RuntimeError, match="not changed.*colour"):
+        SandboxManager.update_config(config(cellgate={"colour": 1}))
+    with pytest.raises(ValidationError):
+        SandboxManager.update_config({})
+    assert SandboxManager.get_config() is before
+    assert (await wrapped(FETCH.format(f"127.0.0.1:{port}"))).stdout == OK
 
 
 async def test_violations_of_system_calls_and_of_names() -> None:

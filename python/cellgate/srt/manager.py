@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,12 @@ def _network(own: NetworkConfig | None) -> dict[str, Any]:
     return network
 
 
+def _apply() -> None:
+    """Gives the program's rules for the network to the commands that run."""
+    for key, own in _networks.items():
+        _serving().change(key, _network(own))
+
+
 def _serving() -> Host:
     global _host
     if _host is None:
@@ -188,7 +195,7 @@ class SandboxManager:
 
     @staticmethod
     async def initialize(
-        runtime_config: SandboxRuntimeConfig,
+        runtime_config: SandboxRuntimeConfig | Mapping[str, Any],
         sandbox_ask_callback: SandboxAskCallbackType | None = None,
         enable_log_monitor: bool = False,
     ) -> None:
@@ -202,15 +209,16 @@ class SandboxManager:
         global _config, _ask_callback, _initialized, _loop, _watch_files
         if _initialized:
             return
-        if failure := await asyncio.to_thread(_failure, runtime_config.settings()):
+        config = copy.deepcopy(SandboxRuntimeConfig.model_validate(runtime_config))
+        if failure := await asyncio.to_thread(_failure, config.settings()):
             raise RuntimeError(f"Sandbox dependencies are not available on this system. {failure}")
         if _initialized:  # meanwhile
             return
-        _config, _ask_callback, _watch_files = runtime_config, sandbox_ask_callback, enable_log_monitor
+        _config, _ask_callback, _watch_files = config, sandbox_ask_callback, enable_log_monitor
         _loop = asyncio.get_running_loop()
         _serving()
         _initialized = True
-        SandboxManager.update_config(runtime_config)
+        _apply()
 
     @staticmethod
     def is_supported_platform(platform: Platform) -> bool:
@@ -321,22 +329,29 @@ class SandboxManager:
 
     @staticmethod
     async def wrap_with_sandbox(
-        command: str, bin_shell: str | None = None, custom_config: SandboxRuntimeConfig | None = None
+        command: str,
+        bin_shell: str | None = None,
+        custom_config: SandboxRuntimeConfig | Mapping[str, Any] | None = None,
     ) -> str:
         """A command line for a POSIX shell that runs `command` in a sandbox, with bash or `bin_shell`.
 
         It belongs to this process: after reset(), and when the process has ended, it does not run. Files are
         restricted by the configuration of now, or by `custom_config`, and the network by the one in force when
-        the command connects. Without a configuration nothing is allowed. Raises ValueError for a NUL.
+        the command connects. A dictionary as `custom_config` changes what it names, and the rest is the
+        configuration's. Without a configuration nothing is allowed. Raises ValueError for a NUL.
         """
         if "\0" in command or "\0" in (bin_shell or ""):
             raise ValueError("a command cannot contain NUL")
-        config = custom_config or _config
-        if config is None:
-            config = SandboxRuntimeConfig.model_validate({"network": {}, "filesystem": {}})
+        config = _config or SandboxRuntimeConfig.model_validate({"network": {}, "filesystem": {}})
+        network = None
+        if isinstance(custom_config, SandboxRuntimeConfig):
+            config = custom_config
+            network = copy.deepcopy(config.network)
+        elif custom_config is not None:
+            config = config.changed_by(custom_config)
+            network = config.network if "network" in custom_config else None
         host = _serving()
         settings = _settings(config)
-        network = copy.deepcopy(custom_config.network) if custom_config else None
         # The network's lists change: a configuration has one file whatever they are, unless they are its own.
         key = json.dumps([{**settings, "network": None}, network.model_dump() if network else None], sort_keys=True)
         file = host.settings_file(key, settings)
@@ -359,12 +374,17 @@ class SandboxManager:
         return _config
 
     @staticmethod
-    def update_config(new_config: SandboxRuntimeConfig) -> None:
-        """Another configuration. Its rules for the network apply at once, to commands that run, too."""
+    def update_config(new_config: SandboxRuntimeConfig | Mapping[str, Any]) -> None:
+        """Another configuration. Its rules for the network apply at once, to commands that run, too.
+
+        Raises RuntimeError, and changes nothing, if no command could run with it.
+        """
         global _config
-        _config = copy.deepcopy(new_config)
-        for key, own in _networks.items():
-            _serving().change(key, _network(own))
+        config = copy.deepcopy(SandboxRuntimeConfig.model_validate(new_config))
+        if failure := _failure(config.settings()):
+            raise RuntimeError(f"update_config: the configuration is not changed. {failure}")
+        _config = config
+        _apply()
 
     @staticmethod
     async def reset() -> None:

@@ -1,4 +1,4 @@
-"""Configuration: the classes of srt's Python port. Names are in snake_case, or in camelCase as in settings files."""
+"""Configuration: the classes of srt's Python ports. Names are in snake_case, or in camelCase as in settings files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def _snake(name: str) -> str:
 
 def _camel(name: str) -> str:
     return re.sub("_(.)", lambda m: m[1].upper(), name)
+
+
+def _in_snake(model: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    named = {_snake(name): value for name, value in obj.items()}
+    if len(named) < len(obj):
+        _refuse(model, "", f"a name is given twice: {', '.join(obj)}")
+    return named
 
 
 def _fields(model: type[Model]) -> dict[str, Any]:
@@ -96,6 +103,11 @@ class Model:
     def model_validate_json(cls, json_data: str | bytes) -> Self:
         """The object that a JSON text describes."""
         return cls.model_validate(json.loads(json_data))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str | bytes) -> Self:
+        """The object that a dictionary, or a JSON text, describes."""
+        return cls.model_validate_json(data) if isinstance(data, str | bytes) else cls.model_validate(data)
 
     def model_dump(self, *, by_alias: bool = False, exclude_none: bool = False) -> dict[str, Any]:
         """A dictionary of all members; `by_alias`: with the names of settings files."""
@@ -238,6 +250,16 @@ class SandboxRuntimeConfig(Model):
     allow_pty: bool | None = None
     resource_limits: ResourceLimitsConfig | None = None
     cellgate: dict[str, Any] | None = None
+
+    def changed_by(self, changes: Mapping[str, Any]) -> SandboxRuntimeConfig:
+        """A copy with what a dictionary gives. Lists and options that it leaves out stay, in its sections as well."""
+        changed: dict[str, Any] = {name: copy.deepcopy(value) for name, value in vars(self).items()}
+        for name, value in _in_snake("SandboxRuntimeConfig", changes).items():
+            if name in ("network", "filesystem") and isinstance(value, Mapping):
+                changed[name] = changed[name].model_dump() | _in_snake(name, value)
+            else:
+                changed[name] = value
+        return SandboxRuntimeConfig.model_validate(changed)
 
     def settings(self) -> dict[str, Any]:
         """The content of a settings file (docs/settings.md)."""
