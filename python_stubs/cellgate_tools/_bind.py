@@ -5,7 +5,10 @@ Generated modules hold data only: classes with annotated fields, docstrings, and
 
 from __future__ import annotations
 
-from inspect import cleandoc
+import sys
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, cleandoc
+from opcode import opmap
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from ._signature import of_function, one_line
@@ -13,6 +16,7 @@ from ._tool import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import FrameType
 
     from ._model import Model
     from ._result import ToolResult
@@ -70,6 +74,28 @@ class _Names(tuple[str, ...]):
         return False
 
 
+class ToolModule(ModuleType):
+    # A tool's module, which can be called as its run(). IPython's "?" would show a docstring.
+
+    def __call__(self, params: Any = None, /, **fields: Any) -> Any:
+        tool: Tool = self.__dict__["_tool"]
+        return tool.run_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.run(params, fields)
+
+
+def _is_awaited(frame: FrameType) -> bool:
+    """True if the frame is about to await what the function returns that it calls.
+
+    `await tool.run()` would fail only after the call was made, so that a program makes it again.
+    """
+    code = frame.f_code
+    if not code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return False
+    i = frame.f_lasti + 2
+    while code.co_code[i] == opmap["CACHE"]:
+        i += 2
+    return code.co_code[i] == opmap["GET_AWAITABLE"]
+
+
 def _help(description: str, params: type[Model], classes: list[type[Model]]) -> str:
     """The description, then each documented field, then the fields of the other classes."""
     parts = [cleandoc(description), cleandoc(params.__doc__ or "")]
@@ -99,11 +125,11 @@ def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
     shown = returns if isinstance(returns, str) else returns.__name__
 
     def run(params: Any = None, /, **fields: Any) -> Any:
-        return tool.run(params, fields)
+        return tool.run_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.run(params, fields)
 
-    def call(params: Any = None, /, **fields: Any) -> ToolResult:
+    def call(params: Any = None, /, **fields: Any) -> Any:
         """Like run(), but returns every content block and does not raise when the tool reports an error."""
-        return tool.call(params, fields)
+        return tool.call_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.call(params, fields)
 
     async def run_async(params: Any = None, /, **fields: Any) -> Any:
         """Like run(), to be awaited: any number of calls may wait at once."""
@@ -112,6 +138,9 @@ def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
     async def call_async(params: Any = None, /, **fields: Any) -> ToolResult:
         """Like call(), to be awaited."""
         return await tool.call_async(params, fields)
+
+    def call_module(params: Any = None, /, **fields: Any) -> Any:
+        return run(params, **fields)
 
     own = module["__name__"]
     classes = [v for v in module.values() if isinstance(v, type) and v.__module__ == own]
@@ -128,4 +157,10 @@ def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
     module["__all__"] = _Names(names)
     module["__dir__"] = lambda: names
     module["_tool"] = tool
+    module["__signature__"] = run.__signature__  # type: ignore[attr-defined]
+    # Only "?" looks for __call__ here. It would show another signature, and a docstring a second time.
+    module["__call__"] = call_module
+    call_module.__signature__ = run.__signature__  # type: ignore[attr-defined]
+    if type(sys.modules.get(own)) is ModuleType:
+        sys.modules[own].__class__ = ToolModule
     return run, call, run_async, call_async, run_async, call_async

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-__all__ = ["DATA", "load_package", "parse_json", "stamp"]
+__all__ = ["DATA", "json_of", "load_package", "parse_json", "stamp"]
 
 DATA = "_tools.json"
 _LOADED: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}
@@ -27,6 +27,15 @@ def parse_json(text: bytes | str) -> Any:
     if isinstance(text, bytes):
         text = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogatepass")
     return _decode(text)
+
+
+def json_of(text: str) -> Any:
+    """The value of a text that is JSON. ValueError: it is none."""
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as e:
+        start = ascii(text[:60]) + ("..." if len(text) > 60 else "")
+        raise ValueError(f"the text of this result is not JSON: {e}. It begins with {start}") from None
 
 
 def stamp(folder: str) -> tuple[int, int, int] | None:

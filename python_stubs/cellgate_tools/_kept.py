@@ -12,7 +12,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._data import parse_json
+from ._data import json_of, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,10 @@ class LargeText:
 
     def __repr__(self) -> str:
         return f"<LargeText of {self._length} characters: {self[:60]!r}...>"
+
+    def json(self) -> Any:
+        """The value of a text that is JSON. ValueError: it is none."""
+        return json_of(str(self))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(str, name):

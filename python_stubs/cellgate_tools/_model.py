@@ -283,6 +283,11 @@ else:
             names = _python_names(type(self))
             return {names.get(wire, wire): value for wire, value in _items(self)}
 
+        def __await__(self):
+            """For programs that wait for run() in place of arun(): the call was made."""
+            return self
+            yield
+
         def __reduce__(self):
             return _remade, (type(self), dict(self))
 

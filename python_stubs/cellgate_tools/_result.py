@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._data import json_of
 from ._kept import LargeText
 from ._values import UNSET, short
 
@@ -261,7 +262,8 @@ def _display(result: ToolResult, text: str) -> None:
 class Text(str):
     """What run() of tools without an output schema returns: the text, and a line for each block that is no text.
 
-    .result is all of it; .content, .images, .audio, .resources and .links are its blocks.
+    .json() is the value of a text that is JSON. .result is all of the result; .content, .images, .audio, .resources
+    and .links are its blocks.
     """
 
     result: ToolResult
@@ -291,8 +293,19 @@ class Text(str):
     def links(self) -> list[ResourceLink]:
         return self.result.links
 
+    def json(self) -> Any:
+        """The value of a text that is JSON. ValueError: it is none."""
+        return json_of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.result)
+
+    if not TYPE_CHECKING:
+
+        def __await__(self):
+            """For programs that wait for run() in place of arun(): the call was made."""
+            return self
+            yield
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return _bundle(self.result, _short_repr(self))

@@ -125,6 +125,9 @@ def _result(server: str, tool: str, status: str, payload: bytes, kind: str) -> T
 
 T = TypeVar("T")
 
+_MAX_LEARNED = 1 << 20
+"""Most characters of a text of which the shape is learned."""
+
 
 def whole(read: Callable[[], T], result: ToolResult, server: str, tool: str, what: str = "") -> T:
     """What read() makes of a result, of which parts may stay with the tool server. Raises UnavailableError."""
@@ -145,7 +148,7 @@ def whole(read: Callable[[], T], result: ToolResult, server: str, tool: str, wha
 class Tool:
     """The tool of a generated module. Its data is read when first needed, so imports are fast."""
 
-    __slots__ = ("_bindings", "_entry", "_function", "_module", "_schemas", "_server", "_warned", "name")
+    __slots__ = ("_entry", "_function", "_learned", "_module", "_schemas", "_server", "_warned", "name")
 
     def __init__(self, module: dict[str, Any], name: str) -> None:
         self._module = module
@@ -155,6 +158,7 @@ class Tool:
         self._function = False  # of the host
         self._schemas: dict[str, Schema] = {}
         self._warned = False
+        self._learned = False  # what results look like
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -230,14 +234,30 @@ class Tool:
             raise self._error(result.summary(2000) or f"{self.server}.{self.name} failed and gave no reason", result)
         if "out" not in self.entry:
             if result.structured is not UNSET and not result.content:
+                self._learn(result.structured, "")
                 return result.structured
-            return whole(lambda: Text(result.summary(), result), result, self.server, self.name)
+            text = whole(lambda: Text(result.summary(), result), result, self.server, self.name)
+            if not self._learned and text[:1] in ("{", "[") and len(text) <= _MAX_LEARNED:
+                with contextlib.suppress(ValueError):
+                    self._learn(text.json(), "JSON; .json() is ")
+            return text
         value = self._structured(result)
         self._check(value, result)
         key = self.entry.get("unwrap")
         if key and isinstance(value, dict) and key in value:
             value = value[key]
         return wrapper(self._module, spec)(value, 0) if (spec := self.entry.get("ret")) else value
+
+    def _learn(self, value: Any, how: str) -> None:
+        """Show in help() what a result looks like, as the server does not say it."""
+        if self._learned or value in ({}, []):
+            return
+        from ._shape import shape
+
+        self._learned = True
+        note = f"\n\nThe first result was {how}{shape(value)}"
+        self._module["__doc__"] += note
+        self._module["run"].__doc__ += note
 
     def _error(self, text: str, result: ToolResult) -> ToolError:
         return ToolError(text, result, server=self.server, tool=self.name)

@@ -564,6 +564,82 @@ def test_coroutines_without_a_loop(tool: Tool, host: Host) -> None:
     assert host.sent == []
 
 
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "title": "Number"}
+WRAPPED = {"type": "object", "properties": {"result": {}}, "required": ["result"], "title": "tOutput"}
+
+
+def test_modules_are_called_as_their_run(package: Tool, host: Host) -> None:
+    """As catalogues print the tools: files.edit_file(path, edits) -> Result."""
+    made = package((DATA / "files.json").read_bytes(), "files")
+    host.answers({"structuredContent": {"content": "x"}})
+    assert made.read_file(path="p").content == made.read_file({"path": "p"}).content == "x"
+    assert made.read_file(made.read_file.Params(path="p")) == {"content": "x"}
+    assert [s[1:3] for s in host.sent] == [("read_file", b'{"path":"p"}')] * 3
+    assert str(inspect.signature(made.read_file)) == str(inspect.signature(made.read_file.run))
+    _message(lambda: made.read_file(pth="p"))
+    assert inspect.ismodule(made.read_file) and len(host.sent) == 3 and "__signature__" not in dir(made.read_file)
+
+    async def later() -> Any:
+        return await made.read_file(path="p")
+
+    assert asyncio.run(later()).content == "x" and len(host.sent) == 4
+
+
+@pytest.mark.parametrize(
+    ("out", "answer", "value"),
+    [
+        (None, {"content": [{"type": "text", "text": "x"}]}, "x"),
+        (NUMBER, {"structuredContent": {"n": 1}}, {"n": 1}),
+        *((WRAPPED, {"structuredContent": {"result": v}}, v) for v in ([1], None, True, 5, "x", {"a": 1})),
+        ({"type": "array", "items": NUMBER}, {"structuredContent": [{"n": 1}]}, [{"n": 1}]),
+    ],
+)
+def test_run_can_be_awaited(tool: Tool, host: Host, out: Any, answer: Any, value: Any) -> None:
+    """It is arun() then: an error after the call would have programs make it again."""
+    t = tool({"type": "object", "properties": {"i": {"type": "integer"}}}, out)
+    host.answers(answer)
+
+    async def every_way() -> list[Any]:
+        found = [await t.run(), await t.run({"i": 1}), await t.run(i=1), await t.run(**{"i": 1})]
+        found += [await t.run(i=i) for i in range(2)]
+        found += [x async for x in (await t.run(i=i) for i in range(2))]
+        result = await t.call(i=1)
+        assert type(result).__name__ == "ToolResult"
+        return found
+
+    assert asyncio.run(every_way()) == [value] * 8 and len(host.sent) == 9 and type(t.run()) is not type(t.arun)
+
+    async def at_once() -> list[Any]:
+        host.at = 3
+        return [await asyncio.wait_for(t.run(), 5) if out in (None, NUMBER) else 0, t.run(), (t.run(), 1)[0]]
+
+    assert asyncio.run(at_once())[1:] == [value, value]
+    assert not inspect.iscoroutinefunction(t.run)
+
+
+@pytest.mark.parametrize("out", [None, NUMBER])
+def test_results_can_be_awaited(tool: Tool, host: Host, out: Any) -> None:
+    """asyncio's functions get results of run() that are made already; objects are dicts, which gather() cannot take."""
+    t = tool(OBJECT, out)
+    host.answers({"content": [{"type": "text", "text": '{"n": 1}'}]})
+
+    async def both() -> list[Any]:
+        several = await asyncio.gather(t.run(), t.run()) if out is None else [t.run(), t.run()]
+        return [*several, await asyncio.wait_for(t.run(), 5)]
+
+    assert asyncio.run(both()) == [t.run()] * 3 and len(host.sent) == 4
+
+
+def test_run_in_a_thread_is_not_awaited(tool: Tool, host: Host) -> None:
+    t = tool(OBJECT, NUMBER)
+    host.answers({"structuredContent": {"n": 1}})
+
+    async def in_thread() -> Any:
+        return await asyncio.to_thread(t.run), await asyncio.to_thread(lambda: t.run().n)
+
+    assert asyncio.run(in_thread()) == ({"n": 1}, 1)
+
+
 def test_interrupt_reaches_the_caller(tool: Tool, host: Host) -> None:
     def tool_call(*args: Any) -> tuple[str, bytes]:
         raise KeyboardInterrupt

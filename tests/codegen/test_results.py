@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import pickle
+import pydoc
 import re
 import sys
 import warnings
@@ -491,6 +492,56 @@ def test_wrapped_objects(tool: Tool, host: Host) -> None:
     assert r.one.id == 1 and r.many[0].id == 2 and r.by["k"].next.next.v == 5
     assert r.either[0].kind == "shape" and r.either[1].id == 3 and r.either[2] is None
     assert r.mixed[0].kind == "shape" and r.table[0][0].id == 4
+
+
+def test_text_that_is_json(tool: Tool, host: Host) -> None:
+    t = tool(OBJECT)
+    host.answers({"content": [{"type": "text", "text": '{"rows": [{"id": 18446744073709551615}]}'}]})
+    assert t.run().json() == {"rows": [{"id": 2**64 - 1}]}
+    host.keeps('{"content":[{"type":"text","text":"@"}]}', json.dumps(["x" * 100_000]))
+    assert t.run().json() == t.call().large().json() == ["x" * 100_000]
+    host.kind = ""
+    for text in ("no\x1b json " * 10, "", "[" * 5000, '{"a":1} x'):
+        host.answers({"content": [{"type": "text", "text": text}]})
+        with pytest.raises(ValueError, match="the text of this result is not JSON: ") as caught:
+            t.run().json()
+        assert len(str(caught.value)) < 300 and "\x1b" not in str(caught.value)
+
+
+def test_shape_is_learned_from_the_first_result(tool: Tool, host: Host) -> None:
+    """help() shows it where the server declares nothing."""
+
+    def said(answer: Any, out: Any = None) -> list[str]:
+        t = tool(OBJECT, out)
+        before = t.__doc__
+        for content in ("", "[]", "plain {text}"):
+            host.answers({"content": [{"type": "text", "text": content}]} if out is None else {"structuredContent": {}})
+            t.run()
+        assert t.__doc__ == before
+        host.answers(answer)
+        t.run()
+        host.answers({"content": [{"type": "text", "text": '{"other": 1}'}], "structuredContent": {}})
+        t.run()
+        for shown in (t, t.run):
+            assert pydoc.plaintext.document(shown).count("first result") == ("first result" in t.__doc__)
+        return [line for line in t.__doc__.splitlines() if line not in before.splitlines()]
+
+    rows = [{"id": 1, "f": {"Due date": None}, "n": 1, "tags": ["x"]}, {"id": 2, "f": {}, "n": 2.5, "tags": []}]
+    text = json.dumps({"records": rows, "offset": None, "ok": True})
+    shape = "{records: list[{id: int, f: {'Due date'?: None}, n: float, tags: list[str]}], offset: None, ok: bool}"
+    assert said({"content": [{"type": "text", "text": text}]}) == [f"The first result was JSON; .json() is {shape}"]
+    assert said({"structuredContent": [1, "a"]}) == ["The first result was list[int | str]"]
+    other = ["The first result was JSON; .json() is {other: int}"]
+    assert said({"content": [{"type": "text", "text": "{no json"}]}) == other
+    assert said({"content": [{"type": "text", "text": '{"a": 1}'}], "isError": False}, NUMBERS | {"required": []}) == []
+    evil = {f"k{i}\x1b[0m\u202e\n": {} for i in range(100)}
+    (line,) = said({"content": [{"type": "text", "text": json.dumps(evil)}]})
+    assert line.isascii() and line.isprintable() and len(line) < 1100 and line.count("k") < 40
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"d": [deep]}
+    (line,) = said({"content": [{"type": "text", "text": json.dumps(deep)}]})
+    assert line.endswith(".json() is {d: list[{d: list[{d: list[dict]}]}]}")
 
 
 def test_error_results(tool: Tool, host: Host) -> None:

@@ -112,5 +112,6 @@ took < 1, len([m for m in sys.modules if m.startswith("mcptools.many.")])
     assert kernel.run("from mcptools.many import readtool7; readtool7.__name__").result == "'mcptools.many.readTool7'"
     shown = str(kernel.run("readtool7?").__dict__)
     assert "Reads it." in shown and "field4: str" in shown, shown
+    assert "Class docstring" not in shown and "Call " not in shown and len(shown) < 2500, shown
     shown = kernel.run("help(readtool7)").out
     assert "Reads it." in shown and "field4: str" in shown and len(shown) < 600, shown
