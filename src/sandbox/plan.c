@@ -159,6 +159,21 @@ int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why
         return 0;
 }
 
+int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        void *list = sb->programs;
+        char *copy;
+
+        if (grow(&list, &sb->cap_programs, sb->n_programs, sizeof(*sb->programs), err) < 0)
+                return CG_E_NOMEM;
+        sb->programs = list;
+        copy = strdup(path);
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: folder of programs %s", path);
+        sb->programs[sb->n_programs++] = copy;
+        return 0;
+}
+
 static void set_filter(struct cg_sandbox *sb, unsigned int flags)
 {
         sb->filter_flags = flags;
@@ -287,6 +302,9 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
                 free(sb->patterns[i].why);
         }
         free(sb->patterns);
+        for (size_t i = 0; i < sb->n_programs; i++)
+                free(sb->programs[i]);
+        free(sb->programs);
         free_names(sb);
         free_environ(sb);
         free(sb->cwd);
@@ -324,6 +342,8 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
                                             sb->placeholders[i].mount_point, err);
         for (size_t i = 0; i < sb->n_patterns && r == 0; i++)
                 r = cg_plan_add_pattern(to, sb->patterns[i].text, sb->patterns[i].why, err);
+        for (size_t i = 0; i < sb->n_programs && r == 0; i++)
+                r = cg_plan_add_programs(to, sb->programs[i], err);
         if (r == 0 && sb->names)
                 r = cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
                                          sb->git_config, err);

@@ -97,6 +97,8 @@ struct cg_sandbox {
         size_t n_placeholders, cap_placeholders;
         struct cg_plan_pattern *patterns; /* enforced by init (mediate.h) */
         size_t n_patterns, cap_patterns;
+        char **programs; /* write roots in which init makes no programs: folders of PATH outside */
+        size_t n_programs, cap_programs;
         /*
          * plan of a command: signals from the host are forwarded, only limits of the settings apply
          */
@@ -145,6 +147,9 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
 
 int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why, struct cg_err *err);
 
+/* No programs are made directly in the folder @path. */
+int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err *err);
+
 /* @path must not be made. */
 static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
 {
@@ -182,6 +187,8 @@ bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"
 #define CG_WHY_GUARD "program that runs outside"
+/* The same: path_folders.c. After it may follow " " and the folder's name for writableNames. */
+#define CG_WHY_PATH "PATH"
 /* The same: hides.c. */
 #define CG_WHY_CREDENTIALS "cellgate.hideCredentials"
 /* The same: hardlinks.c. */

@@ -197,7 +197,10 @@ void cg_sup_path_cut_last(char *path);
 /* The last component, borrowed. */
 const char *cg_sup_path_base(const char *path);
 bool cg_sup_list_has(const json_t *list, const json_t *item);
-/* The rules of the session's kernels. The caller frees them: cg_rules_fini(). */
+/*
+ * The rules of the session's kernels, but for those about PATH. The caller frees them:
+ * cg_rules_fini().
+ */
 int cg_sup_server_rules(const struct session *ss, const json_t *guards, struct cg_rules *ret,
                         struct cg_err *err);
 

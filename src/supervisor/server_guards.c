@@ -90,6 +90,7 @@ static const char *workspace_of(const struct session *ss)
 static json_t *writing_options(const struct session *ss)
 {
         static const char *const names[] = { "workspace", "settings", "sandbox", "hide", "user_env" };
+        cg_auto_json json_t *env = NULL;
         json_t *o = json_object();
 
         for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
@@ -98,6 +99,10 @@ static json_t *writing_options(const struct session *ss)
                 if (v)
                         json_object_set(o, names[i], v);
         }
+        /* cg_sup_server_rules() does without PATH. */
+        env = json_copy(json_object_get(o, "user_env"));
+        if (env && json_object_del(env, "PATH") == 0)
+                json_object_set(o, "user_env", env);
         return o;
 }
 

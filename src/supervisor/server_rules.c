@@ -21,6 +21,11 @@ int cg_sup_server_rules(const struct session *ss, const json_t *guards, struct c
                         struct cg_err *err)
 {
         struct cg_path_base base = cg_sup_paths_of(ss, true);
+        cg_auto_json json_t *env = json_is_object(base.env) ? json_copy((json_t *)(uintptr_t)base.env) : NULL;
+
+        /* Folders of PATH count as writable: another client's kernels may have written there. */
+        json_object_del(env, "PATH");
+        base.env = env;
 
         return cg_session_rules(ss->settings, &base, guards, ret, err);
 }

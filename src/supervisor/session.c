@@ -167,6 +167,8 @@ static void notice_sandbox(struct session *ss)
 {
         static const char advice[] =
                 "Give cells a folder of their own as workspace, or allow writing in settings";
+        struct cg_path_base paths = cg_sup_paths_of(ss, true);
+        cg_auto_buf struct cg_buf text = { .max = 32768 };
         enum cg_holds_home holds = cg_sup_is_sandboxed(ss) && !ss->settings
                                            ? cg_session_view_holds_home(ss->workspace, ss->sup->home)
                                            : CG_HOLDS_NO_HOME;
@@ -182,6 +184,9 @@ static void notice_sandbox(struct session *ss)
                 cg_sup_notice(ss,
                               "your home folder is inside the workspace %s: cells can only read there. %s",
                               ss->workspace, advice);
+        if (cg_sup_is_sandboxed(ss) && cg_session_say_path_folders(ss->settings, &paths, &text, NULL) == 0 &&
+            text.len)
+                cg_sup_notice(ss, "%s", text.data);
         /* With "auto", the host does not know which tier was chosen. */
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
                 cg_sup_notice(

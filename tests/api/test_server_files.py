@@ -174,9 +174,15 @@ def test_inherited_path(
     good.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
     good.chmod(0o755)
     monkeypatch.setenv("PATH", f"{own}:.::{good.parent}:{os.environ['PATH']}")
-    with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace) as s:
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+        "cellgate": {"writableNames": ["venv/bin"]},
+    }
+    with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace, settings=settings) as s:
         for name in ("my-server", "python3", "sh"):
             s.run(f"p = {str(own / name)!r}\nopen(p, 'w').write('#!/bin/sh\\ntouch {mark}')\nimport os; os.chmod(p, 0o755)")
+            assert (own / name).exists()
         s.add_servers({"s": {"command": "my-server"}})
         out = s.run("from mcptools.s import env\nstr(env.run(name='PATH'))", lambda _: True)
         entries = out.value.strip("'").split(":")

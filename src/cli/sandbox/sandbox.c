@@ -392,6 +392,7 @@ static void debug_start(const struct cli *cli, const struct cg_command *c)
 
 static int run(const struct cli *cli, struct cg_command *c)
 {
+        cg_auto_buf struct cg_buf folders = { .max = 32768 };
         struct cg_err err = { 0 };
         bool writes = c->rules.off;
         int status;
@@ -402,6 +403,8 @@ static int run(const struct cli *cli, struct cg_command *c)
                 return explain(cli, c, 1);
         if (c->masks.warnings.len)
                 fputs(c->masks.warnings.data, stderr);
+        if (cg_rules_say_path_folders(&c->rules, "the command", &folders, &err) == 0 && folders.len)
+                fprintf(stderr, "cellgate sandbox: %s\n", folders.data);
         if (c->fell_back)
                 fprintf(stderr,
                         "cellgate sandbox: user namespaces are not available here: this runs in the weaker landlock tier, as \"auto\" "

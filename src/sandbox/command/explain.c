@@ -143,6 +143,9 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
                 r = line(out, kinds[m->kind], m->path, m->why,
                          cg_plan_is_absent(sb, m->path) ? "not there, and cannot be made" : "", err);
         }
+        for (size_t i = 0; i < sb->n_programs && r == 0; i++)
+                r = line(out, "no programs", sb->programs[i], CG_WHY_PATH, "none are made directly in it",
+                         err);
         if (r == 0 && sb->names)
                 r = cg_buf_adds(
                         out,

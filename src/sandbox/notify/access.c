@@ -209,6 +209,21 @@ bool cg_access_resolve(const char *path, char *real)
 
 /* ---- descriptions */
 
+/* The folder's name in a rule of CG_WHY_PATH, "" without one; NULL: another rule. */
+static const char *name_in_path(const char *setting)
+{
+        static const char why[] = CG_WHY_PATH;
+        size_t n = sizeof(why) - 1;
+
+        if (strncmp(setting, why, n) != 0 || (setting[n] && setting[n] != ' '))
+                return NULL;
+        n += setting[n] == ' ';
+        return setting[n + strspn(setting + n,
+                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")]
+                       ? NULL
+                       : setting + n;
+}
+
 /* The reason of a rule that no setting can change; NULL: @setting is a setting. */
 static const char *why_built_in(const char *setting)
 {
@@ -216,9 +231,33 @@ static const char *why_built_in(const char *setting)
                 return "it belongs to cellgate, which runs outside of the sandbox";
         if (strcmp(setting, CG_WHY_GUARD) == 0)
                 return "an MCP server or cellgate uses it outside of the sandbox";
+        if (name_in_path(setting))
+                return "it is in a folder of PATH, where programs are found outside of the sandbox";
         if (strcmp(setting, CG_WHY_LINK) == 0)
                 return "it is a hard link, or a folder with hard links, to files outside of what cells write";
         return NULL;
+}
+
+/* @name: of a folder; "": that of @path, by its last two names. */
+static void open_folder(const char *name, const char *path, struct cg_access_words *ret)
+{
+        size_t end = strlen(path), at;
+
+        ret->how = ret->how_text;
+        if (name[0]) {
+                snprintf(ret->how_text, sizeof(ret->how_text),
+                         "add \"%s\" to cellgate.writableNames of a settings file", name);
+                return;
+        }
+
+        while (end && path[end - 1] != '/')
+                end--;
+        at = end = end ? end - 1 : 0;
+        for (int n = 0; at && n < 2; n += path[at] == '/')
+                at--;
+        at += path[at] == '/';
+        snprintf(ret->how_text, sizeof(ret->how_text),
+                 "add \"%.*s\" to cellgate.writableNames of a settings file", (int)(end - at), path + at);
 }
 
 bool cg_access_is_setting(const char *text)
@@ -323,6 +362,10 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 ret->how = strcmp(setting, CG_WHY_LINK)
                                    ? NULL
                                    : "replace the links by copies (uv: UV_LINK_MODE=copy)";
+                if (name_in_path(setting)) {
+                        snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", CG_WHY_PATH);
+                        open_folder(name_in_path(setting), path, ret);
+                }
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
                 snprintf(ret->why, sizeof(ret->why), "%s %s it", setting,
                          rule == CG_ACCESS_DENY_READ ? "hides" : "names");

@@ -44,6 +44,7 @@ struct broker_call {
         struct cg_notify *notify;
         const struct seccomp_notif *notif;
         bool denied;         /* by a rule of the sandbox: it is reported */
+        bool in_path;        /* that rule: no programs in folders of PATH */
         char path[PATH_MAX]; /* what was denied, where that is a path */
 };
 
@@ -174,6 +175,11 @@ static int apply(struct broker_call *c, struct change *ch)
                 c->denied = ch->mode & S_ISUID || (ch->mode & S_ISGID && !S_ISDIR(st.st_mode));
                 if (c->denied)
                         return -EPERM;
+                c->in_path = c->mediator && S_ISREG(st.st_mode) && !(st.st_mode & 0111) &&
+                             !cg_mediate_may_run(c->mediator, c->path, S_IFREG | ch->mode);
+                c->denied = c->in_path;
+                if (c->denied)
+                        return -EACCES;
                 return chmod(link, ch->mode) < 0 ? -errno : 0;
         case OWNER:
                 if (c->mediator)
@@ -461,7 +467,10 @@ static const struct broker_handler {
 
 static void answer(struct broker_call *c, int r)
 {
-        struct cg_path_denial p = { .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME };
+        struct cg_path_denial p = { .path = c->path,
+                                    .access = CG_ACCESS_WRITE,
+                                    .rule = c->in_path ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME,
+                                    .setting = c->in_path ? CG_WHY_PATH : NULL };
 
         if (c->denied && !(c->mediator && r == -EACCES)) {
                 cg_reply_deny(c->notify, c->notif, -r, c->path[0] ? c->path : NULL);

@@ -68,6 +68,8 @@ static int do_mknodat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t
             !S_ISBLK(mode))
                 return CG_MED_CONTINUE;
         r = lookup_new(call, dirfd, addr, CG_OP_CREATE, &arg);
+        if (r == 0)
+                r = cg_med_decide_program(call, &arg, mode & S_IFMT ? mode : S_IFREG | mode, 1);
         if (r < 0)
                 return r;
         cg_med_apply_umask(call);
@@ -84,6 +86,8 @@ static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd,
         if (!cg_med_read_path(call, text_addr, text) || !text[0])
                 return CG_MED_CONTINUE;
         r = lookup_new(call, dirfd, addr, CG_OP_CREATE_LINK, &arg);
+        if (r == 0)
+                r = cg_med_decide_program(call, &arg, S_IFLNK, 1);
         return r < 0 ? r
                      : cg_med_check_created(call, &arg, CG_OP_CREATE_LINK,
                                             cg_med_result(symlinkat(text, arg.dir, arg.name)));
@@ -206,6 +210,8 @@ static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from,
         /* Git may remove a configuration and examples of hooks, but neither may be moved. */
         if (r == 0)
                 r = cg_med_decide(call, to, operation_of(st));
+        if (r == 0)
+                r = cg_med_decide_program(call, to, st->st_mode, st->st_nlink);
         if (r == 0 && from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
             !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
                 r = cg_med_deny(call, from, NULL);
@@ -406,6 +412,8 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
                 return -EEXIST;
         if (unlinked >= 0) {
                 r = cg_med_decide(call, &to, CG_OP_CREATE);
+                if (r == 0)
+                        r = cg_med_decide_program(call, &to, S_IFREG, 2);
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", unlinked);
                 return r < 0 ? r
                              : cg_med_check_created(call, &to, CG_OP_CREATE,
@@ -417,6 +425,11 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
                 r = cg_med_deny(call, &old, NULL);
         if (r == 0)
                 r = cg_med_decide(call, &to, operation_of(&a));
+        /* The mode of each could be changed by the other's name. */
+        if (r == 0)
+                r = cg_med_decide_program(call, &to, a.st_mode, 2);
+        if (r == 0)
+                r = cg_med_decide_program(call, &old, a.st_mode, 2);
         return r < 0 ? r
                      : cg_med_check_created(call, &to, operation_of(&a),
                                             cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));

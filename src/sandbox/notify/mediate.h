@@ -84,6 +84,8 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
                            int dirfd, uint64_t path, int flags);
 /* The name of @fd, which is at @path if that is known, does not forbid a change of attributes. */
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path);
+/* The file at @path, which is no program yet, may get the type and mode @mode. */
+bool cg_mediate_may_run(struct cg_mediator *m, const char *path, mode_t mode);
 /* A child of init has ended. */
 void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid);
 

@@ -310,6 +310,46 @@ int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum 
         return rule ? cg_med_deny(call, arg, NULL) : 0;
 }
 
+static bool is_in_programs(const struct cg_sandbox *sb, const char *path)
+{
+        size_t len = (size_t)(strrchr(path, '/') - path);
+
+        for (size_t i = 0; i < sb->n_programs; i++) {
+                if (strlen(sb->programs[i]) == len && memcmp(sb->programs[i], path, len) == 0)
+                        return true;
+        }
+        return false;
+}
+
+int cg_med_decide_program(struct cg_med_call *call, const struct cg_path_arg *arg, mode_t mode, nlink_t names)
+{
+        const struct cg_sandbox *sb = call->mediator->sb;
+        struct stat st;
+
+        if (!sb->n_programs || arg->region != CG_REGION_ROOT || !is_in_programs(sb, arg->path) ||
+            cg_med_is_writable_name(sb, arg->path, arg->root))
+                return 0;
+        if (!S_ISLNK(mode) && !(S_ISREG(mode) && (mode & 0111 || names > 1)))
+                return 0;
+        /* A program of that name is there already. */
+        if (S_ISREG(mode) && names <= 1 && fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_mode & 0111)
+                return 0;
+        return cg_med_deny(call, arg, CG_WHY_PATH);
+}
+
+bool cg_mediate_may_run(struct cg_mediator *m, const char *path, mode_t mode)
+{
+        struct cg_med_call call = { .mediator = m };
+        struct cg_path_arg arg = { .dir = -1 };
+
+        if (path[0] != '/')
+                return true;
+        snprintf(arg.path, sizeof(arg.path), "%s", path);
+        arg.region = cg_mediate_region(m->sb, path, &arg.root);
+        return cg_med_decide_program(&call, &arg, mode, 1) == 0;
+}
+
 /*
  * Git finds @arg, which has just been made, as HEAD: also "head" on a case-insensitive file system.
  */

@@ -144,6 +144,13 @@ enum cg_git_part cg_med_git_part(const struct cg_path_arg *arg);
 /* Remembers that @name in @dir ("": @dir itself) was made by init for a process inside. */
 void cg_made_add(struct cg_made_list *list, int dir, const char *name);
 bool cg_made_has(const struct cg_made_list *list, int dir, const char *name);
+/*
+ * Decides whether an existing or new file with @mode may get the name @arg: in folders of PATH no
+ * programs may be made. @names: of the file, since a mode can be changed by another one. Return: 0,
+ * or CG_MED_DENIED.
+ */
+int cg_med_decide_program(struct cg_med_call *call, const struct cg_path_arg *arg, mode_t mode,
+                          nlink_t names);
 /* Decides whether @operation is allowed at @arg. Return: 0, or CG_MED_DENIED. */
 int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum cg_operation operation);
 /*

@@ -168,6 +168,9 @@ static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int
         int r = cg_med_decide(call, arg, CG_OP_CREATE);
         struct stat made, st;
 
+        if (r == 0)
+                r = cg_med_decide_program(call, arg, S_IFREG | mode, 1);
+
         if (r < 0)
                 return r;
         cg_med_apply_umask(call);

@@ -165,6 +165,13 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
         return by_account > by_variable ? by_account : by_variable;
 }
 
+static int add_workspace(struct cg_rules *rules, const struct cg_place *place, enum cg_holds_home holds,
+                         struct cg_err *err)
+{
+        return holds == CG_IS_HOME ? allow_open(rules, place->path, err)
+                                   : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, place, "workspace", err);
+}
+
 /* Denies changing files of the workspace that programs outside obey. */
 static int default_rules(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
@@ -173,8 +180,7 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
         int r = cg_place_find(base->cwd, &place, err);
 
         if (r == 0 && holds != CG_IS_ABOVE_HOME) {
-                r = holds == CG_IS_HOME ? allow_open(rules, place.path, err)
-                                        : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                r = add_workspace(rules, &place, holds, err);
                 if (r == 0)
                         r = cg_rules_add_present(rules, place.path, true, err);
                 if (r == 0 && !base->by_name)
@@ -184,11 +190,32 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
                 if (r == 0)
                         r = cg_git_deny_user(rules, NULL, err);
                 if (r == 0)
+                        r = cg_rules_add_path_folders(rules, err);
+                if (r == 0)
                         r = cg_rules_add_nested(rules, err);
                 if (r == 0)
                         r = cg_rules_add_own(rules, err);
         }
         cg_place_fini(&place);
+        return r;
+}
+
+int cg_session_say_path_folders(const struct cg_settings *s, const struct cg_path_base *base,
+                                struct cg_buf *ret, struct cg_err *err)
+{
+        struct cg_rules rules = { .base = base, .by_name = base->by_name };
+        enum cg_holds_home holds = s ? CG_HOLDS_NO_HOME : cg_session_view_holds_home(base->cwd, base->home);
+        struct cg_place place = { .path = "" };
+        int r = s ? cg_rules_make_roots(s, base, &rules, err) : cg_place_find(base->cwd, &place, err);
+
+        if (r == 0 && !s && holds != CG_IS_ABOVE_HOME)
+                r = add_workspace(&rules, &place, holds, err);
+        if (r == 0 && !rules.off)
+                r = cg_rules_add_path_folders(&rules, err);
+        if (r == 0)
+                r = cg_rules_say_path_folders(&rules, "cells", ret, err);
+        cg_place_fini(&place);
+        cg_rules_fini(&rules);
         return r;
 }
 
@@ -254,5 +281,7 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
                 h = cg_fnv1a(h, path, strlen(path) + 1);
                 h = cg_fnv1a(h, &id, sizeof(id));
         }
+        for (size_t i = 0; i < plan->n_programs; i++)
+                h = cg_fnv1a(h, plan->programs[i], strlen(plan->programs[i]) + 1);
         return h;
 }

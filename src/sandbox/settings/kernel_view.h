@@ -28,6 +28,12 @@ int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *
 /* The rules about paths that these views are made of. @s: NULL where there are no settings. */
 int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
                      struct cg_rules *ret, struct cg_err *err);
+/*
+ * A sentence about the folders of PATH that cells of these do not write; nothing where there are
+ * none. @s: NULL where there are no settings.
+ */
+int cg_session_say_path_folders(const struct cg_settings *s, const struct cg_path_base *base,
+                                struct cg_buf *ret, struct cg_err *err);
 enum cg_holds_home { CG_HOLDS_NO_HOME, CG_IS_HOME, CG_IS_ABOVE_HOME };
 /* The larger value for @home (may be NULL) and the account's home; "/" is above all homes. */
 enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home);

@@ -14,6 +14,9 @@ void cg_rules_fini(struct cg_rules *rules)
         for (size_t i = 0; i < rules->n_patterns; i++)
                 free(rules->patterns[i].text);
         free(rules->patterns);
+        for (size_t i = 0; i < rules->n_programs; i++)
+                free(rules->programs[i]);
+        free(rules->programs);
         for (size_t i = 0; i < CG_PRESENT_HOMES; i++)
                 cg_present_fini(&rules->homes[i]);
         *rules = (struct cg_rules){ 0 };

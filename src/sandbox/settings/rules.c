@@ -150,6 +150,24 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
         return r;
 }
 
+int cg_rules_make_roots(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
+                        struct cg_err *err)
+{
+        struct cg_rules rules = { .off = s->filesystem.disabled,
+                                  .by_name = base->by_name,
+                                  .writable_names = &s->own.writable_names,
+                                  .base = base };
+        int r = rules.off ? 0
+                          : add_list(&rules, base, CG_RULE_ALLOW_WRITE, "allowWrite",
+                                     &s->filesystem.allow_write, err);
+
+        if (r < 0)
+                cg_rules_fini(&rules);
+        else
+                *ret = rules;
+        return r;
+}
+
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                   struct cg_err *err)
 {
@@ -183,6 +201,8 @@ int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 r = add_list(&rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
         if (r == 0)
                 r = cg_rules_add_mandatory(s, base, &rules, err);
+        if (r == 0)
+                r = cg_rules_add_path_folders(&rules, err);
         if (r == 0)
                 r = cg_rules_add_own(&rules, err);
         if (r == 0)

@@ -5,6 +5,7 @@
 #ifndef CG_SANDBOX_SETTINGS_RULES_H
 #define CG_SANDBOX_SETTINGS_RULES_H
 
+#include "base/buf.h"
 #include "sandbox/present.h"
 #include "sandbox/settings/paths.h"
 #include "sandbox/settings/settings.h"
@@ -48,6 +49,8 @@ struct cg_rules {
         size_t n, cap;
         struct cg_rule_pattern *patterns;
         size_t n_patterns;
+        char **programs; /* folders of PATH that are write roots: no programs are made in them */
+        size_t n_programs;
         size_t skipped; /* allowWrite entries left out because of a symlink */
         bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
@@ -58,6 +61,19 @@ struct cg_rules {
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                   struct cg_err *err);
+
+/* Only the write roots of these. */
+int cg_rules_make_roots(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
+                        struct cg_err *err);
+
+/*
+ * path_folders.c: folders of PATH in rules->base->env that are in write roots, which must be among
+ * the rules already.
+ */
+int cg_rules_add_path_folders(struct cg_rules *rules, struct cg_err *err);
+/* A sentence about these without its full stop; @who: "cells". Nothing where there are none. */
+int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret,
+                              struct cg_err *err);
 
 /* rule_list.c */
 void cg_rules_fini(struct cg_rules *rules);

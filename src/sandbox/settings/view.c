@@ -217,6 +217,8 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
 
         for (size_t i = 0; i < rules->n_patterns && r == 0; i++)
                 r = cg_plan_add_pattern(sb, rules->patterns[i].text, rules->patterns[i].why, err);
+        for (size_t i = 0; i < rules->n_programs && r == 0; i++)
+                r = cg_plan_add_programs(sb, rules->programs[i], err);
 
         /* A node for each rule. Of a missing path only its creation can be denied. */
         for (size_t i = 0; i < rules->n && r == 0; i++) {

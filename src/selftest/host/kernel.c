@@ -552,7 +552,7 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
         struct kernel_host h = { .scene = s, .list = l, .report = report, .signals = signals };
         struct cg_client *client = NULL;
         cg_auto_free char *settings = NULL;
-        char path[PATH_MAX];
+        char path[PATH_MAX], folders[CG_SCENE_SEARCH_MAX];
         size_t due = cg_attempts_due(l, true), len;
         int r = 0;
 
@@ -561,6 +561,7 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
         /* The supervisor's environment, which kernels must not see. */
         setenv("HOME", cg_scene_path(s, "home", path), 1);
         setenv("XDG_RUNTIME_DIR", cg_scene_path(s, "work/run", path), 1);
+        setenv("PATH", cg_scene_search_path(s, folders), 1);
         setenv("CELLGATE_SELFTEST_SECRET", s->secret, 1);
         if (cg_client_open(&opts, &client, err) < 0)
                 return -1;

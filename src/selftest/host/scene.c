@@ -82,6 +82,7 @@ static const struct {
         { "work/sub/ci/watch", "keep\n" },
         { "work/of-user/", NULL },
         { "work/of-user/hooks/", NULL },
+        { "work/programs/", NULL },
         { "work/.vscode/", NULL },
         { "work/.claude/", NULL },
         { "work/.claude/commands/", NULL },
@@ -143,6 +144,15 @@ static const char settings[] =
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf)
 {
         snprintf(buf, PATH_MAX, "%.3000s/%s", s->dir, name);
+        return buf;
+}
+
+const char *cg_scene_search_path(const struct cg_scene *s, char buf[CG_SCENE_SEARCH_MAX])
+{
+        const char *path = getenv("PATH");
+
+        snprintf(buf, CG_SCENE_SEARCH_MAX, "%.4000s:%.3000s/work/programs:%.3000s/work/programs-later",
+                 path ? path : "/usr/bin:/bin", s->dir, s->dir);
         return buf;
 }
 

@@ -130,7 +130,8 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
 /* Starts the program inside, with the names of the due attempts; @out: its standard output. */
 static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 {
-        char settings[PATH_MAX], scene[PATH_MAX], folder[PATH_MAX], env[5][PATH_MAX + 100];
+        char settings[PATH_MAX], scene[PATH_MAX], folder[PATH_MAX], folders[CG_SCENE_SEARCH_MAX];
+        char env[5][CG_SCENE_SEARCH_MAX + 100];
         char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
         char *const in_sandbox[] = { (char *)(uintptr_t)CG_INSTALLED(CG_BINDIR "/cellgate"),
                                      (char *)"sandbox", (char *)"--settings",
@@ -155,7 +156,7 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
                         argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
         }
         snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", folder));
-        snprintf(env[1], sizeof(env[1]), "PATH=%.4000s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+        snprintf(env[1], sizeof(env[1]), "PATH=%s", cg_scene_search_path(&s->scene, folders));
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
         snprintf(env[3], sizeof(env[3]), "XDG_RUNTIME_DIR=%s", cg_scene_path(&s->scene, "work/run", folder));
         snprintf(env[4], sizeof(env[4]), "HTTP_PROXY=http://127.0.0.1:%d", port ? atoi(port + 12) : 0);

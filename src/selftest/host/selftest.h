@@ -123,6 +123,9 @@ int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
 int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err);
 /* DIR/@name into @buf, of PATH_MAX bytes. */
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf);
+/* PATH with folders in the workspace, one of which does not exist. */
+#define CG_SCENE_SEARCH_MAX 10240
+const char *cg_scene_search_path(const struct cg_scene *s, char buf[CG_SCENE_SEARCH_MAX]);
 /* The settings file of the sandbox; and the file of parameters, last, when they are complete. */
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err);
 int cg_scene_write(const struct cg_scene *s, struct cg_err *err);

@@ -1,0 +1,183 @@
+/*
+ * Folders of PATH that are in write roots: shells and other programs outside of the sandbox look
+ * for programs there, so a sandbox could put a program under any name there.
+ */
+#include "sandbox/settings/rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/user_env.h"
+#include "base/util.h"
+#include "sandbox/names.h"
+#include "sandbox/plan.h"
+
+/* "FOLDER/NAME", or "NAME" at the top: as cg_names_match() finds it in @path. */
+static const char *short_name(const char *path)
+{
+        const char *last = strrchr(path, '/'), *above = last;
+
+        while (above > path && above[-1] != '/')
+                above--;
+        return above > path ? above : last + 1;
+}
+
+static bool is_opened(const struct cg_rules *rules, const char *path)
+{
+        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
+                if (cg_names_match(rules->writable_names->v[i], path, 0))
+                        return true;
+        }
+        return false;
+}
+
+static bool is_rule(const struct cg_rule *rule)
+{
+        return rule->kind == CG_RULE_DENY_WRITE && strncmp(rule->why, CG_WHY_PATH, strlen(CG_WHY_PATH)) == 0;
+}
+
+static int add_folder(struct cg_rules *rules, const struct cg_place *place, struct cg_err *err)
+{
+        char why[sizeof(rules->v->why)];
+
+        for (size_t i = 0; i < rules->n; i++) {
+                if (is_rule(&rules->v[i]) && strcmp(rules->v[i].path, place->path) == 0)
+                        return 0;
+        }
+        if (snprintf(why, sizeof(why), CG_WHY_PATH " %s", short_name(place->path)) >= (int)sizeof(why))
+                snprintf(why, sizeof(why), CG_WHY_PATH);
+        return cg_rules_add(rules, CG_RULE_DENY_WRITE, place, why, err);
+}
+
+static bool is_write_root(const struct cg_rules *rules, const char *path)
+{
+        for (size_t i = 0; i < rules->n; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && strcmp(rules->v[i].path, path) == 0)
+                        return true;
+        }
+        return false;
+}
+
+static int add_programs(struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        char **v;
+
+        for (size_t i = 0; i < rules->n_programs; i++) {
+                if (strcmp(rules->programs[i], path) == 0)
+                        return 0;
+        }
+        v = realloc(rules->programs, (rules->n_programs + 1) * sizeof(*v));
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        rules->programs = v;
+        v[rules->n_programs] = strdup(path);
+        if (!v[rules->n_programs])
+                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        rules->n_programs++;
+        return 0;
+}
+
+/*
+ * A write root itself stays writable, but for programs. All other folders are read-only, and where
+ * init decides they cannot be made.
+ */
+static int deny_folder(struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        struct cg_place place, link = { 0 };
+        int r;
+
+        if (is_opened(rules, path))
+                return 0;
+        r = cg_place_find(path, &place, NULL);
+        if (r < 0)
+                return 0; /* a loop of links, for example: nothing is found there */
+        for (size_t i = 0; i < place.n_links && r == 0; i++) {
+                snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
+                if (cg_rules_may_write(rules, link.path))
+                        r = cg_rules_add(rules, CG_RULE_KEEP, &link, CG_WHY_PATH, err);
+        }
+        if (place.missing)
+                place.folder = true;
+        if (r == 0 && place.folder && (!place.missing || rules->by_name) &&
+            cg_rules_may_write(rules, place.path) && !is_opened(rules, place.path))
+                r = is_write_root(rules, place.path) ? add_programs(rules, place.path, err)
+                                                     : add_folder(rules, &place, err);
+        cg_place_fini(&place);
+        return r;
+}
+
+/* An entry, at most one for each folder that it is relative to. */
+static int deny_entry(struct cg_rules *rules, const char *entry, struct cg_err *err)
+{
+        const char *bases[] = { rules->base->cwd, cg_user_env_get(rules->base->env, CG_USER_ENV_CWD), NULL };
+        char path[PATH_MAX];
+        int r = 0;
+
+        if (entry[0] == '/')
+                return deny_folder(rules, entry, err);
+        if (entry[0] == '~' && (!entry[1] || entry[1] == '/')) { /* bash expands it */
+                bases[0] = rules->base->home;
+                bases[1] = NULL;
+                entry++;
+        }
+        for (size_t i = 0; bases[i] && r == 0; i++) {
+                int n = snprintf(path, sizeof(path), "%s/%s", bases[i], entry);
+
+                if (n > 0 && (size_t)n < sizeof(path))
+                        r = deny_folder(rules, path, err);
+        }
+        return r;
+}
+
+int cg_rules_add_path_folders(struct cg_rules *rules, struct cg_err *err)
+{
+        const char *list = cg_user_env_get(rules->base->env, "PATH");
+        char entry[PATH_MAX];
+        int r = 0;
+
+        while (list && r == 0) {
+                const char *end = strchr(list, ':');
+                size_t n = end ? (size_t)(end - list) : strlen(list);
+
+                if (n < sizeof(entry)) {
+                        memcpy(entry, list, n);
+                        entry[n] = '\0';
+                        r = deny_entry(rules, entry, err);
+                }
+                list = end ? end + 1 : NULL;
+        }
+        return r;
+}
+
+int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret,
+                              struct cg_err *err)
+{
+        const char *first = NULL;
+        int r = 0;
+
+        for (size_t i = 0; i < rules->n && r == 0; i++) {
+                const char *path = rules->v[i].path;
+
+                if (!is_rule(&rules->v[i]))
+                        continue;
+                r = first ? cg_buf_addf(ret, err, ", %s", path)
+                          : cg_buf_addf(ret, err, "%s cannot write %s", who, path);
+                first = first ? first : path;
+        }
+        for (size_t i = 0; i < rules->n_programs && r == 0; i++) {
+                if (!i && !first)
+                        r = cg_buf_addf(ret, err, "%s cannot put programs", who);
+                else if (!i)
+                        r = cg_buf_adds(ret, ", nor put programs", err);
+                if (r == 0)
+                        r = cg_buf_addf(ret, err, "%s %s", i ? " or" : " directly into", rules->programs[i]);
+                first = first ? first : rules->programs[i];
+        }
+        if (!first || r < 0)
+                return r;
+        return cg_buf_addf(
+                ret, err,
+                ": these folders are in PATH, and programs there run outside of the sandbox. To allow it: "
+                "add \"%s\" to cellgate.writableNames of a settings file",
+                short_name(first));
+}
