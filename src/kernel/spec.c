@@ -214,7 +214,7 @@ static int add_variable(struct cg_environ *env, const char *name, struct cg_err 
 
 /*
  * The variables of the kernel and of commands beside it: these, and those of the host; none are
- * inherited. @tmp: the landlock tier's folder for temporary files, or NULL.
+ * inherited. @tmp: the folder for temporary files, if it is not a /tmp of the sandbox's own.
  */
 static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env, struct cg_err *err)
 {
@@ -258,7 +258,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 r = add_variable(env, "GIT_PAGER", err, "cat");
         if (r == 0 && !color)
                 r = add_variable(env, "NO_COLOR", err, "1");
-        if (r == 0 && tmp) /* without mounts /tmp is the host's, and read-only */
+        if (r == 0 && tmp)
                 r = add_variable(env, "TMPDIR", err, "%s", tmp);
         for (i = 0;
              r == 0 && on && !json_is_true(json_object_get(o, "ports")) && i < CG_ARRAY_LEN(no_network); i++)
@@ -355,8 +355,12 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
                 if (r == 0)
                         r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
         }
+        tmp = ret->tmp;
+        /* A workspace that is /tmp is there in place of the sandbox's own, perhaps read-only. */
+        if (r == 0 && on && !tmp && !cg_sandbox_has_own_tmp(ret->plan))
+                tmp = "/var/tmp";
         if (r == 0)
-                r = make_environ(o, ret->tmp, &env, err);
+                r = make_environ(o, tmp, &env, err);
         if (r == 0)
                 r = cg_sandbox_set_commands(ret->plan, (const char *const *)env.v, err);
         if (r == 0)

@@ -632,6 +632,13 @@ static bool can_write(const struct cg_sandbox *sb, const char *path)
                  : sb->root_writable;
 }
 
+bool cg_sandbox_has_own_tmp(const struct cg_sandbox *sb)
+{
+        const struct cg_plan_mount *m = cg_plan_mount_at(sb, "/tmp");
+
+        return m && m->kind == CG_PLAN_TMPFS;
+}
+
 bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path)
 {
         const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);

@@ -94,6 +94,8 @@ int cg_landlock_abi(void);
  */
 int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                             struct cg_err *err);
+/* /tmp is a private one of the sandbox. */
+bool cg_sandbox_has_own_tmp(const struct cg_sandbox *sb);
 /* "full", "landlock", or "off". */
 const char *cg_sandbox_tier(const struct cg_sandbox *sb);
 

@@ -141,6 +141,23 @@ def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> No
         assert not any(e.type == "notice" for e in s.run("1").events)
 
 
+def test_a_workspace_that_is_tmp_with_the_home_below(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells see the host's /tmp in place of their own, so their home and temporary files are elsewhere."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    look = "import os, tempfile; (os.path.isfile('home/mine'), os.environ['HOME'], tempfile.TemporaryFile().writable())"
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as name:
+        home = Path(name) / "home"
+        home.mkdir()
+        (home / "mine").touch()
+        monkeypatch.setenv("HOME", str(home))
+        with Client(no_spare=1) as c, c.session(workspace="/tmp") as s:
+            s.run(PUT)
+            assert s.run(f"put('{home}/new')").value == "'Read-only file system'"
+            assert s.run(look.replace("home/mine", f"{home}/mine")).value == "(True, '/var/tmp/home', True)"
+            assert s.command("sh", "-c", "touch $HOME/x && mktemp")[1].startswith(b"/var/tmp/")
+        assert not (home / "new").exists()
+
+
 SEEN = """
 import os
 def seen(path):
