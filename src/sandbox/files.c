@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/artifacts.h"
@@ -131,26 +132,28 @@ static bool receive(int fd)
         }
 }
 
-/* A name for the file that replaces @path: of a new one, or with @unnamed of that one. */
-static int make_name(const char *path, int unnamed, mode_t mode, char *name, size_t size)
+/*
+ * A name in @dir for the file that replaces @base: of a new file, or with @unnamed of that one.
+ */
+static int make_name(int dir, const char *base, int unnamed, mode_t mode, char name[NAME_MAX + 1])
 {
-        const char *slash = strrchr(path, '/');
-        size_t folder = slash ? (size_t)(slash - path) + 1 : 0, len = strlen(path + folder);
+        size_t len = strlen(base);
         /* The longest names have no room for more. */
-        int kept = (int)(folder + (len + 17 > NAME_MAX ? NAME_MAX - 17 : len));
+        int kept = (int)(len + 17 > NAME_MAX ? NAME_MAX - 17 : len);
 
         for (int i = 0; i < ATTEMPTS; i++) {
                 char random[17], link[48];
                 int r;
 
-                if (cg_random_hex(random, 8, NULL) < 0 ||
-                    snprintf(name, size, "%.*s.%s", kept, path, random) >= (int)size) {
-                        errno = ENAMETOOLONG;
+                if (cg_random_hex(random, 8, NULL) < 0) {
+                        errno = EIO;
                         break;
                 }
+                snprintf(name, NAME_MAX + 1, "%.*s.%s", kept, base, random);
                 snprintf(link, sizeof(link), "/proc/self/fd/%d", unnamed);
-                r = unnamed >= 0 ? linkat(AT_FDCWD, link, AT_FDCWD, name, AT_SYMLINK_FOLLOW)
-                                 : open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+                r = unnamed >= 0
+                            ? linkat(AT_FDCWD, link, dir, name, AT_SYMLINK_FOLLOW)
+                            : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
                 if (r >= 0)
                         return r;
                 if (errno != EEXIST)
@@ -160,24 +163,33 @@ static int make_name(const char *path, int unnamed, mode_t mode, char *name, siz
         return -1;
 }
 
-/* A file in the folder of @path that ends with this process unless it gets a name. */
-static int make_unnamed(const char *path, mode_t mode)
+/* A file in @dir that ends with this process unless it gets a name. */
+static int make_unnamed(int dir, mode_t mode)
 {
         /* Without it (the landlock tier) the file could not get a name. */
         cg_auto_fd int links = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        return links < 0 ? -1 : openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+}
+
+/* The folder of @path; *base: the name in it. */
+static int open_folder(const char *path, const char **base)
+{
         const char *slash = strrchr(path, '/');
         char folder[PATH_MAX];
 
+        *base = slash ? slash + 1 : path;
         snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-        return links < 0 ? -1 : open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+        return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 static int do_write(char *const *argv)
 {
         mode_t mode = argv[2] ? (mode_t)strtoul(argv[2], NULL, 8) & 0777 : 0666;
-        char target[PATH_MAX], name[PATH_MAX + 32] = "";
-        cg_auto_fd int fd = -1;
+        char target[PATH_MAX], name[NAME_MAX + 1] = "";
+        cg_auto_fd int dir = -1, fd = -1;
         bool exists, unnamed, received;
+        const char *base;
         struct stat st;
         int e;
 
@@ -185,15 +197,22 @@ static int do_write(char *const *argv)
         if (!realpath(argv[1], target) &&
             (errno != ENOENT || snprintf(target, sizeof(target), "%s", argv[1]) >= (int)sizeof(target)))
                 return cg_files_failed("write", argv[1]);
-        exists = lstat(target, &st) == 0;
+        /*
+         * Names are made and removed in this folder, wherever it is moved meanwhile, so that none
+         * is left behind.
+         */
+        dir = open_folder(target, &base);
+        if (dir < 0)
+                return cg_files_failed("write", argv[1]);
+        exists = fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (exists && !S_ISREG(st.st_mode)) {
                 errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
                 return cg_files_failed("write", argv[1]);
         }
-        fd = make_unnamed(target, mode);
+        fd = make_unnamed(dir, mode);
         unnamed = fd >= 0;
         if (!unnamed)
-                fd = make_name(target, -1, mode, name, sizeof(name));
+                fd = make_name(dir, base, -1, mode, name);
         if (fd < 0)
                 return cg_files_failed("write", argv[1]);
         if (exists)
@@ -202,12 +221,12 @@ static int do_write(char *const *argv)
         /* Init reads the paths of the calls below. */
         prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
         /* A power failure may cost a new file, but not the old one's content. */
-        if (received && (!exists || fsync(fd) == 0) &&
-            (!unnamed || make_name(target, fd, 0, name, sizeof(name)) == 0) && rename(name, target) == 0)
+        if (received && (!exists || fsync(fd) == 0) && (!unnamed || make_name(dir, base, fd, 0, name) == 0) &&
+            renameat(dir, name, dir, base) == 0)
                 return 0;
         e = cg_files_failed("write", argv[1]);
         if (*name)
-                unlink(name);
+                unlinkat(dir, name, 0);
         return e;
 }
 
@@ -389,9 +408,33 @@ static bool remove_at(int dir, const char *name, int depth)
         return ok && unlinkat(dir, name, AT_REMOVEDIR) == 0;
 }
 
+/*
+ * The errno for folders that cannot be removed themselves, whose contents would be gone when that
+ * is found out; 0: none. These are mount points (write roots, /tmp), the folders that the working
+ * folder is in, and paths that end in "." or "..".
+ */
+static int why_kept(const char *path)
+{
+        char real[PATH_MAX], cwd[PATH_MAX];
+        size_t len = strlen(path), last;
+        struct statx st;
+
+        while (len > 1 && path[len - 1] == '/')
+                len--;
+        for (last = len; last && path[last - 1] != '/';)
+                last--;
+        if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0 || !S_ISDIR(st.stx_mode))
+                return 0;
+        if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT ||
+            (realpath(path, real) && getcwd(cwd, sizeof(cwd)) && cg_path_within(cwd, real)))
+                return EBUSY;
+        return strncmp(path + last, "..", len - last) == 0 ? EINVAL : 0;
+}
+
 static int do_remove(char *const *argv)
 {
-        return remove_at(AT_FDCWD, argv[1], 0) ? 0 : cg_files_failed("remove", argv[1]);
+        errno = why_kept(argv[1]);
+        return !errno && remove_at(AT_FDCWD, argv[1], 0) ? 0 : cg_files_failed("remove", argv[1]);
 }
 
 static int do_rename(char *const *argv)

@@ -10,7 +10,8 @@
  *      list PATH                  a JSON array of such objects with "name", at most CG_FILES_LIST_MAX
  *      mkdir PATH MODE            with missing parents; an existing folder is no error
  *      remove PATH                a file, a link, or a folder with all that it contains, at most
- *                                 CG_FILES_DEPTH folders deep
+ *                                 CG_FILES_DEPTH folders deep. Nothing is removed of the working
+ *                                 folder, folders above it, and mount points
  *      rename FROM TO
  *      changed TIME               a JSON object: files that were made or changed since TIME (ns
  *                                 since 1970), at most CG_FILES_CHANGED_MAX bytes

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_LIMIT, E_NOTFOUND, E_TIMEDOUT, CellgateError, Client, Session
+from processes import eventually
 
 SECRET = "outside of the sandbox"
 
@@ -554,6 +556,52 @@ def test_dots(scene: Scene, path: str) -> None:
         scene.s.file_write(path, b"x")
     assert not Path("/usr/new").exists()
     assert not (scene.workspace.parent / "outside").exists()
+
+
+@pytest.mark.parametrize("path", [".", "./", "..", "here", "/tmp", "d/e/.", "d/e/..", "d/../d/.", "l/../../{name}"])
+def test_what_cannot_be_removed_keeps_its_contents(client: Client, workspace: Path, path: str) -> None:
+    """The workspace, folders above it, mount points, and paths that end in dots."""
+    with client.session(workspace=workspace) as s:
+        s.run("import os; os.makedirs('d/e/f'); os.symlink('d', 'l'); open('/tmp/mine', 'w').write('x')")
+        path = str(workspace) if path == "here" else path.format(name=workspace.name)
+        with pytest.raises(CellgateError) as e:
+            s.file_remove(path)
+        assert e.value.errno in (errno.EBUSY, errno.EINVAL)
+        assert (workspace / "d/e/f").is_dir()
+        assert s.file_read("/tmp/mine") == b"x"
+        s.file_remove("l")
+        s.file_remove("./d/")
+        assert os.listdir(workspace) == []
+
+
+def test_a_folder_that_moves_while_a_file_is_written(client: Client, workspace: Path) -> None:
+    """In the landlock tier the file has a temporary name meanwhile, which is not left behind."""
+    filesystem = {"allowWrite": ["."], "denyRead": [], "denyWrite": []}
+    settings = {"filesystem": filesystem, "network": {"allowedDomains": [], "deniedDomains": []}}
+    try:
+        session = client.session(workspace=workspace, settings=settings, tier="landlock:accept")
+    except CellgateError as e:
+        pytest.skip(str(e))
+    a, b = workspace / "a", workspace / "b"
+    with session as s:
+        for old in ("", "old"):
+            a.mkdir()
+            if old:
+                (a / "f").write_text(old)
+            r, w = os.pipe()
+            thread = threading.Thread(target=s.file_put, args=("a/f", r))
+            thread.start()
+            os.write(w, b"new")
+            eventually(lambda: any(p.name.startswith("f.") for p in a.iterdir()))
+            a.rename(b)
+            a.mkdir()
+            os.close(w)
+            thread.join(30)
+            os.close(r)
+            assert [p.name for p in b.iterdir()] == ["f"]
+            assert (b / "f").read_text() == "new"
+            shutil.rmtree(b)
+            a.rmdir()
 
 
 def test_the_landlock_tier(client: Client, tmp_path: Path) -> None:
