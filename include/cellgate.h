@@ -175,7 +175,8 @@ CG_API const char *cg_client_why_private(const struct cg_client *c);
  * cg_client_status() - the client's supervisor and its clients
  * @ret: a JSON object text (returns; cg_free()): {"version", "pid", "address", "uptime_ms",
  *       "linger_ms": missing where it does not end by itself, "kernel_env", "preload", "spares",
- *       "memory_bytes": of all its processes, where pages that kernels share count for each,
+ *       "spare_workspaces": [path]: folders that these keep in use, "memory_bytes": of all its
+ *       processes, where pages that they share count once,
  *       "clients": [{"pid", "sessions", "own": bool}]}
  * Return: 0; negative.
  */

@@ -30,7 +30,8 @@ static const char help[] =
         "client. There are several where programs differ in their preloaded modules, their environment, their\n"
         "limits or rights, or their version (docs/architecture.md, Shared supervisors).\n"
         "\n"
-        "  status    shows them, with their clients\n"
+        "  status    shows them, with their clients, their memory (what their processes share counts once), and\n"
+        "            the folders that spare sessions use until then\n"
         "  stop      ends them, unless that would end sessions\n"
         "\n"
         "  --json    prints a JSON array\n"
@@ -90,6 +91,21 @@ static void show_duration(struct cg_buf *b, int64_t ms)
                 cg_buf_addf(b, NULL, "%lld min", (long long)(s / 60));
         else
                 cg_buf_addf(b, NULL, "%lld h", (long long)(s / 3600));
+}
+
+/* The folders that spares keep in use. */
+static void show_spares(struct cg_buf *b, const json_t *o)
+{
+        const json_t *folder;
+        size_t i;
+
+        json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder)
+        {
+                cg_buf_adds(b, "  a spare session uses the folder ", NULL);
+                cg_text_render_as(b, json_string_value(folder), json_string_length(folder), 0, CG_TEXT_LINE,
+                                  NULL);
+                cg_buf_adds(b, "\n", NULL);
+        }
 }
 
 /* The clients that have sessions, a line each. */
@@ -170,6 +186,7 @@ static int show(const char *address, void *data)
         cg_buf_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
                     preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
                     env ? env : "", address);
+        show_spares(b, o);
         show_clients(b, o);
         return 0;
 }

@@ -317,30 +317,55 @@ static void add_children(pid_t pid, pid_t *list, size_t *n)
                 closedir(dir);
 }
 
-uint64_t cg_oom_use(pid_t pid)
+/* Adds the memory of @pid; @share: of pages that processes share, only its share. */
+static void add_process(struct use *u, pid_t pid, bool share)
+{
+        /* Only the first file may be unreadable: it needs the right to trace the process. */
+        static const struct {
+                const char *file, *anon, *shmem;
+        } kinds[] = { { "smaps_rollup", "Pss_Anon:", "Pss_Shmem:" }, { "status", "RssAnon:", "RssShmem:" } };
+
+        for (size_t i = share ? 0 : 1; i < CG_ARRAY_LEN(kinds); i++) {
+                cg_auto_free char *text = NULL;
+                char file[64];
+                size_t len;
+
+                snprintf(file, sizeof(file), "/proc/%d/%s", (int)pid, kinds[i].file);
+                if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0 || !strstr(text, kinds[i].anon))
+                        continue;
+                u->anon += kib_after(text, kinds[i].anon);
+                u->shmem += kib_after(text, kinds[i].shmem);
+                return;
+        }
+}
+
+static uint64_t use_of(pid_t pid, bool share)
 {
         cg_auto_free pid_t *list = calloc(PROCESSES_MAX, sizeof(*list));
         cg_auto_free struct use *u = calloc(1, sizeof(*u));
-        size_t n = 0, len;
-        char file[64];
+        size_t n = 0;
 
         if (!list || !u || pid <= 0)
                 return 0;
         list[n++] = pid;
         add_places(u, pid);
         for (size_t i = 0; i < n; i++) {
-                cg_auto_free char *text = NULL;
-
-                snprintf(file, sizeof(file), "/proc/%d/status", (int)list[i]);
-                if (cg_read_file(file, MAX_FILE, &text, &len, NULL) == 0) {
-                        u->anon += kib_after(text, "RssAnon:");
-                        u->shmem += kib_after(text, "RssShmem:");
-                }
+                add_process(u, list[i], share);
                 add_memfds(u, list[i]);
                 add_children(list[i], list, &n);
         }
         /* Mapped shared memory is part of u->held, or anonymous. */
         return u->anon + (u->shmem > u->held ? u->shmem : u->held);
+}
+
+uint64_t cg_oom_use(pid_t pid)
+{
+        return use_of(pid, false);
+}
+
+uint64_t cg_oom_share(pid_t pid)
+{
+        return use_of(pid, true);
 }
 
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)

@@ -52,6 +52,8 @@ uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve);
  * each.
  */
 uint64_t cg_oom_use(pid_t pid);
+/* The same, where memory that a fork shares counts once. Takes longer: some ms for each process. */
+uint64_t cg_oom_share(pid_t pid);
 
 /*
  * Folder of the group with the memory controller, from the texts of /proc/self/mountinfo and

@@ -6,7 +6,8 @@
  *
  * A private supervisor's spares belong to its host. Those of a shared one go to any host of this
  * user with the same options: a notebook's kernel that is restarted comes as a new host. Options
- * that have secrets are kept no longer than their host.
+ * that have secrets, or a workspace in a file system that may be unmounted, are kept no longer than
+ * their host.
  */
 #include "supervisor/spare.h"
 
@@ -252,6 +253,49 @@ static bool has_secrets(const json_t *options)
                json_object_get(json_object_get(settings, "network"), "parentProxy");
 }
 
+static bool mount_of(const char *path, uint64_t *ret)
+{
+        struct statx st;
+
+        if (!path || statx(AT_FDCWD, path, 0, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+                return false;
+        *ret = st.stx_mnt_id;
+        return true;
+}
+
+/*
+ * The workspace is in a file system that the user may want to unmount: other than those of the
+ * machine, of the home folder and of temporary files.
+ */
+static bool is_mounted_apart(const struct sup *s, const json_t *options)
+{
+        const char *const kept[] = { "/", s->home, "/tmp", "/var/tmp" };
+        uint64_t mount, other;
+
+        if (!mount_of(json_string_value(json_object_get(options, "workspace")), &mount))
+                return false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(kept); i++) {
+                if (mount_of(kept[i], &other) && other == mount)
+                        return false;
+        }
+        return true;
+}
+
+/* A spare with these options ends with its host. */
+static bool ends_with_host(const struct sup *s, const json_t *options)
+{
+        return has_secrets(options) || is_mounted_apart(s, options);
+}
+
+json_t *cg_sup_spare_workspaces(const struct sup *s)
+{
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < s->spares->n; i++)
+                json_array_append_new(list, json_string(s->spares->list[i].session->workspace));
+        return list;
+}
+
 void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
 {
         struct spares *all = s->spares;
@@ -259,7 +303,7 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
         for (size_t i = 0; i < all->n;) {
                 struct spare *sp = &all->list[i];
 
-                if (sp->host == h && has_secrets(sp->session->options)) {
+                if (sp->host == h && ends_with_host(s, sp->session->options)) {
                         drop(s, sp);
                         continue;
                 }
@@ -271,7 +315,7 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
                 return;
         if (s->private_mode)
                 cg_sup_spares_stop(s);
-        if (has_secrets(all->options))
+        if (ends_with_host(s, all->options))
                 json_decref(CG_STEAL(all->options));
         all->host = NULL;
 }

@@ -26,6 +26,8 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options);
 uint64_t cg_sup_spare_view(const struct session *ss);
 /* @ss has opened: plans a spare with its options. */
 void cg_sup_spare_plan(struct session *ss);
+/* The folders that the spares keep in use (returns). */
+json_t *cg_sup_spare_workspaces(const struct sup *s);
 void cg_sup_spares_host_gone(struct sup *s, const struct host *h);
 /* Session event hooks for spares. Return true if the event was consumed. */
 bool cg_sup_spare_ready(struct session *ss);

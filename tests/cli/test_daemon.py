@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import alive, eventually
+from processes import alive, children, eventually
 from shared_supervisor import Shared, runtime_folder
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this without a user namespace")
@@ -229,6 +229,51 @@ def test_secrets_do_not_stay(shared: Shared, kept: bool) -> None:
     eventually(lambda: [s["spares"] for s in shared.status()] == [int(kept)])
     time.sleep(0.2)  # no other is started
     assert [s["spares"] for s in shared.status()] == [int(kept)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_file_system_can_be_unmounted_after_its_last_client(shared: Shared, tmp_path: Path, apart: bool) -> None:
+    """A spare would keep it busy. While the client runs, a spare is ready for its next session."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    if apart:
+        subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+    try:
+        os.mkfifo(folder / "go")
+        with shared.start(GO, "--workspace", folder) as run:
+            eventually(lambda: [s["spare_workspaces"] for s in shared.status()] == [[str(folder)]])
+            (folder / "go").write_bytes(b"")
+            run.communicate(timeout=60)
+        eventually(lambda: [s["spares"] for s in shared.status()] == [0 if apart else 1])
+        if apart:
+            eventually(lambda: subprocess.run(["umount", folder], check=False).returncode == 0)
+        else:
+            assert f"a spare session uses the folder {folder}\n" in shared("daemon", "status").stdout
+    finally:
+        if folder.is_mount():
+            subprocess.run(["umount", "-l", folder], check=False)
+
+
+def _family(pid: int) -> list[int]:
+    return [pid, *(p for child in children(pid) for p in _family(child))]
+
+
+def _anonymous(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+
+
+def test_shared_memory_counts_once(shared: Shared) -> None:
+    """Zygote, init and the kernel of a spare share most of their memory."""
+    with shared.start("import array; block = array.array('b', bytes(100 << 20)); " + GO) as run:
+        os.mkfifo(shared.cwd / "go")
+        eventually(lambda: [s["spares"] for s in shared.status()] == [1])
+        eventually(lambda: shared.status()[0]["memory_bytes"] > 100 << 20)
+        (status,) = shared.status()
+        assert status["memory_bytes"] < sum(map(_anonymous, _family(status["pid"])))
+        (shared.cwd / "go").write_bytes(b"")
+        run.communicate(timeout=60)
 
 
 # ---------------------------------------------------------------- others at the address
