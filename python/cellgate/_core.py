@@ -10,16 +10,19 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import ClosedError, ForkedError, InvalidArgumentError, LimitExceededError, check
+from cellgate._errors import CellgateError, ClosedError, ForkedError, InvalidArgumentError, LimitExceededError, check
 from cellgate._events import (
     ApprovalClosed,
     CommandResult,
     Event,
+    InputClosed,
+    InputRequest,
     Question,
     Reply,
     Result,
@@ -243,7 +246,9 @@ def _close_shared() -> None:
 class Consumer:
     """Receives the events of one cell, request or command until its last."""
 
-    def __init__(self, wake: Callable[[], None], reader: object) -> None:
+    def __init__(self, wake: Callable[[], None], reader: object, queue: str | None = None) -> None:
+        self.queue = queue
+        """What has the same runs one after another: "", or a subshell's id. None: it runs beside all others."""
         self.number = 0
         """0: it has not begun."""
         self.events: deque[tuple[Event, int]] = deque()
@@ -265,6 +270,20 @@ class Consumer:
         event, size = self.events.popleft()
         self.bytes -= size
         return event
+
+
+_answering: ContextVar[tuple[Consumer, ...]] = ContextVar("answering", default=())
+"""In a task that answers a question: the consumers that were asked."""
+
+
+@contextlib.contextmanager
+def answering(consumer: Consumer) -> Iterator[None]:
+    """Tasks that are made meanwhile answer a question to this consumer."""
+    before = _answering.set((*_answering.get(), consumer))
+    try:
+        yield
+    finally:
+        _answering.reset(before)
 
 
 Handler = Callable[[Event], None]
@@ -289,6 +308,8 @@ class Core:
         """Those of functions(), by the name of their set and their own."""
         self.watched: dict[int, Callable[[], None]] = {}
         """What to call when the question with this number waits no more, whether its events are read or not."""
+        self.undecided: set[int] = set()
+        """Numbers of questions that a consumer was given; of a cell's input() the cell's, negative."""
         self.closed: str | None = None
         """Why the session has ended; None while it is open."""
         self._pid = os.getpid()
@@ -371,6 +392,31 @@ class Core:
                 consumer.number = number[0]
                 self.consumers[consumer.number] = consumer
 
+    def decide(self, name: str, number: int, *args: Any) -> None:
+        """call() of a function that answers the question with this number."""
+        try:
+            self.call(name, *args) if number < 0 else self.call(name, number, *args)
+        except InvalidArgumentError:
+            raise  # it still waits
+        except BaseException:
+            self.undecided.discard(number)
+            raise
+        self.undecided.discard(number)
+
+    def check_queue(self, queue: str | None, reader: object) -> None:
+        """Raises where @reader would wait for ever: what it begins runs after a cell that waits for its answer."""
+        for consumer in self.consumers.values():
+            if queue is None or consumer.queue != queue or consumer.dropped:
+                continue
+            mine = consumer.reader == reader or consumer in _answering.get()
+            if mine and not self.undecided.isdisjoint(consumer.questions):
+                raise CellgateError(
+                    f"this would wait for ever: it runs after cell {consumer.number}, which waits for this program to "
+                    "answer (`approve`, `input` or a function). Answer first, or use exec(), `files`, a subshell or "
+                    "another session",
+                    lib.CG_E_STATE,
+                )
+
     def cancel(self, number: int) -> None:
         self.call("cg_session_cancel", number)
 
@@ -404,7 +450,10 @@ class Core:
         if isinstance(event, SessionClosed):
             self.end(event.text)
         consumer = None if event.foreign else self.consumers.get(event.cell)
+        if isinstance(event, InputClosed):
+            self.undecided.discard(-event.cell)
         if isinstance(event, ApprovalClosed):
+            self.undecided.discard(event.number)
             self.watched.pop(event.number, lambda: None)()
             consumer = next((c for c in self.consumers.values() if event.number in c.questions), None)
             if consumer is None:
@@ -419,10 +468,13 @@ class Core:
         else:
             consumer.events.append((event, size))
             consumer.bytes += size
-            if isinstance(event, Question):
-                consumer.questions.add(event.number)
+            if isinstance(event, (Question, InputRequest)):
+                number = event.number if isinstance(event, Question) else -event.cell
+                consumer.questions.add(number)
+                self.undecided.add(number)
         if consumer and event.cell == consumer.number and isinstance(event, (Result, Reply, CommandResult)):
             consumer.ended = True
+            self.undecided -= consumer.questions
             del self.consumers[consumer.number]
         return consumer
 

@@ -148,11 +148,11 @@ class ApprovalRequest(Question):
 
     def accept(self) -> None:
         """Lets exactly this call run, once. NotFoundError: it has been decided or has ended."""
-        self._core.call("cg_approval_accept", self.number)
+        self._core.decide("cg_approval_accept", self.number)
 
     def reject(self, reason: str | None = None) -> None:
         """Refuses it: the call raises RejectedError in the cell, with @reason."""
-        self._core.call("cg_approval_reject", self.number, _text(reason))
+        self._core.decide("cg_approval_reject", self.number, _text(reason))
 
     def __str__(self) -> str:
         """On one line and safe to show: SERVER.TOOL and the arguments, long runs of blanks as their number.
@@ -218,7 +218,7 @@ class FunctionCall(Question):
 
     def _end(self, outcome: int, data: bytes) -> None:
         with contextlib.suppress(NotFoundError):  # the call was cancelled meanwhile
-            self._core.call("cg_function_return", self.number, outcome, data, len(data))
+            self._core.decide("cg_function_return", self.number, outcome, data, len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class EgressRequest(Question):
         self._decide(lib.CG_EGRESS_DENY_SESSION if session else lib.CG_EGRESS_DENY_ONCE, reason)
 
     def _decide(self, decision: int, reason: str | None) -> None:
-        self._core.call("cg_egress_decide", self.number, decision, _text(reason))
+        self._core.decide("cg_egress_decide", self.number, decision, _text(reason))
 
     def __str__(self) -> str:
         return render(f"{self.protocol} {self.host}:{self.port}")
@@ -254,10 +254,10 @@ class ServerRequest(Question):
 
     def answer(self, result: dict[str, Any]) -> None:
         """Sends @result, checked first: InvalidArgumentError says what is wrong, and it still waits."""
-        self._core.call("cg_server_request_answer", self.number, json.dumps(result).encode())
+        self._core.decide("cg_server_request_answer", self.number, json.dumps(result).encode())
 
     def decline(self) -> None:
-        self._core.call("cg_server_request_decline", self.number)
+        self._core.decide("cg_server_request_decline", self.number)
 
     def reject(self, reason: str | None = None) -> None:
         """The same as decline(), so that all questions can be refused alike."""
@@ -282,7 +282,7 @@ class InputRequest(Event):
     def answer(self, text: str | None) -> None:
         """@text without a newline; None is the end of file."""
         data = None if text is None else text.encode()
-        self._core.call("cg_session_input", ffi.NULL if data is None else data, len(data or b""))
+        self._core.decide("cg_session_input", -self.cell, ffi.NULL if data is None else data, len(data or b""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -746,10 +746,12 @@ def from_c(e: Any, core: Core) -> Event:
     return UnknownEvent(cell, foreign, _name(lib.cg_event_type_name(kind)), _str(e.text, e.text_len), _json(e))
 
 
-def refuse(event: Event, why: str) -> None:
-    """Refuses a question that nobody will answer; other events are left alone."""
+def refuse(event: Event, why: str) -> bool:
+    """Refuses a question that nobody will answer; other events are left alone. True: it was not decided before."""
     try:
         if isinstance(event, (ApprovalRequest, EgressRequest, FunctionCall, ServerRequest)):
             event.reject(why)
+            return True
     except (NotFoundError, ClosedError):
         pass  # it has ended, or its session has
+    return False

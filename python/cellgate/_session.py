@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,7 +31,8 @@ from cellgate._events import (
 from cellgate._functions import definitions, is_coroutine_function
 
 Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
-"""Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself."""
+"""Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself.
+Else the question is refused, with a warning."""
 
 OUTPUT_MAX = 64 << 20
 
@@ -110,12 +112,13 @@ class Session:
 
     # ------------------------------------------------------------ events
 
-    def _begin(self, kind: type[_Kind], name: str, *args: Any) -> _Kind:
+    def _begin(self, kind: type[_Kind], queue: str | None, name: str, *args: Any) -> _Kind:
         """Begins a cell, a request or a command. An interrupt ends it, whenever it comes."""
         self._core.check_process()  # another thread may have held the lock at the fork
-        consumer = Consumer(self._wake, threading.get_ident())
+        consumer = Consumer(self._wake, threading.get_ident(), queue)
         try:
             with self._changed:
+                self._core.check_queue(queue, consumer.reader)
                 self._core.begin(consumer, name, *args)
             return kind(self, consumer)
         except BaseException:
@@ -208,7 +211,7 @@ class Session:
         running time in seconds, without waits for approvals.
         """
         arguments = execute_arguments(code, timeout, silent, stdin, history, variables, artifacts, extra, subshell)
-        return self._begin(Cell, "cg_session_execute", *arguments)
+        return self._begin(Cell, subshell or "", "cg_session_execute", *arguments)
 
     def run(
         self,
@@ -224,7 +227,8 @@ class Session:
         """Runs a cell to its end. Without `approve` all that it asks for is refused.
 
         `approve` is called with each question, and the cell waits meanwhile; an exception in it
-        refuses the call, cancels the cell and is raised here. `input` answers input(). A cell that
+        refuses the call, cancels the cell and is raised here. `input` answers input(). Neither can run
+        another cell of the session, which would wait for this one; exec() and `files` work. A cell that
         fails is no exception: see Execution.status and Execution.check(). Of text and of displays
         over `output_limit` characters the rest is thrown away, see Execution.truncated.
         """
@@ -259,7 +263,8 @@ class Session:
         subshell: str | None = None,
     ) -> Reply:
         """Sends the kernel another request of the Jupyter protocol: see cg_session_request()."""
-        events = self._begin(Cell, "cg_session_request", *request_arguments(type, content, timeout, buffers, subshell))
+        arguments = request_arguments(type, content, timeout, buffers, subshell)
+        events = self._begin(Cell, queue_of(type, subshell), "cg_session_request", *arguments)
         try:  # not `with`: an interrupt in its __enter__() would have the traceback keep it
             for event in events:
                 if isinstance(event, Reply):
@@ -364,7 +369,8 @@ class Session:
 
         `stdin`: write() will feed it. `terminal`: rows and columns of a terminal of its own.
         """
-        return self._begin(Command, "cg_session_exec", exec_arguments(argv, env, cwd, timeout, stdin, terminal))
+        arguments = exec_arguments(argv, env, cwd, timeout, stdin, terminal)
+        return self._begin(Command, None, "cg_session_exec", arguments)
 
     def exec(
         self,
@@ -669,6 +675,12 @@ def request_arguments(
     return type.encode(), text, len(text), o
 
 
+def queue_of(type: str, subshell: str | None) -> str | None:
+    """Consumer.queue of a request."""
+    beside = type in ("debug_request", "usage_request") or type.endswith("_subshell_request")
+    return None if beside else subshell or ""
+
+
 def set_request(
     variables: Mapping[str, Any] | None, pickled: Mapping[str, bytes] | None, arrow: Mapping[str, bytes] | None
 ) -> tuple[dict[str, Any], list[bytes]]:
@@ -782,5 +794,12 @@ def apply_decision(event: ApprovalRequest | EgressRequest, decision: bool | None
             event.accept()
         elif decision is False:
             event.reject()
+        elif refuse(event, "the program's `approve` has not decided"):
+            warnings.warn(
+                f"`approve` has returned None and has not decided about {event}: it is refused. Return True or False, "
+                "or call accept() or reject() before",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     except NotFoundError:
         pass

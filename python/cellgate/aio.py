@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from cellgate import _session as blocking
 from cellgate._cellgate import ffi, lib
-from cellgate._core import Client, Consumer, Core, PathLike, milliseconds, open_core
+from cellgate._core import Client, Consumer, Core, PathLike, answering, milliseconds, open_core
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
     ApprovalRequest,
@@ -151,12 +151,13 @@ class Session:
             for consumer in core.consumers.values():
                 consumer.wake()  # one may wait in vain
 
-    def _begin(self, name: str, *args: Any) -> _Reader:
+    def _begin(self, queue: str | None, name: str, *args: Any) -> _Reader:
         self._core.check_process()
         if asyncio.get_running_loop() is not self._loop:
             raise CellgateError("the session belongs to the event loop in which it was opened", lib.CG_E_STATE)
         reader = _Reader(self)
-        reader.consumer = Consumer(reader.wake, id(asyncio.current_task()))
+        reader.consumer = Consumer(reader.wake, id(asyncio.current_task()), queue)
+        self._core.check_queue(queue, reader.consumer.reader)
         self._core.begin(reader.consumer, name, *args)
         return reader
 
@@ -194,7 +195,7 @@ class Session:
         arguments = blocking.execute_arguments(
             code, timeout, silent, stdin, history, variables, artifacts, extra, subshell
         )
-        return Cell(self._begin("cg_session_execute", *arguments))
+        return Cell(self._begin(subshell or "", "cg_session_execute", *arguments))
 
     async def run(
         self,
@@ -232,15 +233,18 @@ class Session:
                     if on_event:
                         on_event(event)
                     if isinstance(event, (ApprovalRequest, EgressRequest)) and approve:
-                        # A task of its own costs a turn of the loop, in which the call waits.
-                        if in_task:
-                            ask(_decide(event, approve))
-                        elif later := _decide_now(event, approve):
-                            ask(later)
+                        with answering(cell._reader.consumer):
+                            # A task of its own costs a turn of the loop, in which the call waits.
+                            if in_task:
+                                ask(_decide(event, approve))
+                            elif later := _decide_now(event, approve):
+                                ask(later)
                     elif isinstance(event, InputRequest) and input:
-                        ask(_answer(event, input))
+                        with answering(cell._reader.consumer):
+                            ask(_answer(event, input))
                     elif isinstance(event, FunctionCall):
-                        ask(carry_out(event))
+                        with answering(cell._reader.consumer):
+                            ask(carry_out(event))
                     elif isinstance(event, Result) and event.cell == cell.number:
                         result = event
                     else:
@@ -268,7 +272,7 @@ class Session:
     ) -> Reply:
         """Sends the kernel another request of the Jupyter protocol: see cg_session_request()."""
         arguments = blocking.request_arguments(type, content, timeout, buffers, subshell)
-        async with Cell(self._begin("cg_session_request", *arguments)) as events:
+        async with Cell(self._begin(blocking.queue_of(type, subshell), "cg_session_request", *arguments)) as events:
             async for event in events:
                 if isinstance(event, Reply):
                     return event
@@ -339,7 +343,7 @@ class Session:
     ) -> Command:
         """Starts a program in the session's sandbox: see `cellgate.Session.start()`."""
         return Command(
-            self._begin("cg_session_exec", blocking.exec_arguments(argv, env, cwd, timeout, stdin, terminal))
+            self._begin(None, "cg_session_exec", blocking.exec_arguments(argv, env, cwd, timeout, stdin, terminal))
         )
 
     async def exec(

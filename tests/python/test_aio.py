@@ -265,3 +265,86 @@ def test_garbage_is_closed(client: Any, workspace: Path) -> None:
     del s
     gc.collect()
     assert len(client.sessions()) == before
+
+
+@pytest.mark.parametrize("form", ["coroutine", "task", "thread", "plain"])
+async def test_what_would_wait_for_its_own_question_raises(
+    client: Any, workspace: Path, servers: dict[str, Any], mark: Path, form: str
+) -> None:
+    import cellgate
+
+    async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
+        loop = asyncio.get_running_loop()
+
+        async def coroutine(request: Any) -> bool:
+            return (await s.run("1")).ok
+
+        def thread(request: Any) -> Any:
+            run = asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(coroutine(request), loop).result())
+            return asyncio.ensure_future(run)
+
+        def plain(request: Any) -> bool:
+            s.stream("1")
+            return True
+
+        def task(request: Any) -> Any:
+            return asyncio.ensure_future(coroutine(request))
+
+        approve: Any = {"coroutine": coroutine, "task": task, "thread": thread, "plain": plain}[form]
+        with pytest.raises(cellgate.CellgateError, match="would wait for ever"):
+            await s.run(DANGER, approve=approve)
+        assert not mark.exists() and (await s.run("2")).value == "2"
+
+
+async def test_what_runs_beside_the_question_works_in_approve(
+    client: Any, workspace: Path, servers: dict[str, Any], mark: Path
+) -> None:
+    import cellgate
+
+    async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
+        subshell = (await s.request("create_subshell_request", {})).content["subshell_id"]
+
+        async def approve(request: Any) -> bool:
+            assert (await s.exec(["echo", "beside"])).stdout == b"beside\n" and not await s.files.exists("nothing")
+            assert (await s.run("2 + 2", subshell=subshell)).value == "4"
+            return True
+
+        assert (await s.run(DANGER, approve=approve)).ok
+
+
+async def test_another_task_may_run_cells_while_a_question_is_open(
+    client: Any, workspace: Path, servers: dict[str, Any]
+) -> None:
+    """It waits its turn."""
+    import cellgate
+
+    async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
+        asked = asyncio.Event()
+
+        async def other() -> Any:
+            await asked.wait()
+            return await s.run("x = 5; x")
+
+        async def approve(request: Any) -> bool:
+            asked.set()
+            await asyncio.sleep(0)
+            return True
+
+        task = asyncio.ensure_future(other())
+        assert (await s.run(DANGER, approve=approve)).ok
+        assert (await task).value == "5"
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_approve_that_has_not_decided_refuses_with_a_warning(
+    client: Any, workspace: Path, servers: dict[str, Any], mark: Path, later: bool
+) -> None:
+    import cellgate
+
+    async def nothing(request: Any) -> None:
+        return None
+
+    async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
+        with pytest.warns(RuntimeWarning, match="has not decided about echo.danger"):
+            assert (await s.run(DANGER, approve=nothing if later else lambda request: None)).refused
+        assert not mark.exists()

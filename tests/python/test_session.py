@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,82 @@ def test_decision_is_used_once(tools: Any, mark: Path) -> None:
 
 def test_decision_by_the_callback_itself(tools: Any, mark: Path) -> None:
     assert tools.run(DANGER, approve=lambda request: request.accept()).ok and mark.exists()
+
+
+def test_approve_that_has_not_decided_refuses_with_a_warning(tools: Any, mark: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="has not decided about echo.danger"):
+        result = tools.run(DANGER, approve=lambda request: None)
+    assert result.refused and "has not decided" in result.error.evalue and not mark.exists()
+
+
+def test_decision_by_the_callback_itself_warns_of_nothing(tools: Any, mark: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tools.run(DANGER, approve=lambda request: request.accept()).ok
+        assert tools.run(DANGER, approve=lambda request: request.reject("no")).refused
+
+
+@pytest.mark.parametrize("what", ["run", "stream", "request", "set_variables", "get_variables"])
+def test_what_would_wait_for_its_own_question_raises(tools: Any, mark: Path, what: str) -> None:
+    """The cell waits for `approve`, and all that it runs waits for the cell."""
+    import cellgate
+
+    args: dict[str, Any] = {"request": ("comm_info_request", {}), "set_variables": ({"x": 1},)}
+
+    def approve(request: Any) -> bool:
+        getattr(tools, what)(*args.get(what, ("x",)))
+        return True
+
+    with pytest.raises(cellgate.CellgateError, match="would wait for ever"):
+        tools.run(DANGER, approve=approve)
+    assert not mark.exists() and tools.run("1").value == "1"
+
+
+def test_the_same_for_input_functions_and_loops(tools: Any, mark: Path) -> None:
+    import cellgate
+
+    with pytest.raises(cellgate.CellgateError, match="would wait for ever"):
+        tools.run("input()", input=lambda request: tools.run("1").value)
+    tools.functions({"nested": lambda: tools.run("1").value})
+    result = tools.run("from mcptools.host import nested; nested.run()")
+    assert result.error.ename == "ToolError" and "would wait for ever" in result.error.evalue
+    for event in tools.stream(DANGER):
+        if isinstance(event, cellgate.ApprovalRequest):
+            with pytest.raises(cellgate.CellgateError, match="would wait for ever"):
+                tools.run("1")
+            event.accept()
+            break
+    assert tools.run("1").value == "1"
+
+
+def test_what_runs_beside_the_question_works_in_approve(tools: Any, mark: Path) -> None:
+    subshell = tools.request("create_subshell_request", {}).content["subshell_id"]
+    seen: list[Any] = []
+
+    def approve(request: Any) -> bool:
+        seen.append(tools.exec(["echo", "beside"]).stdout)
+        seen.append(tools.files.exists("nothing"))
+        seen.append(tools.run("2 + 2", subshell=subshell).value)
+        request.accept()
+        return None
+
+    assert tools.run(DANGER, approve=approve).ok and mark.exists()
+    assert seen == [b"beside\n", False, "4"]
+
+
+def test_another_thread_may_run_cells_while_a_question_is_open(tools: Any, mark: Path) -> None:
+    """It waits its turn."""
+    asked, done = threading.Event(), []
+
+    def other() -> None:
+        asked.wait()
+        done.append(tools.run("x = 5; x").value)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert tools.run(DANGER, approve=lambda request: asked.set() or True).ok
+    thread.join()
+    assert done == ["5"]
 
 
 def test_cancelled_call_is_reported_as_closed(tools: Any, mark: Path) -> None:
