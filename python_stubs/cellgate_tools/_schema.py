@@ -184,12 +184,13 @@ def _equal(one: Any, other: Any) -> bool:
 def _not_multiple(value: float, of: float) -> bool:
     if isinstance(value, int) and isinstance(of, int):
         return value % of != 0
-    if not (math.isfinite(value) and math.isfinite(of)):
+    if any(isinstance(n, float) and not math.isfinite(n) for n in (value, of)):
         return False
     from fractions import Fraction
 
     # By the decimal digits, so that 0.0075 is a multiple of 0.0001.
-    return (Fraction(repr(value)) / Fraction(repr(of))).denominator != 1
+    exact = [Fraction(n) if isinstance(n, int) else Fraction(repr(n)) for n in (value, of)]
+    return (exact[0] / exact[1]).denominator != 1
 
 
 def hint(name: str, names: Any) -> str:
@@ -206,13 +207,15 @@ def hint(name: str, names: Any) -> str:
 class _Check:
     """One validation."""
 
-    __slots__ = ("draft7", "problems", "schema", "steps", "unchecked")
+    __slots__ = ("draft7", "known", "problems", "schema", "steps", "unchecked")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.draft7 = schema.draft7
         self.problems: list[Problem] = []
         self.steps = _STEPS
+        self.known: dict[tuple[int, int, str, bool], tuple[list[Problem], int, _Seen | None]] = {}
+        """What a $ref's target has made of a value: alternatives that name each other ask again and again."""
         self.unchecked = 0
         """Number of patterns that were not run; if it grew, a value without problems may not fit."""
 
@@ -241,7 +244,7 @@ class _Check:
             self.values(s, v, path)
             return
         if "$ref" in s and self.draft7:
-            self.apply(self.schema.resolve(s["$ref"]), v, path, depth + 1, seen)
+            self.refer(self.schema.resolve(s["$ref"]), v, path, depth, seen)
             return
         mine = _Seen() if seen is not None or "unevaluatedProperties" in s or "unevaluatedItems" in s else None
         if "$ref" in s:
@@ -266,7 +269,19 @@ class _Check:
     def refer(self, target: Any, v: Any, path: str, depth: int, seen: _Seen | None) -> None:
         if target is None and seen is not None:
             seen.unsure = True
-        self.apply(target, v, path, depth + 1, seen)
+        key = id(target), id(v), path, seen is not None
+        if key not in self.known:
+            found = _Seen() if seen is not None else None
+            unchecked = self.unchecked
+            problems = self.problems_of(target, v, path, depth + 1, found)
+            self.known[key] = problems, self.unchecked - unchecked, found
+            self.unchecked = unchecked
+        problems, unchecked, found = self.known[key]
+        self.unchecked += unchecked
+        same = set(map(id, self.problems))
+        self.problems.extend(p for p in problems if id(p) not in same)
+        if seen is not None and found is not None:
+            seen.add(found)
 
     def values(self, s: dict[str, Any], v: Any, path: str) -> None:
         said = s.get("type")
@@ -298,16 +313,16 @@ class _Check:
         low, above = s.get("minimum"), s.get("exclusiveMinimum")
         high, below = s.get("maximum"), s.get("exclusiveMaximum")
         if _is_number(low) and (v < low or above is True and v == low):
-            self.bad(path, f"{v} is less than {low}" if v < low else f"{v} is not greater than {low}", "minimum")
+            self.bad(path, f"{short(v)} is {'less' if v < low else 'not greater'} than {short(low)}", "minimum")
         if _is_number(above) and v <= above:
-            self.bad(path, f"{v} is not greater than {above}", "exclusiveMinimum")
+            self.bad(path, f"{short(v)} is not greater than {short(above)}", "exclusiveMinimum")
         if _is_number(high) and (v > high or below is True and v == high):
-            self.bad(path, f"{v} is greater than {high}" if v > high else f"{v} is not less than {high}", "maximum")
+            self.bad(path, f"{short(v)} is {'greater' if v > high else 'not less'} than {short(high)}", "maximum")
         if _is_number(below) and v >= below:
-            self.bad(path, f"{v} is not less than {below}", "exclusiveMaximum")
+            self.bad(path, f"{short(v)} is not less than {short(below)}", "exclusiveMaximum")
         of = s.get("multipleOf")
         if _is_number(of) and of > 0 and _not_multiple(v, of):
-            self.bad(path, f"{v} is not a multiple of {of}", "multipleOf")
+            self.bad(path, f"{short(v)} is not a multiple of {short(of)}", "multipleOf")
 
     def count(self, s: dict[str, Any], n: int, low: str, high: str, what: str, path: str) -> None:
         least, most = s.get(low), s.get(high)
