@@ -91,6 +91,63 @@ def test_what_rules_decide(ruled: Session, call: str, result: str) -> None:
         assert any(e.type == "denied" and "exec.deny." in e.text for e in out.events)
 
 
+@pytest.fixture(scope="module")
+def documented(client: Client, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session with the rules that the documentation shows."""
+    text = (repo / "docs/settings.md").read_text().split("**Rules** decide in advance.")[1]
+    rules = json.loads(text.split("```json\n")[1].split("```")[0])
+    with client.session(workspace=tmp_path_factory.mktemp("documented"), exec=rules) as s:
+        assert s.run(PRELUDE + HOSTILE).status == "ok"
+        yield s
+
+
+HOSTILE = """
+import shutil, sys, tempfile
+hook = tempfile.mkdtemp() + '/hook'
+open(hook, 'w').write('#!/bin/sh\\ntouch ran\\n')
+os.chmod(hook, 0o755)
+repository = tempfile.mkdtemp()
+os.makedirs(repository + '/.git/objects'); os.makedirs(repository + '/.git/refs')
+open(repository + '/.git/HEAD', 'w').write('ref: refs/heads/main')
+open(repository + '/.git/config', 'w').write(f'[core]\\nfsmonitor = {hook}\\n')
+open('Makefile', 'w').write('test:\\n\\ttouch ran\\n')
+open('conftest.py', 'w').write("open('ran', 'w')")
+shutil.copy(hook, 'ls'); shutil.copy(hook, 'df')
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "start('git', 'status', cwd=repository)",
+        "start('git', 'log', cwd=repository)",
+        "start('git', '-c', f'core.pager={hook}', 'diff')",
+        "start('make', 'test')",
+        "start('make test', shell=True)",
+        "start(sys.executable, '-m', 'pytest')",
+        "start('./ls', '-l')",
+        "start('ls', '-l', executable=hook)",
+        "start('ls', '-l', env={**os.environ, 'LD_PRELOAD': hook})",
+        "start('ls', '-l', env={**os.environ, 'PATH': '.'})",
+        "start('wc', executable='/usr/bin/env')",
+        "start('/usr/bin/df -h /; ./df', shell=True)",
+        "start('df -h /', shell=True, env={**os.environ, 'PATH': '.:/usr/bin'})",
+        "start('/usr/bin/df -h /', shell=True, env={**os.environ, 'ENV': hook})",
+        "start('bash', '-c', '/usr/bin/df -h /', env={**os.environ, 'BASH_ENV': hook})",
+    ],
+)
+def test_the_documented_rules_run_no_other_program(documented: Session, call: str) -> None:
+    out = documented.run(call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False)
+    assert asked(out) or "No such file" in str(out.events) or out.status == "error", out.events
+    assert documented.run("os.path.exists('ran') or os.path.exists(repository + '/ran')").value == "False"
+
+
+@pytest.mark.parametrize("call", ["start('ls', '-la', '/tmp')", "start('wc', '-c', '/dev/null')", "start('/usr/bin/df -h /', shell=True)"])
+def test_the_documented_rules_allow(documented: Session, call: str) -> None:
+    out = documented.run(call, decide=lambda e: False)
+    assert out.value == "0" and not asked(out), out.events
+
+
 def test_a_program_that_cells_can_change(client: Client, workspace: Path) -> None:
     for writable, result in ((False, "asked"), (True, "0")):
         rule = {"program": f"{workspace}/own", "argv": ["*"], "writable": writable}
