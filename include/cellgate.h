@@ -670,6 +670,7 @@ struct cg_exec_options {
  * Programs can stop (SIGSTOP) or kill the process that runs their command: its result comes, at the
  * latest 6 seconds after its time limit or cancel, but what then still runs ends with the session's
  * sandbox. Since Linux 6.12 commands and cells cannot signal each other's processes; commands can.
+ * Cells cannot change the limits, priorities and processors of a command's processes.
  */
 CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *opts, uint64_t *command,
                            struct cg_err *err);

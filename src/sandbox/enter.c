@@ -252,7 +252,8 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         bool names = cg_mediates(sp->sb), exec = sp->sb->exec != CG_EXEC_ALLOW && !sp->late;
         unsigned int watched = (sp->sb->watch ? CG_WATCH_FILES : 0u) |
                                (cg_plan_reports_network(sp->sb) ? CG_WATCH_CONNECT : 0u) |
-                               (exec ? CG_WATCH_EXEC : 0u);
+                               (exec ? CG_WATCH_EXEC : 0u) |
+                               (sp->commands_fd >= 0 && !sp->late ? CG_WATCH_BESIDE : 0u);
         struct sock_fprog base, prog;
         int listener, r = 0;
 

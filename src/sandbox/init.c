@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/proc.h"
 #include "sandbox/commands.h"
+#include "sandbox/notify/beside.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
 #include "sandbox/notify/exec.h"
@@ -319,6 +320,7 @@ static bool end_all(void)
  * killed is replaced; its listener stays as long as programs that it started run.
  */
 #define LISTENERS 5
+_Static_assert(LISTENERS == CG_BESIDE_SERVERS, "a command server for each listener but the main process's");
 
 /* The child's part: nothing of init's own stays open. */
 static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listener)
@@ -350,7 +352,7 @@ static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listen
  * forked. False: no more will come.
  */
 static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LISTENERS],
-                         struct cg_execs *execs)
+                         pid_t servers[LISTENERS], struct cg_execs *execs)
 {
         struct cg_command_server_ready failed = { .ok = 0 };
         int sock = -1, pair[2] = { -1, -1 }, slot = -1;
@@ -358,7 +360,7 @@ static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LIST
         struct cg_exec_message m;
         struct cg_err err;
         ssize_t got;
-        pid_t pid;
+        pid_t pid = -1;
 
         got = cg_recv_fds(COMMANDS_FD, &m, sizeof(m), &sock, &n, &err);
         if (got <= 0)
@@ -383,6 +385,7 @@ static bool take_request(const struct cg_spawn *sp, struct cg_notify notify[LIST
                 cg_closep_(&pair[1]);
         } else {
                 notify[slot].sock = pair[1];
+                servers[slot] = pid;
         }
         cg_closep_(&pair[0]);
         cg_closep_(&sock);
@@ -411,7 +414,7 @@ static void report_stopped(pid_t main_pid, struct cg_notify notify[LISTENERS])
 
 /* Reaps children; true if the main process was one. */
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify notify[LISTENERS],
-                 struct cg_mediator *mediator, struct cg_execs *execs)
+                 pid_t servers[LISTENERS], struct cg_mediator *mediator, struct cg_execs *execs)
 {
         int status, main_status = 0;
         bool ended = false;
@@ -421,6 +424,8 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
                 if (cg_execs_status(execs, pid, status))
                         continue;
                 cg_mediate_child_ended(mediator, pid);
+                for (size_t i = 0; i < LISTENERS; i++)
+                        servers[i] = servers[i] == pid ? 0 : servers[i];
                 if (pid != main_pid)
                         continue;
                 main_status = status;
@@ -502,7 +507,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                                                          { .fd = sp->commands_fd >= 0 ? COMMANDS_FD : -1,
                                                            .events = POLLIN } };
         struct cg_broker broker = { .sb = sp->sb, .proxies = PROXY_FD };
-        pid_t parent = getppid();
+        pid_t parent = getppid(), servers[LISTENERS] = { 0 };
         struct cg_mediator mediator;
         struct cg_notify notify[LISTENERS];
         struct cg_doors doors;
@@ -524,7 +529,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         }
         cg_execs_init(&execs, sp->sb, &notify[0], sp->commands_fd >= 0 ? COMMANDS_FD : -1, sp->affinity);
         notify[0].execs = execs.sb ? &execs : NULL;
-        while (!child || !reap(sp, main_pid, notify, &mediator, &execs)) {
+        notify[0].servers = servers;
+        while (!child || !reap(sp, main_pid, notify, servers, &mediator, &execs)) {
                 int timeout = cg_doors_timeout(&doors), ask = cg_execs_timeout(&execs);
                 bool term;
 
@@ -553,7 +559,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 for (size_t i = 0; i < LISTENERS; i++)
                         cg_notify_work(&notify[i], &fds[FIRST_LISTENER + i]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);
-                if (fds[COMMANDS_POLL].revents && !take_request(sp, notify, &execs))
+                if (fds[COMMANDS_POLL].revents && !take_request(sp, notify, servers, &execs))
                         fds[COMMANDS_POLL].fd = -1;
                 if (ask >= 0)
                         cg_execs_tick(&execs);

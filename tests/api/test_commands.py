@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -16,6 +17,12 @@ def fails(session: Session, *argv: str) -> bool:
     end = session.command(*argv)[0].json
     assert end in ({"exit_code": 0}, {"exit_code": 1}), end
     return end == {"exit_code": 1}
+
+
+def value(session: Session, code: str) -> str | None:
+    out = session.run(code)
+    assert out.status == "ok", out.events
+    return out.value
 
 
 def test_status_and_both_streams(session: Session) -> None:
@@ -203,6 +210,71 @@ killed
         ends.append(session.wait_command(number)[0])
     assert ends[0].cell == number and ends[0].status in ("cancelled", "error")
     assert session.command("echo", "again")[1] == b"again\n"
+
+
+CHANGES = """
+import ctypes, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    r = libc.syscall(number, *map(ctypes.c_long, args))
+    return 'done' if r >= 0 else os.strerror(ctypes.get_errno())
+cpus, parameter, limit = ctypes.create_string_buffer(b'\\xff' * 128), ctypes.create_string_buffer(4), ctypes.create_string_buffer(16)
+attributes = ctypes.create_string_buffer((48).to_bytes(4, 'little') + bytes(12) + (19).to_bytes(4, 'little') + bytes(28), 48)
+at = ctypes.addressof
+def own_changes(pid, group):
+    return {
+        'prlimit': call(302, pid, resource.RLIMIT_CORE, at(limit), 0),
+        'prlimit, by a number with a higher half': call(302, pid | 1 << 40, resource.RLIMIT_CORE, at(limit), 0),
+        'setpriority': call(141, 0, pid, 19),
+        'setpriority of a group': call(141, 1, group, 19),
+        'ioprio_set': call(251, 1, pid, 3 << 13),
+        'ioprio_set of a group': call(251, 2, group, 3 << 13),
+        'sched_setscheduler': call(144, pid, 3, at(parameter)),
+        'sched_setparam': call(142, pid, at(parameter)),
+        'sched_setattr': call(314, pid, at(attributes), 0),
+    }
+def changes(pid, group):
+    # Without a control group for its processors a sandbox keeps its own from changing them as well.
+    return own_changes(pid, group) | {'sched_setaffinity': call(203, pid, 128, at(cpus))}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+def test_cells_cannot_limit_commands(session: Session) -> None:
+    """All processes inside have one user: a limit of 0 bytes for files would falsify a command's result."""
+    session.run(CHANGES)
+    assert value(session, "set(own_changes(os.getpid(), os.getpgrp()).values())") == "{'done'}"  # no command yet
+    # The command, a child of it, and one whose parent has ended.
+    number = session.exec("bash", "-c", "sleep 1000 & (sleep 1001 &) ; echo $$ > pids; exec sleep 1002")
+    find = """
+import time
+def named(number):
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if open(f'/proc/{pid}/cmdline').read() == f'sleep\\0{number}\\0':
+                return int(pid)
+        except OSError:
+            pass
+while not all(map(named, (1000, 1001, 1002))): time.sleep(0.01)
+children = {n: named(n) for n in (1000, 1001, 1002)}
+"""
+    session.run(find)
+    refused = "{'Operation not permitted'}"
+    assert value(session, "set().union(*(changes(pid, children[1002]).values() for pid in children.values()))") == refused
+    assert value(session, "set(own_changes(os.getpid(), os.getpgrp()).values())") == "{'done'}"
+    own = "import subprocess\nown = subprocess.Popen(['sleep', '1003'], process_group=0)\n"
+    assert value(session, own + "seen = set(own_changes(own.pid, own.pid).values()); own.kill(); seen") == "{'done'}"
+    thread = (
+        "import threading\nfound = set()\n"
+        "t = threading.Thread(target=lambda: found.update(own_changes(threading.get_native_id(), 0).values()))\n"
+        "t.start(); t.join(); found"
+    )
+    assert value(session, thread) == "{'done'}"
+    # Commands change their own, and each other.
+    end, out, _ = session.command("bash", "-c", "ulimit -c 0; renice -n 19 -p $$ >/dev/null && echo changed")
+    assert out == b"changed\n"
+    session.cancel(number)
+    assert session.wait_command(number)[0].status == "cancelled"
 
 
 def test_what_is_not_a_command(session: Session) -> None:

@@ -63,7 +63,9 @@ static const struct {
                          "set allowNestedUserNamespaces" },
         [MOUNTS] = { "mount", "the view of the file system was fixed before the program started",
                      "set allowNestedUserNamespaces" },
-        [PROCESSES] = { "process", "other processes' memory, registers and descriptors are out of reach",
+        [PROCESSES] = { "process",
+                        "other processes' memory, registers and descriptors are out of reach, and so are the limits and priorities of "
+                        "processes that are not the program's",
                         NULL },
         [TERMINALS] = { "terminal",
                         "it would insert input into a terminal, or change its settings, for programs outside",

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/notify/beside.h"
 #include "sandbox/notify/broker.h"
 #include "sandbox/notify/doors.h"
 #include "sandbox/notify/exec.h"
@@ -59,6 +60,8 @@ static void take_call(struct cg_notify *n)
                 cg_execs_call(n->execs, &c.n);
                 return;
         }
+        if (cg_beside_call(n, &c.n))
+                return;
         if (n->broker && cg_broker_handle(n->broker, n, &c.n))
                 return;
         if (n->watch_network && c.n.data.nr == SYS_connect) {

@@ -48,6 +48,7 @@ struct cg_notify {
         /* the plan where calls that name files are watched (watch.h); else NULL */
         const struct cg_sandbox *watch;
         bool watch_network;        /* connect() is watched: watch.h */
+        const pid_t *servers;      /* CG_BESIDE_SERVERS that this listener's calls do not reach; or NULL */
         struct cg_execs *execs;    /* programs that start are restricted: exec.h; else NULL; borrowed */
         uint32_t lost;             /* denials since the last report that were not reported */
         int64_t tokens, filled_ms; /* tokens in thousandths */

@@ -18,6 +18,7 @@
 
 #include "base/util.h"
 #include "sandbox/notify/access.h"
+#include "sandbox/notify/beside.h"
 #include "sandbox/notify/caller.h"
 #include "sandbox/notify/reply.h"
 #include "sandbox/plan.h"
@@ -85,7 +86,8 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
                 calls[n++] = SYS_execve;
                 calls[n++] = SYS_execveat;
         }
-        steps = 2 * n + 1 + (what & CG_WATCH_EXEC ? CG_ARRAY_LEN(no_shared_folder) : 0);
+        steps = 2 * n + 1 + (what & CG_WATCH_EXEC ? CG_ARRAY_LEN(no_shared_folder) : 0) +
+                (what & CG_WATCH_BESIDE ? CG_BESIDE_STEPS : 0);
         len = steps + 2 + base->len;
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
@@ -104,6 +106,10 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
         for (size_t i = 0; i < n; i++) {
                 *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
                 *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+        }
+        if (what & CG_WATCH_BESIDE) {
+                cg_beside_filter(p);
+                p += CG_BESIDE_STEPS;
         }
         if (what & CG_WATCH_EXEC) {
                 memcpy(p, no_shared_folder, sizeof(no_shared_folder));

@@ -21,6 +21,7 @@ enum {
          * could change it after the host was asked
          */
         CG_WATCH_EXEC = 4,
+        CG_WATCH_BESIDE = 8, /* those of beside.h */
 };
 /* @base preceded by rules for the calls @what (returns; free filter). */
 int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct sock_fprog *ret,
