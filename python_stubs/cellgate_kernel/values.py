@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import pickle
+import sys
 import unicodedata
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -165,6 +166,11 @@ class _Copier:
             return self._list(value[:], level)
         if kind is dict:
             return self._dict(value, list(value.items()), level)
+        tools = sys.modules.get("cellgate_tools")
+        if isinstance(value, getattr(tools, "DictModel", ())):  # objects and texts of tools' results
+            return self._dict(value, list(dict.items(value)), level)
+        if isinstance(value, getattr(tools, "Text", ())):
+            return self.copy(str.__str__(value))
         if not self._lossy:
             self._fail(value, f"is of type {errors.name_of(kind)}, which has no exact form in JSON")
         return self._converted(value, level)

@@ -89,6 +89,29 @@ def test_values_without_an_exact_form_are_errors(session: Session, code: str, ty
     assert session.run("1").value == "1"
 
 
+def test_results_of_tools_are_exact(session: Session) -> None:
+    session.run("""
+from cellgate_tools import DictModel, Text, ToolResult
+v = dict.__new__(DictModel)
+v.update({"rows": [dict.__new__(DictModel)], "items": 1})
+v["rows"][0]["text"] = Text("\u20ac", ToolResult({}))
+""")
+    reply = read(session, "v")
+    assert reply.json.get("variables") == {"v": {"rows": [{"text": "\u20ac"}], "items": 1}}, reply.json
+    session.run("v['rows'][0]['text'] = Text('\\ud800', ToolResult({}))")
+    assert read(session, "v").json["path"] == "['rows'][0]['text']"
+
+
+def test_values_whose_types_hide_others(session: Session) -> None:
+    """A cell's own cellgate_tools breaks nothing."""
+    session.run("import sys, types; m = types.ModuleType('cellgate_tools'); m.Text = 5; v = {1}")
+    session.run("kept, sys.modules['cellgate_tools'] = sys.modules.get('cellgate_tools'), m")
+    try:
+        assert read(session, "v").json["ename"] in ("NotJSON", "TypeError")
+    finally:
+        session.run("sys.modules['cellgate_tools'] = kept")
+
+
 def test_numpy_scalars(science: Session) -> None:
     science.run("import numpy; v = numpy.float64(1)")
     assert read(science, "v").json["type"] == "float64"
