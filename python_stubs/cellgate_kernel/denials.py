@@ -290,4 +290,4 @@ def install() -> None:
     """Explain uncaught exceptions of threads too, which end no cell, and captured output of programs."""
     threading.excepthook = _thread_ended
     for kind in (subprocess.CompletedProcess, subprocess.CalledProcessError):
-        kind.__init__ = _noting(kind.__init__)  # type: ignore[method-assign, misc]
+        kind.__init__ = _noting(kind.__init__)  # type: ignore[method-assign]

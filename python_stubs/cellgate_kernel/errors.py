@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -22,6 +23,15 @@ _INCOMPLETE = "_IncompleteInputError"
 # Modules whose frames are hidden: those of the kernel and of tool calls.
 _INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
 _STDLIB = os.path.dirname(traceback.__file__) + "/"
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_USER_CODE = ("<Cell In", "<string>", "<stdin>", "<ipython")
+# Of a brief traceback: most frames of the user at either end; most characters of a line of code, of
+# the text of an exception, and of that of an exception behind it.
+_MAX_OWN = 4
+_LONG_LINE = re.compile(r"(?m)^((?:-+> *| +)\d+ .{240}).+$")
+_SIGNATURE = re.compile(r"(?m)^(File [^\n]*, in [^\n(]+)\([^\n]{60,}\)$")
+_MAX_BLOCK = 2_000
+_MAX_FOLDED = 200
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
@@ -108,25 +118,114 @@ def _without_internal(tb: TracebackType | None) -> TracebackType | None:
     return short
 
 
+def _is_library(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    if name.startswith("<"):  # generated code, unless the user's own code has made it
+        return not name.startswith(_USER_CODE)
+    if not name.startswith("/"):  # Cython's, in the folder of the library's build
+        name = str(frame.f_globals.get("__file__"))
+    return name.startswith(_STDLIB) or any(part in name for part in _PACKAGES)
+
+
+class Brief:
+    """Tracebacks for agents and terminals: the user's frames and the last one of each exception.
+
+    A traceback through pandas takes more than 1,000 tokens, and an agent reads its first and last lines.
+    """
+
+    def __init__(self, left_out: int) -> None:
+        self.left_out = left_out
+        self._folded: list[BaseException] = []
+
+    def shorten(self, tb: TracebackType | None) -> TracebackType | None:
+        """`tb` with its first frame, which is IPython's own for cells, those of the user and the last one."""
+        tb = _without_internal(tb)
+        links = []
+        while tb is not None:
+            links.append(tb)
+            tb = tb.tb_next
+        own = [i for i, link in enumerate(links) if not _is_library(link.tb_frame)]
+        keep = {0, *own[:_MAX_OWN], *own[-_MAX_OWN:], len(links) - 1}
+        short: TracebackType | None = None
+        for i, link in reversed(list(enumerate(links))):
+            if i in keep:
+                short = TracebackType(short, link.tb_frame, link.tb_lasti, link.tb_lineno)
+            else:
+                self.left_out += 1
+        return short
+
+    @contextlib.contextmanager
+    def without_library_errors(self, value: BaseException) -> Iterator[None]:
+        """While formatting, hide the errors behind `value` that the user's code has not met."""
+        chain = [value]
+        while len(chain) < _MAX_DEPTH:
+            e = chain[-1]
+            behind = e.__cause__ or (None if e.__suppress_context__ else e.__context__)
+            if behind is None or any(behind is known for known in chain):
+                break
+            chain.append(behind)
+        last = max((i for i, e in enumerate(chain) if i == 0 or _has_own_frame(e)), default=0)
+        end = chain[last]
+        before = end.__cause__, end.__context__, end.__suppress_context__
+        self._folded += chain[last + 1 :]
+        self.left_out += sum(depth_of(e.__traceback__) for e in chain[last + 1 :])
+        try:
+            if chain[last + 1 :]:
+                end.__cause__ = end.__context__ = None
+            yield
+        finally:
+            end.__cause__, end.__context__, end.__suppress_context__ = before
+
+    def lines(self, frames: list[str]) -> list[str]:
+        """The formatted traceback, with short lines, and with one line for what is left out."""
+        frames = [shorten(_shorten_lines(str(frame)), _MAX_BLOCK) for frame in frames]
+        folded = [f"{name_of(type(e))}: {shorten(text_of(e), _MAX_FOLDED)}" for e in self._folded[:3]]
+        if self.left_out:
+            because = f", behind the error was {' after '.join(folded)}" if folded else ""
+            s = "s" if self.left_out > 1 else ""
+            frames.append(f"[{self.left_out:,} frame{s} left out{because}; %tb shows all]")
+        return frames
+
+
+def _has_own_frame(e: BaseException) -> bool:
+    tb = e.__traceback__
+    while tb is not None:
+        if not _is_library(tb.tb_frame) and not _is_internal(tb.tb_frame):
+            return True
+        tb = tb.tb_next
+    return False
+
+
+def _shorten_lines(text: str) -> str:
+    if "\x1b" in text:
+        return text
+    return _LONG_LINE.sub(r"\1 ...", _SIGNATURE.sub(r"\1(...)", text))
+
+
 @contextlib.contextmanager
-def user_frames(value: BaseException, tb: TracebackType | None) -> Iterator[TracebackType | None]:
+def user_frames(
+    value: BaseException,
+    tb: TracebackType | None,
+    shorten: Callable[[TracebackType | None], TracebackType | None] = _without_internal,
+) -> Iterator[TracebackType | None]:
     """While formatting, hide internal frames of `value` and its causes; yields `tb` without them.
 
     Afterwards debuggers find all frames. A traceback of internal frames only is left unchanged.
     """
     before: list[tuple[BaseException, TracebackType]] = []
     todo: list[BaseException | None] = [value]
+    shown = shorten(tb) or tb
     try:
         while todo and len(before) < _MAX_DEPTH:
             e = todo.pop()
             if e is None or e.__traceback__ is None or any(e is known for known, _ in before):
                 continue
             before.append((e, e.__traceback__))
-            e.__traceback__ = _without_internal(e.__traceback__) or e.__traceback__
+            e.__traceback__ = shown if e is value and tb is not None else shorten(e.__traceback__) or e.__traceback__
             if isinstance(e, BaseExceptionGroup):
                 todo.extend(e.exceptions[:_MAX_DEPTH])
             todo.extend((e.__context__, e.__cause__))
-        yield _without_internal(tb) or tb
+        yield shown
     finally:
         for e, whole in before:
             e.__traceback__ = whole

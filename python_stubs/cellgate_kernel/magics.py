@@ -66,6 +66,16 @@ class KernelMagics(Magics):
         self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     @line_magic
+    def tb(self, line: str) -> None:
+        """Show the last traceback, with all of its frames. `%tb MODE`: as after %xmode MODE."""
+        own: Any = self.shell.magics_manager.registry["ExecutionMagics"]
+        self.shell.whole_traceback = True
+        try:
+            own.tb(line)
+        finally:
+            self.shell.whole_traceback = False
+
+    @line_magic
     def edit(self, line: str) -> None:
         """Open a file, or where a thing is defined, in the front-end's editor."""
         if not self.shell.for_notebook:

@@ -204,6 +204,8 @@ class ZMQInteractiveShell(InteractiveShell):
     environment = ""
     # Per thread that runs cells.
     local: PerThread
+    # True while %tb shows the last traceback.
+    whole_traceback = False
 
     # Set by the kernel: how code with and without await is run.
     run_sync: Callable[[Callable[[], Any]], Any]
@@ -482,13 +484,22 @@ class ZMQInteractiveShell(InteractiveShell):
             return []
 
     def _format_for_user(
-        self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None
+        self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None, left_out: int
     ) -> list[str]:
-        """The traceback, with all frames after `%xmode Verbose`."""
+        """The traceback, with all frames after `%xmode Verbose`; brief where no notebook shows it."""
         if self.InteractiveTB.mode == "Verbose":
-            return self._format(etype, value, tb, tb_offset)
-        with errors.user_frames(value, tb) as shown:
-            return self._format(etype, value, shown, tb_offset)
+            frames = self._format(etype, value, tb, tb_offset)
+        elif self.for_notebook or self.whole_traceback:
+            with errors.user_frames(value, tb) as shown:
+                frames = self._format(etype, value, shown, tb_offset)
+        else:
+            brief = errors.Brief(left_out)
+            with brief.without_library_errors(value), errors.user_frames(value, tb, brief.shorten) as shown:
+                frames = self._format(etype, value, shown, tb_offset)
+            return brief.lines(frames)
+        if left_out:
+            frames.insert(-1, f"[... {left_out:,} frames in the middle were left out ...]\n")
+        return frames
 
     def showtraceback(
         self,
@@ -516,12 +527,11 @@ class ZMQInteractiveShell(InteractiveShell):
             if isinstance(value, SyntaxError):
                 self.showsyntaxerror(filename, running_compiled_code)
                 return
+            left_out = whole - errors.depth_of(tb)
             if exception_only:
                 frames = self._format_only(etype, value)
             else:
-                frames = self._format_for_user(etype, value, tb, tb_offset)
-            if left_out := whole - errors.depth_of(tb):
-                frames.insert(-1, f"[... {left_out:,} frames in the middle were left out ...]\n")
+                frames = self._format_for_user(etype, value, tb, tb_offset, left_out)
         except BaseException:
             frames = errors.plain_traceback(etype, value, tb)
         frames.extend(self._missing_module(value))

@@ -95,3 +95,85 @@ def test_a_crash_leaves_the_files_of_a_forked_process(spawn: Callable[..., Kerne
         "os.dup2(os.open('kept', os.O_RDWR | os.O_APPEND), n)"
     )
     assert spawn().run(CRASHING_CHILD.format(close=replaced)).text(stderr=False) == "6 100000\n"
+
+
+# ---------------------------------------------------------------- brief ones, for agents and terminals
+
+# A library: its folder is one of packages, in the workspace or not.
+LIBRARY = """
+import os, sys
+os.makedirs("lib/site-packages/deep", exist_ok=True)
+open("lib/site-packages/deep/__init__.py", "w").write('''
+def one(f): return two(f)
+def two(f): return three(f)
+def three(f):
+    try: return f()
+    except OSError as e: raise LookupError("not there") from e
+def fail():
+    try: int("x")
+    except ValueError: raise KeyError("k")
+''')
+open("mine.py", "w").write('import deep\\ndef run(f): return deep.one(f)\\n')
+sys.path[:0] = ["lib/site-packages", "."]
+import deep, mine
+"""
+
+
+def shown(text: str) -> list[str]:
+    """The functions of the frames that are shown; "" is the cell itself."""
+    return re.findall(r"(?m)^(?:Cell In\[\d+\]|File ).*?(?:, in ([\w<>]+)\(.*)?$", text)
+
+
+def test_frames_of_libraries_are_left_out(kernel: Kernel) -> None:
+    kernel.run(LIBRARY)
+    text = text_of(kernel.run("def ask(): return 1 / 0\nmine.run(ask)").error)
+    assert shown(text) == ["", "run", "ask"]
+    assert text.endswith("ZeroDivisionError: division by zero\n[3 frames left out; %tb shows all]")
+    text = text_of(kernel.run("deep.one(lambda: deep.fail())").error)
+    assert shown(text) == ["", "<lambda>", "fail"]
+    behind = "ValueError: invalid literal for int() with base 10: 'x'"
+    assert text.endswith(f"[4 frames left out, behind the error was {behind}; %tb shows all]")
+    whole = text_of(kernel.run("%tb").error)
+    assert all(name in whole for name in ("in one(", "in two(", "in three(", "in fail(", "invalid literal"))
+    assert "left out" not in whole
+
+
+def test_errors_that_the_users_code_has_met_are_shown(kernel: Kernel) -> None:
+    kernel.run(LIBRARY)
+    text = text_of(kernel.run("def ask(): open('/nothere')\nmine.run(ask)").error)
+    assert "FileNotFoundError" in text and "LookupError: not there" in text and "direct cause" in text
+    assert shown(text).count("ask") == 1
+    text = text_of(kernel.run("try: deep.fail()\nexcept KeyError: raise RuntimeError('mine') from None").error)
+    assert shown(text) == [""] and "left out" not in text
+
+
+def test_a_recursion_of_the_user_is_brief(kernel: Kernel) -> None:
+    text = text_of(kernel.run("def f(n): return f(n + 1)\nf(0)").error)
+    assert len(text) < 1200
+    assert re.search(r"\[9\d\d frames left out; %tb shows all\]$", text)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise ValueError('x' * 50_000)",
+        "raise ValueError('x\\n' * 50_000)",
+        "x = '" + "x" * 5000 + "'; 1 / 0",
+        "import urllib.request as u; u.urlopen('http://example.org')",
+        "import json; json.loads('{bad')",
+        "import concurrent.futures as c\nwith c.ThreadPoolExecutor() as e: list(e.map(int, 'ab'))",
+        "await __import__('asyncio').wait_for(__import__('asyncio').sleep(5), 0.01)",
+        "raise ExceptionGroup('g', [ValueError(i) for i in range(3)])",
+    ],
+)
+def test_an_error_is_no_longer_than_needed(kernel: Kernel, code: str) -> None:
+    text = text_of(kernel.run(code).error)
+    assert len(text) < (2600 if "x" * 99 in text or "x\nx\n" in text else 1100), text
+
+
+def test_a_notebook_has_whole_tracebacks(spawn: Callable[..., Kernel]) -> None:
+    kernel = spawn(front="jupyter")
+    kernel.run(LIBRARY)
+    text = text_of(kernel.run("deep.one(lambda: deep.fail())").error)
+    assert all(name in text for name in ("in one(", "in two(", "in three(", "in fail(", "invalid literal"))
+    assert "%tb" not in text

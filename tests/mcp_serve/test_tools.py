@@ -309,7 +309,8 @@ def test_a_timeout_interrupts_and_keeps_the_state(sdk: Sdk, run: Callable) -> No
         async with sdk() as session:
             assert await ok(session, "1") == "1"  # the kernel has started, however slow the machine is
             text = await fails(session, "kept = 1\nprint('so far', flush=True)\nwhile True: pass", timeout=2.5)
-            assert "so far" in text and "Timed out after 2.5 s" in text and "larger timeout" in text
+            assert "so far" in text and "Timed out: the cell ran longer than its limit of 2.5 s" in text
+            assert text.count("limit") == text.count("interrupted") == 1 and "larger timeout" in text
             assert await ok(session, "kept") == "1"
 
     run(main())
@@ -334,7 +335,7 @@ def test_a_dead_kernel_is_told_and_replaced(sdk: Sdk, run: Callable, code: str) 
         async with sdk() as session:
             assert await ok(session, "x = 1; x") == "1"
             text = await fails(session, code)
-            assert text.count("the kernel ended") == 1 and "variables and imports are lost" in text
+            assert text.count("the kernel ended") == 1 and text.count("lost (variables and imports)") == 1
             text = await fails(session, "x")
             assert "NameError" in text and "kernel" not in text  # reported once
             assert await ok(session, "1") == "1"
@@ -738,7 +739,7 @@ def test_fonts_are_listed_once_by_no_cell_and_in_a_sandbox(sdk: Sdk, run: Callab
             assert not (await install(session, "matplotlib")).is_error
             for _ in range(2):
                 said = await ok(session, cell)
-                assert [line for line in said.splitlines() if line] == [
+                assert [line for line in said.splitlines() if line and "[cellgate: the sandbox refused writing" not in line] == [
                     'False {"files": [], "root": false}',
                     "Read-only file system",
                 ]

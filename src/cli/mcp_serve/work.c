@@ -444,18 +444,15 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                                 " variables and imports are lost.",
                                 sv->lost ? sv->lost : "the server is being stopped");
                 else if (sv->status == CG_STATUS_TIMEOUT)
-                        cg_answer_note(
-                                a,
-                                "Timed out after %g s of running time (waiting for approvals does not count) and"
-                                " was interrupted%s%s. For more time pass a larger timeout.",
-                                args->timeout, *text ? ": " : "", text);
+                        cg_answer_note(a, "Timed out: %s. For more time pass a larger timeout.",
+                                       *text ? text : "it ran longer than its limit and was interrupted");
                 else if (sv->status == CG_STATUS_CANCELLED)
                         cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
                 else if (sv->status == CG_STATUS_KERNEL_DIED)
                         cg_answer_note(
                                 a,
-                                "The kernel died: %s. A fresh kernel takes its place: variables and imports are"
-                                " lost, files, installed packages and MCP servers are still there.",
+                                "The cell failed: %s (variables and imports). A fresh kernel takes its place; files,"
+                                " installed packages and MCP servers are still there.",
                                 text);
         }
         set_cell(sv, job, 0);
