@@ -51,7 +51,7 @@ _GROUPS = (
     "restaurant bistro",
     "close end finish stop",
     "stop pause",
-    "post send publish",
+    "post send publish say",
     "reply answer respond",
     "repo repository",
     "pr pull",
@@ -65,7 +65,7 @@ _GROUPS = (
     "people person user",
     "who user",
     "fact observation",
-    "many count number",
+    "count number",
     "weather forecast temperature",
     "time date",
     "refund return money",
@@ -74,17 +74,20 @@ _GROUPS = (
     "allowed access permission",
     "link relation connect",
     "check status finished done",
+    "ci status check",
     "js javascript",
     "k8s kubernetes kubectl",
     "mongo mongodb",
     "step sequential",
     "step thinking think",
     "issue ticket bug task",
+    "row record",
+    "sprint cycle iteration",
     "message chat dm",
     "event meeting appointment calendar",
     "invoice bill",
     "customer client",
-    "comment note",
+    "comment note remark",
     "member user teammate",
     "order purchase buy",
     "spreadsheet sheet excel table",
@@ -93,8 +96,12 @@ _GROUPS = (
     "upload attach",
 )
 
+_HOW_MANY = re.compile(r"\bhow (many|much)\b", re.IGNORECASE)
 _CASES, _WORDS = re.compile(r"([a-z0-9])([A-Z])"), re.compile(r"[^\W_]+")
-_WEIGHTS = {"name": 3.0, "title": 1.5, "server": 1.0, "first": 1.6, "rest": 0.5, "fields": 0.4}
+# Names of parameters have no weight: most tools have some of the usual ones.
+_WEIGHTS = {"name": 3.0, "title": 1.5, "server": 1.0, "first": 1.6, "rest": 0.5}
+# A query that names a server means its tools. Words of names of servers that name none of them.
+_NAMED, _NO_NAME = 1.6, ("server", "mcp", "api", "python", "official", "local", "remote")
 _K1, _RELATED, _PREFIX = 1.2, 0.55, 0.6
 
 
@@ -131,6 +138,7 @@ def _related() -> dict[str, set[str]]:
 
 
 _SYNONYMS = _related()
+_NO_SERVER = frozenset(stem for word in _NO_NAME if (stem := _stem(word)))
 
 
 def sentence(text: str) -> str:
@@ -174,19 +182,23 @@ class Index:
             for word, weight in self._weights(entry).items():
                 self.postings.setdefault(word, []).append((i, weight))
         self.vocabulary = sorted(self.postings)
+        self.servers: dict[str, set[str]] = {}
+        self.of_server: dict[str, list[int]] = {}
+        for i, entry in enumerate(entries):
+            self.of_server.setdefault(entry.server, []).append(i)
+        for server in self.of_server:
+            for word in set(words(server)) - _NO_SERVER:
+                self.servers.setdefault(word, set()).add(server)
 
     @staticmethod
     def _weights(entry: Entry) -> dict[str, float]:
         first = sentence(entry.said)
-        schema = entry.data["in"]
-        properties = schema.get("properties") if isinstance(schema, dict) else None
         texts = {
             "name": entry.tool,
             "title": entry.data.get("title", ""),
             "server": entry.server,
             "first": first,
             "rest": entry.said[len(first) : 1000],
-            "fields": " ".join(properties) if isinstance(properties, dict) else "",
         }
         found: dict[str, float] = {}
         for field, text in texts.items():
@@ -208,10 +220,16 @@ class Index:
                 at += 1
         return found
 
+    def _level(self, scores: dict[int, float], server: str) -> None:
+        """Give all tools of a server the best score of one: its name does not tell them apart."""
+        own = self.of_server[server]
+        best = max((scores.get(i, 0.0) for i in own), default=0.0)
+        scores.update(dict.fromkeys(own, best))
+
     def scores(self, query: str) -> dict[int, float]:
         total: dict[int, float] = {}
         fits: Counter[int] = Counter()
-        asked = list(dict.fromkeys(words(query)))
+        asked = list(dict.fromkeys(words(_HOW_MANY.sub("count", query))))
         n = len(self.entries) + 1
         for word in asked:
             found = self._matches(word)
@@ -222,10 +240,16 @@ class Index:
                 rarity = math.log(1 + n / (len(related) + 0.5))
                 for i, weight in related:
                     best[i] = max(best.get(i, 0.0), _RELATED * rarity * weight)
+            for server in self.servers.get(word, ()):
+                self._level(best, server)
             for i, score in best.items():
                 total[i] = total.get(i, 0.0) + score
             fits.update(best.keys())
-        return {i: score * (0.4 + 0.6 * fits[i] / len(asked)) for i, score in total.items()}
+        named = set().union(*(self.servers.get(word, ()) for word in asked))
+        return {
+            i: score * (0.4 + 0.6 * fits[i] / len(asked)) * (_NAMED if self.entries[i].server in named else 1)
+            for i, score in total.items()
+        }
 
 
 _KEPT: dict[tuple[str, ...], tuple[list[Any], Index]] = {}

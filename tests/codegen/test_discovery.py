@@ -110,6 +110,18 @@ def test_search(root: Root) -> None:
         mcptools.search("x", detail="everything")
 
 
+def test_a_query_that_names_a_server_means_its_tools(root: Root) -> None:
+    """However its tools speak of it; names of parameters and words that all names of servers have count nothing."""
+    tools = [_tool("send", "Sends a chat message."), _tool("rooms", "Lists rooms of the herald.")]
+    others = [_tool("send_message", "Sends a message.", herald={"type": "string"}), _tool("weather", "Weather.")]
+    mcptools = root({"herald-mcp-server": tools, "other-server": others, "third": [_tool("cycles", "Lists cycles.")]})
+    assert mcptools.search("herald: send a message")[0].module == "herald_mcp_server.send"
+    assert mcptools.search("send a message")[0].module == "other_server.send_message"
+    assert mcptools.search("a message of the mcp server")[0].module == "other_server.send_message"
+    assert {m.server for m in mcptools.search("herald")} == {"herald-mcp-server"}
+    assert mcptools.search("sprints")[0].module == "third.cycles"
+
+
 def test_replaced_package_is_found_anew(root: Root) -> None:
     assert [m.tool for m in root({"srv": [_tool("old", "Cuts grass.")]}).search("grass")] == ["old"]
     assert [m.tool for m in root({"srv": [_tool("fresh", "Mows grass quickly.")]}).search("grass")] == ["fresh"]
@@ -132,6 +144,19 @@ def test_search_over_1000_tools(root: Root) -> None:
         took.append(time.process_time() - start)
     print(f"median {sorted(took)[10] * 1e3:.2f} ms")
     assert sorted(took)[10] < 0.010, took
+
+
+@pytest.mark.skipif(not SHARED, reason="CG_SHARED is not set: the phrases are about real tools that are not there")
+def test_phrases_of_agents(root: Root) -> None:
+    """Phrases that were written before the weights were chosen, of which a third name the server."""
+    mcptools = root({p.stem: p.read_bytes() for p in FILES if p.parent != DATA})
+    first = among = 0
+    for line in (DATA / "phrases.tsv").read_text().splitlines():
+        phrase, right = line.split("\t")
+        found = [f"{m.server}/{m.tool}" for m in mcptools.search(phrase, limit=3)]
+        first += found[0] in right.split(",")
+        among += not set(found).isdisjoint(right.split(","))
+    assert first >= 30 and among >= 36, (first, among)
 
 
 @pytest.mark.skipif(not SHARED, reason="CG_SHARED is not set: the questions are about real tools that are not there")
