@@ -189,6 +189,8 @@ bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 #define CG_WHY_GUARD "program that runs outside"
 /* The same: path_folders.c. After it may follow " " and the folder's name for writableNames. */
 #define CG_WHY_PATH "PATH"
+/* The same: named_programs.c. " " and the name of the protected file follow. */
+#define CG_WHY_NAMED "named by"
 /* The same: hides.c. */
 #define CG_WHY_CREDENTIALS "cellgate.hideCredentials"
 /* The same: hardlinks.c. */

@@ -525,6 +525,38 @@ def test_links_in_folders_with_protected_names(box: Box, where: str) -> None:
     assert not any((box.work / t).exists() for t in ("tools/hook", "tools/x.fish", "tools/hooks", "tools/push"))
 
 
+NAMED = {
+    ".mcp.json": '{"mcpServers": {"a": {"command": "node", "args": ["./tools/server.js", "data.csv", "./tools/later.mjs"]}}}',
+    ".claude/settings.json": r'{"hooks": {"Stop": [{"command": "\"$CLAUDE_PROJECT_DIR\"/tools/stop.sh --now"}]}}',
+    ".vscode/tasks.json": '{ /* comment */ "command": "${workspaceFolder}/tools/run", "runOptions": {"runOn": "folderOpen"}, }',
+    ".husky/pre-commit": "#!/bin/sh\nnpx lint-staged && node tools/check.mjs\n",
+    ".pre-commit-config.yaml": "repos:\n- repo: local\n  hooks:\n  - {id: x, entry: python tools/lint.py, language: system}\n",
+    ".git/hooks/pre-push": "exec tools/push.sh",
+    ".envrc": "source_env tools/env.sh",
+}
+PROGRAMS = ["server.js", "later.mjs", "stop.sh", "run", "check.mjs", "lint.py", "push.sh", "env.sh"]
+
+
+@pytest.mark.parametrize("allowed", [[], [".husky", ".mcp.json"]])
+def test_programs_that_protected_files_name(box: Box, allowed: list[str]) -> None:
+    for name, text in NAMED.items():
+        box.file(name, text)
+    for name in PROGRAMS:
+        if name != "later.mjs":
+            box.file(f"tools/{name}")
+    (box.work / "tools/run").chmod(0o755)
+    box.file("data.csv")
+    box.file("tools/other.js")
+    given = {"server.js", "later.mjs", "check.mjs"} if allowed else set()
+    for name in PROGRAMS:
+        p = box.sh(f"echo pwn > tools/{name}", cellgate={"writableNames": allowed})
+        assert (p.returncode == 0) == (name in given), (name, p.stderr)
+    p = box.sh("echo pwn > tools/stop.sh")
+    assert 'add ".claude/settings.json" to cellgate.writableNames' in p.stderr
+    assert box.sh("mv tools t2").returncode != 0
+    assert box.sh("echo new > data.csv && echo new > tools/other.js && echo new > tools/new.js").returncode == 0
+
+
 def test_what_the_settings_of_a_repository_name(box: Box) -> None:
     """Its owner's hooks may lie anywhere: what git runs or reads by name cannot be written either."""
     config = "[core]\n\thooksPath = tools/hooks\n\tfsmonitor = ./tools/watch --now\n[include]\n\tpath = ../shared.conf\n"

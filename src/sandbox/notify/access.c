@@ -209,11 +209,10 @@ bool cg_access_resolve(const char *path, char *real)
 
 /* ---- descriptions */
 
-/* The folder's name in a rule of CG_WHY_PATH, "" without one; NULL: another rule. */
-static const char *name_in_path(const char *setting)
+/* The name in a rule of @why, which has one after " "; "": without one; NULL: another rule. */
+static const char *name_after(const char *setting, const char *why)
 {
-        static const char why[] = CG_WHY_PATH;
-        size_t n = sizeof(why) - 1;
+        size_t n = strlen(why);
 
         if (strncmp(setting, why, n) != 0 || (setting[n] && setting[n] != ' '))
                 return NULL;
@@ -222,6 +221,12 @@ static const char *name_in_path(const char *setting)
                                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")]
                        ? NULL
                        : setting + n;
+}
+
+/* The folder's name in a rule of CG_WHY_PATH. */
+static const char *name_in_path(const char *setting)
+{
+        return name_after(setting, CG_WHY_PATH);
 }
 
 /* The reason of a rule that no setting can change; NULL: @setting is a setting. */
@@ -233,6 +238,8 @@ static const char *why_built_in(const char *setting)
                 return "an MCP server or cellgate uses it outside of the sandbox";
         if (name_in_path(setting))
                 return "it is in a folder of PATH, where programs are found outside of the sandbox";
+        if (name_after(setting, CG_WHY_NAMED))
+                return "a file that programs outside of the sandbox obey names it";
         if (strcmp(setting, CG_WHY_LINK) == 0)
                 return "it is a hard link, or a folder with hard links, to files outside of what cells write";
         return NULL;
@@ -362,6 +369,12 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 ret->how = strcmp(setting, CG_WHY_LINK)
                                    ? NULL
                                    : "replace the links by copies (uv: UV_LINK_MODE=copy)";
+                if (name_after(setting, CG_WHY_NAMED)) {
+                        snprintf(ret->how_text, sizeof(ret->how_text),
+                                 "add \"%s\" to cellgate.writableNames of a settings file",
+                                 name_after(setting, CG_WHY_NAMED));
+                        ret->how = ret->how_text;
+                }
                 if (name_in_path(setting)) {
                         snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", CG_WHY_PATH);
                         open_folder(name_in_path(setting), path, ret);

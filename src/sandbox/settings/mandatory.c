@@ -21,6 +21,7 @@
 #include "sandbox/present.h"
 #include "sandbox/settings/git_settings.h"
 #include "sandbox/settings/name_links.h"
+#include "sandbox/settings/named_programs.h"
 
 /*
  * Folders that one search may visit. A workspace with more of them this near to its root needs
@@ -104,6 +105,8 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
                 r = cg_present_scan(p, folder, what, err);
         if (r == 0)
                 r = cg_rules_deny_name_links(rules, p, err);
+        if (r == 0)
+                r = cg_rules_deny_named_programs(rules, folder, err);
         return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err) : r;
 }
 

@@ -49,6 +49,9 @@ static const struct {
         { "work/run/", NULL },
         { STRAY, "" },
         { "work/plain.txt", "plain\n" },
+        { "work/tools/", NULL },
+        { "work/.husky/", NULL },
+        { "work/.husky/pre-commit", "node tools/named.mjs\n" },
         /* denyWrite */
         { "work/keep.txt", "keep\n" },
         { "work/d/", NULL },

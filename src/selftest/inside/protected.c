@@ -206,6 +206,8 @@ static const struct cg_attempt attempts[] = {
         DENY("never-zshrc-absent", cg_try_create, ".zshrc, which does not exist", ".zshrc"),
         CG_DENY("never-link-absent", "names", cg_try_create,
                 "a file that a link .zshenv of the home leads to", .arg = "zshenv-of-home"),
+        CG_DENY("never-named-program", "names", cg_try_create, "a script that a hook names",
+                .arg = "tools/named.mjs"),
         DENY("never-profile-absent", cg_try_create, ".profile, which does not exist", ".profile"),
         DENY("never-gitconfig-absent", cg_try_create, ".gitconfig, which does not exist", ".gitconfig"),
         DENY("never-gitmodules-absent", cg_try_create, ".gitmodules, which does not exist", ".gitmodules"),

@@ -1,0 +1,16 @@
+/*
+ * Programs that protected files name: .mcp.json starts ./tools/server.js, and .husky/pre-commit
+ * scripts/check.sh. Who can write these needs not write the file that names them.
+ */
+#ifndef CG_SANDBOX_SETTINGS_NAMED_PROGRAMS_H
+#define CG_SANDBOX_SETTINGS_NAMED_PROGRAMS_H
+
+#include "sandbox/settings/rules.h"
+
+/*
+ * Denies programs in write roots that files in @folder name: its settings of agents, editors and
+ * hook managers, and its hooks. Reads words, not the languages of these files.
+ */
+int cg_rules_deny_named_programs(struct cg_rules *rules, const char *folder, struct cg_err *err);
+
+#endif
