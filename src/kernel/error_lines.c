@@ -11,11 +11,15 @@ static const char *const texts[] = {
         "o such file or directory", /* ENOENT */
 };
 
+#define SHORTEST 16
+
 /* The first of the texts; NULL: none is there. */
 static const char *find(const char *p, const char *end)
 {
         const char *first = NULL;
 
+        if (end - p < SHORTEST) /* most writes of print() */
+                return NULL;
         for (size_t i = 0; i < CG_ARRAY_LEN(texts) && p < end; i++) {
                 const char *hit = memmem(p, (size_t)((first ?: end) - p), texts[i], strlen(texts[i]));
 
