@@ -48,6 +48,42 @@ def test_told_at_the_end_and_logged(box: Box) -> None:
 
 
 @pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        (".npm", "_cacache/tmp/"),
+        (".npm", ""),
+        (".cache/pip", "http-v2/"),
+        (".local/share/pnpm", "store/"),
+        (".cargo", "registry/"),
+    ],
+)
+def test_the_folder_of_a_program_is_named_and_not_its_random_names(box: Box, folder: str, name: str) -> None:
+    (box.home / folder / name).mkdir(parents=True)
+    code = f"import os, uuid\nfor _ in range(30):\n    try: open(os.path.expanduser('~/{folder}/{name}') + uuid.uuid4().hex, 'w')\n    except OSError: pass"
+    (box.work / "install.py").write_text(code)
+    p, log = logged(box, "python3 install.py")
+    (line,) = p.stderr.splitlines()
+    assert line.startswith(f"{REPORT}writing files in {box.home}/{folder} (python3): ")
+    assert f". To allow it: add {box.home}/{folder} to filesystem.allowWrite (" in line and line.endswith(" times)")
+    assert all(o["path"].startswith(f"{box.home}/{folder}/{name}") for o in log)
+
+
+def test_a_folder_of_a_program_that_is_not_there(box: Box) -> None:
+    """An entry of allowWrite that does not exist is left out, so it has to be made first."""
+    p, _ = logged(box, "mkdir ~/.npm; mkdir -p ~/.npm/_cacache/tmp; touch ~/.npm/_cacache/4f2a9e; true")
+    (line,) = [line for line in p.stderr.splitlines() if line.startswith(REPORT)]
+    assert line.startswith(f"{REPORT}writing {box.home}/.npm (")
+    assert f". To allow it: make it first, and add {box.home}/.npm to filesystem.allowWrite" in line
+
+
+def test_other_files_in_the_home_folder_are_named_themselves(box: Box) -> None:
+    (box.home / "projects").mkdir()
+    p, _ = logged(box, "touch ~/projects/a ~/.newrc; true")
+    assert f"{REPORT}writing {box.home}/projects/a (touch)" in p.stderr
+    assert f"{REPORT}writing {box.home}/.newrc (touch)" in p.stderr
+
+
+@pytest.mark.parametrize(
     "script",
     [
         "echo x > f; cat f; mkdir d; mv f d; rm -r d",

@@ -261,7 +261,9 @@ static void test_explanations_are_safe(void **state)
         assert_string_equal(rule.data, "refused by the approval rule !fs.*");
 }
 
-/* @want: a part of the message; NULL: the rule is right. Notes are about rules that do not stop it. */
+/*
+ * @want: a part of the message; NULL: the rule is right. Notes are about rules that do not stop it.
+ */
 static void test_rules_that_match_nothing(void **state)
 {
         static const char servers[] = "{\"filesystem\":[\"read_file\",\"write_file\",\"list-dir\",\"a.b\"],"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "base/fd.h"
@@ -15,13 +16,16 @@
 #include "base/util.h"
 #include "sandbox/command/denial.h"
 
-void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, int log, bool debug)
+void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, const char *home, int log,
+                        bool debug)
 {
-        *v = (struct cg_denial_log){ .settings = s, .log = log, .control = -1, .debug = debug };
+        *v = (struct cg_denial_log){ .settings = s, .home = home, .log = log, .control = -1, .debug = debug };
 }
 
 void cg_denial_log_fini(struct cg_denial_log *v)
 {
+        for (size_t i = 0; i < v->n; i++)
+                free(v->folders[i]);
         for (size_t i = 0; i < v->n; i++)
                 free(v->sentences[i]);
         v->n = 0;
@@ -100,10 +104,63 @@ void cg_denial_log_debug(const struct cg_denial_log *v, const char *fmt, ...)
                 dprintf(2, "[SandboxDebug] %s\n", b.data);
 }
 
+/*
+ * The folder that a program keeps below the home folder, such as ~/.npm or ~/.cache/pip, where a
+ * file in it could not be written: names in it are mostly random, and a setting that allowed one of
+ * them would be of no use. NULL: another file. The caller frees. *inside: false where it may be the
+ * folder itself.
+ */
+static char *program_folder(const struct cg_denial_log *v, const json_t *denial, bool *inside)
+{
+        static const char *const shared[] = { "/.cache/", "/.config/", "/.local/share/", "/.local/state/",
+                                              "/.local/" };
+        const char *path = json_string_value(json_object_get(denial, "path")),
+                   *operation = json_string_value(json_object_get(denial, "operation")),
+                   *rule = json_string_value(json_object_get(denial, "rule")), *rest;
+        size_t home = v->home ? strlen(v->home) : 0, len;
+
+        if (!path || !rule || !operation || strcmp(operation, "file-write") != 0 ||
+            strcmp(rule, "not in filesystem.allowWrite") != 0 || home < 2 ||
+            strncmp(path, v->home, home) != 0 || strncmp(path + home, "/.", 2) != 0)
+                return NULL;
+        rest = path + home + 1;
+        for (size_t i = 0; i < CG_ARRAY_LEN(shared); i++) {
+                if (strncmp(path + home, shared[i], strlen(shared[i])) == 0) {
+                        rest = path + home + strlen(shared[i]);
+                        break;
+                }
+        }
+        len = (size_t)(rest - path) + strcspn(rest, "/");
+        *inside = path[len] == '/';
+        return strndup(path, len);
+}
+
+/*
+ * The denial for the sentence, which names @folder. Entries of allowWrite that do not exist are left
+ * out, so the folder has to be made first. NULL: out of memory.
+ */
+static json_t *about_folder(const json_t *denial, const char *folder, bool inside)
+{
+        json_t *o = json_copy((json_t *)(uintptr_t)denial);
+        struct stat st;
+
+        if (!o)
+                return NULL;
+        if (inside)
+                json_object_set_new(o, "path", json_sprintf("files in %s", folder));
+        json_object_set_new(o, "how",
+                            json_sprintf("%sadd %s to filesystem.allowWrite",
+                                         stat(folder, &st) == 0 ? "" : "make it first, and ", folder));
+        return o;
+}
+
 void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
 {
         cg_auto_json json_t *o = denial;
+        cg_auto_json json_t *shown = NULL;
+        cg_auto_free char *folder = NULL;
         cg_auto_buf struct cg_buf b = { .max = 16384 };
+        bool inside = false;
         const char *line;
 
         cg_denial_stamp(o);
@@ -113,11 +170,18 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
         cg_denial_log_debug(v, "%s", line);
         write_log(v, o);
         v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
-        if (cg_denial_sentence(o, &b, NULL) < 0 || !b.len)
+        folder = program_folder(v, o, &inside);
+        shown = folder ? about_folder(o, folder, inside) : NULL;
+        if (cg_denial_sentence(shown ? shown : o, &b, NULL) < 0 || !b.len)
                 return;
         for (size_t i = 0; i < v->n; i++) {
-                if (strcmp(v->sentences[i], b.data) == 0) {
+                if (strcmp(v->sentences[i], b.data) == 0 ||
+                    (folder && v->folders[i] && strcmp(v->folders[i], folder) == 0)) {
                         v->times[i]++;
+                        if (inside) {
+                                free(v->sentences[i]);
+                                v->sentences[i] = cg_buf_steal(&b, NULL);
+                        }
                         return;
                 }
         }
@@ -126,6 +190,7 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
                 return;
         }
         v->sentences[v->n] = cg_buf_steal(&b, NULL);
+        v->folders[v->n] = CG_STEAL(folder);
         v->times[v->n++] = 1;
 }
 

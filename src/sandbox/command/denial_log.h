@@ -19,6 +19,7 @@
 
 struct cg_denial_log {
         const struct cg_settings *settings;    /* borrowed: whose ignoreViolations hold */
+        const char *home;                      /* borrowed; NULL: unknown */
         char command[4096];                    /* the command's beginning, for these */
         int log;                               /* -1: none */
         int control;                           /* the control socket (borrowed); -1: none */
@@ -26,13 +27,15 @@ struct cg_denial_log {
         uint64_t unsent;                       /* denials that the control socket had no room for */
         bool debug;                            /* each is reported at once, too */
         char *sentences[CG_DENIAL_LOG_LISTED]; /* sentences */
+        char *folders[CG_DENIAL_LOG_LISTED];   /* that a sentence is about; NULL: about one file */
         uint64_t times[CG_DENIAL_LOG_LISTED];
         size_t n;
         uint64_t more;
 };
 
 /* @log (takes) may be -1. */
-void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, int log, bool debug);
+void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, const char *home, int log,
+                        bool debug);
 void cg_denial_log_fini(struct cg_denial_log *v);
 /*
  * With debug: a line on standard error, in srt's format. Control characters are escaped.

@@ -581,7 +581,7 @@ static int start(struct keeper *k, struct cg_err *err)
                 if (log < 0)
                         r = cg_fail_errno(err, "violation log %s", log_path);
         }
-        cg_denial_log_init(&k->denials, k->c->settings, log, k->c->debug);
+        cg_denial_log_init(&k->denials, k->c->settings, k->c->base.home, log, k->c->debug);
         if (k->c->control_socket)
                 k->denials.control = k->c->control_fd;
         command_line(k->c, k->denials.command, sizeof(k->denials.command));
