@@ -77,7 +77,9 @@ void cg_control_readable(struct cg_zsock *z, int events)
         r = cg_jreq_new(f, CG_JCONTROL, msg);
         if (!r)
                 return;
-        if (too_early(f, r))
+        if (msg->m.bad[0])
+                cg_jreq_end_with_error(f, r, "BadRequest", msg->m.bad);
+        else if (too_early(f, r))
                 TAILQ_INSERT_TAIL(&f->early, r, entry);
         else
                 handle(f, r);

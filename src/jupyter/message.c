@@ -128,9 +128,16 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct c
 
 /* ------------------------------------------------------------------ parsing */
 
+static void set_bad(struct cg_jparsed *m, const char *part, const struct cg_err *why)
+{
+        if (!m->bad[0])
+                snprintf(m->bad, sizeof(m->bad), "%s: %.200s", part, why->msg);
+}
+
 static int parse_header(struct cg_jparsed *m, struct cg_err *err)
 {
         const char *session;
+        struct cg_err why;
         json_error_t e;
         int r;
 
@@ -145,14 +152,14 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
         if (!m->fields)
                 return cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);
         r = cg_json_str(m->fields, "msg_type", "", &m->type, err);
-        if (r == 0)
-                r = cg_json_str(m->fields, "msg_id", "", &m->id, err);
-        if (r == 0)
-                r = cg_json_str(m->fields, "session", "", &session, err);
         if (r == 0 && !m->type[0])
                 r = cg_fail(err, CG_E_PROTO, "the header has no msg_type");
         if (r < 0)
                 return r;
+        m->id = "";
+        if (cg_json_str(m->fields, "msg_id", "", &m->id, &why) < 0 ||
+            cg_json_str(m->fields, "session", "", &session, &why) < 0)
+                set_bad(m, "header", &why);
         m->subshell = json_string_value(json_object_get(m->fields, "subshell_id"));
         return 0;
 }
@@ -160,8 +167,16 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
 int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, struct cg_jparsed *ret,
                   struct cg_err *err)
 {
-        static const char *const names[] = { "parent header", "metadata", "content" };
         struct cg_jparsed m = { 0 };
+        const struct {
+                const char *name;
+                struct cg_slice *slice;
+        } parts[] = {
+                { "parent header", &m.parent },
+                { "metadata", &m.metadata },
+                { "content", &m.content },
+        };
+        struct cg_err why;
         size_t at = 0, sum = 0;
         int r;
 
@@ -189,19 +204,19 @@ int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, s
 
         m.n_ids = at;
         m.header = frames[at + 2];
-        m.parent = frames[at + 3];
-        m.metadata = frames[at + 4];
-        m.content = frames[at + 5];
         m.first_buffer = at + 6;
         m.n_buffers = n - at - 6;
         r = parse_header(&m, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
-                if (cg_json_check_object(frames[at + 3 + i].p, frames[at + 3 + i].len, CG_JSON_DEPTH, err) <
-                    0)
-                        r = cg_err_prefix(err, "%s", names[i]);
         if (r < 0) {
                 json_decref(m.fields);
                 return r;
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(parts); i++) {
+                *parts[i].slice = frames[at + 3 + i];
+                if (cg_json_check_object(parts[i].slice->p, parts[i].slice->len, CG_JSON_DEPTH, &why) < 0) {
+                        set_bad(&m, parts[i].name, &why);
+                        *parts[i].slice = CG_SLICE("{}");
+                }
         }
         *ret = m;
         return 0;

@@ -62,12 +62,17 @@ struct cg_jparsed {
         size_t first_buffer, n_buffers;   /* frames */
         json_t *fields;                   /* the header */
         const char *type, *id, *subshell; /* in it; subshell is NULL where the header has none */
+        /*
+         * Why it can only be answered with an error; "": it can be handled. Parts that cannot be
+         * read are {} then.
+         */
+        char bad[300];
 };
 
 /*
  * Looks at a message: number of frames, delimiter, sizes, signature, repetition; only then grammar,
- * depth and header. 0; CG_E_PROTO, CG_E_LIMIT or CG_E_PARSE with the reason, and nothing to free.
- * Else: cg_jparsed_fini().
+ * depth and header. 0; CG_E_PROTO, CG_E_LIMIT or CG_E_PARSE with the reason, and nothing to free:
+ * it cannot be answered. Else: cg_jparsed_fini().
  */
 int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, struct cg_jparsed *ret,
                   struct cg_err *err);

@@ -434,6 +434,10 @@ static int receive(struct front *f)
                 cg_log(&f->o->log, CG_LOG_ERROR, "out of memory: a request was lost");
                 return 0;
         }
+        if (msg->m.bad[0]) {
+                cg_jreq_end_with_error(f, r, "BadRequest", msg->m.bad);
+                return 0;
+        }
         /* not queued after the cell that it is to interrupt */
         if (r->spec->kind == KIND_INTERRUPT) {
                 cg_jreq_begin(f, r);

@@ -441,7 +441,7 @@ void cg_stdin_readable(struct cg_zsock *z, int events)
         (void)events;
         if (cg_front_receive(f, CG_JSTDIN, &msg) != 0)
                 return;
-        if (strcmp(msg->m.type, "input_reply") == 0 && msg->m.n_ids && f->state == READY) {
+        if (strcmp(msg->m.type, "input_reply") == 0 && !msg->m.bad[0] && msg->m.n_ids && f->state == READY) {
                 parent = json_loadb(msg->m.parent.p, msg->m.parent.len, JSON_ALLOW_NUL, NULL);
                 content = json_loadb(msg->m.content.p, msg->m.content.len, JSON_ALLOW_NUL, NULL);
                 on_reply(f, msg, parent, content);

@@ -37,12 +37,9 @@ BAD: dict[str, Callable[[str], list[bytes]]] = {
     "long signature": lambda key: changed(signed(key, header()), 1, b"0" * 100000),
     "content changed": lambda key: changed(signed(key, header()), 5, b'{"a": 1}'),
     "header is no JSON": lambda key: signed(key, b"{not json"),
-    "content is no JSON": lambda key: signed(key, header(), b"{not json"),
-    "metadata is no JSON": lambda key: signed(key, header(), metadata=b"x"),
     "header is empty": lambda key: signed(key, b"{}"),
     "header is a list": lambda key: signed(key, b"[]"),
     "type is a number": lambda key: signed(key, json.dumps({"msg_type": 5}).encode()),
-    "nested 100,000 deep": lambda key: signed(key, header(), b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"),
     "delimiter only": lambda key: [DELIMITER],
     "no delimiter": lambda key: [b"garbage"],
     "nothing": lambda key: [b""],
@@ -96,6 +93,55 @@ def test_parent_header_is_the_request_s_own_bytes(client: Any) -> None:
     assert client.sockets["shell"].poll(20000)
     frames = client.sockets["shell"].recv_multipart()
     assert frames[frames.index(DELIMITER) + 3] == head
+
+
+SHAPES: dict[str, dict[str, bytes]] = {
+    "content is no JSON": {"content": b"{not json"},
+    "content is a list": {"content": b"[]"},
+    "content is null": {"content": b"null"},
+    "content is empty": {"content": b""},
+    "content is not UTF-8": {"content": b'{"code": "\xff"}'},
+    "content has a NUL": {"content": b'{"code": "\0"}'},
+    "content is nested 100,000 deep": {"content": b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"},
+    "a number of 6,000 digits": {"content": b'{"a":' + b"9" * 6000 + b"}"},
+    "metadata is no JSON": {"metadata": b"x"},
+    "metadata is a list": {"metadata": b"[]"},
+    "parent header is a number": {"parent": b"5"},
+    "msg_id is a number": {"head": b'{"msg_id":5,"msg_type":"KIND"}'},
+    "session is null": {"head": b'{"msg_id":"x","session":[],"msg_type":"KIND"}'},
+}
+
+
+@pytest.mark.parametrize("channel", ["shell", "control"])
+def test_signed_requests_of_a_wrong_shape_get_an_error(client: Any, channel: str) -> None:
+    """Whoever sends them waits for a reply."""
+    kinds = ["execute", "complete", "history", "comm_info", "kernel_info", "debug", "interrupt", "shutdown"]
+    client.run("pass")
+    for name, parts in SHAPES.items():
+        for kind in kinds:
+            head = parts.get("head", header("KIND")).replace(b"KIND", f"{kind}_request".encode())
+            frames = signed(client.info["key"], head, **{k: v for k, v in parts.items() if k != "head"})
+            client.sockets[channel].send_multipart(frames)
+            answer = client.receive(channel)
+            assert answer and answer["msg_type"] == f"{kind}_reply", (name, kind)
+            assert answer["content"]["status"] == "error", (name, kind)
+            assert answer["content"]["ename"] == "BadRequest" and answer["content"]["evalue"], (name, kind)
+            assert answer["parent_header"]["msg_id"] == json.loads(head)["msg_id"], (name, kind)
+    client.sockets[channel].send_multipart(signed(client.info["key"], header("comm_msg"), b"[]"))  # has no reply
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_answers_of_a_wrong_shape_are_ignored(client: Any) -> None:
+    """input() goes on waiting for a good one."""
+    request = client.start("input()", allow_stdin=True)
+    question = client.receive("stdin")
+    assert question and question["msg_type"] == "input_request"
+    for parts in SHAPES.values():
+        head = parts.get("head", header("KIND")).replace(b"KIND", b"input_reply")
+        more = {k: v for k, v in parts.items() if k != "head"}
+        client.sockets["stdin"].send_multipart(signed(client.info["key"], head, **more))
+    client.send("stdin", "input_reply", {"value": "good"}, parent=question)
+    assert client.reply(request)["content"]["status"] == "ok"
 
 
 def test_fields_that_are_wrong_get_an_error(client: Any) -> None:
