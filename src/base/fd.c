@@ -481,12 +481,31 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         return 0;
 }
 
+/* An account such as "nobody" has none, on purpose: its programs find nothing there that another left. */
+static bool is_in_missing_home(const char *path)
+{
+        const char *home = getenv("HOME");
+        size_t n = home ? strlen(home) : 0;
+        struct stat st;
+
+        while (n && home[n - 1] == '/')
+                n--;
+        return n && strncmp(path, home, n) == 0 && (path[n] == '/' || !path[n]) && stat(home, &st) < 0 &&
+               errno == ENOENT;
+}
+
 int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err)
 {
         cg_auto_free char *copy = strdup(path);
 
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "%s", path);
+        if (is_in_missing_home(path))
+                return cg_fail(
+                        err, CG_E_NOTFOUND,
+                        "cannot make the folder %s: the home folder (HOME) is missing and cellgate makes "
+                        "none; set HOME to one that exists",
+                        path);
         for (char *p = copy + 1; *p; p++) {
                 if (*p != '/')
                         continue;

@@ -442,21 +442,42 @@ static void test_spawn_gives_exactly_the_table(void **state)
 static void test_spawn_reports_exec_errors(void **state)
 {
         const char *argv[] = { "x", NULL };
-        struct cg_proc_spec spec = { .path = "/nonexistent/program", .argv = (char *const *)argv };
+        struct cg_proc_spec spec = { .path = "/dev/null/program", .argv = (char *const *)argv };
         struct cg_proc proc;
         struct cg_err err;
 
         assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_SYS);
-        assert_int_equal(err.sys_errno, ENOENT);
-        assert_non_null(strstr(err.msg, "/nonexistent/program"));
+        assert_int_equal(err.sys_errno, ENOTDIR);
+        assert_non_null(strstr(err.msg, "/dev/null/program"));
         spec.path = "surely-no-such-program";
         spec.search_path = "/usr/bin:/bin";
         assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_NOTFOUND);
         spec.path = "/bin/true";
-        spec.cwd = "/nonexistent";
+        spec.cwd = "/dev/null";
         assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_SYS);
         assert_non_null(strstr(err.msg, "working folder"));
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing is left to reap */
+}
+
+static void test_a_missing_home_is_not_made(void **state)
+{
+        char dir[] = "/tmp/cellgate-test-XXXXXX", home[64], in[128], other[128];
+        struct cg_err err;
+
+        assert_non_null(mkdtemp(dir));
+        snprintf(home, sizeof(home), "%s/home", dir);
+        snprintf(in, sizeof(in), "%s/.cache/cellgate", home);
+        snprintf(other, sizeof(other), "%s/homes/.cache", dir);
+        assert_int_equal(setenv("HOME", home, 1), 0);
+        assert_int_equal(cg_make_dirs(in, 0700, &err), CG_E_NOTFOUND);
+        assert_non_null(strstr(err.msg, "HOME"));
+        assert_int_equal(cg_make_dirs(home, 0700, &err), CG_E_NOTFOUND);
+        assert_int_equal(access(home, F_OK), -1);
+        assert_int_equal(cg_make_dirs(other, 0700, &err), 0);
+        assert_int_equal(mkdir(home, 0700), 0);
+        assert_int_equal(cg_make_dirs(in, 0700, &err), 0);
+        assert_int_equal(access(in, F_OK), 0);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
 static void test_end_kills_the_group(void **state)
@@ -787,6 +808,7 @@ int main(void)
                 cmocka_unit_test(test_fds_pass_and_are_cloexec),
                 cmocka_unit_test(test_spawn_gives_exactly_the_table),
                 cmocka_unit_test(test_spawn_reports_exec_errors),
+                cmocka_unit_test(test_a_missing_home_is_not_made),
                 cmocka_unit_test(test_end_kills_the_group),
                 cmocka_unit_test(test_remove_tree_does_not_follow_links),
                 cmocka_unit_test(test_remove_tree_at_any_depth),
