@@ -318,7 +318,7 @@ def test_links_by_way_of_a_folder_that_no_cell_can_write(client: Client, workspa
 
 
 NAMED = {
-    "PYTHONPATH": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONPATH": f"/usr/share:{f}"}},
+    "PYTHONPATH": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONPATH": f"/etc/skel:{f}"}},
     "NODE_PATH": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"NODE_PATH": str(f)}},
     "options": lambda f: {"command": PYTHON, "args": [str(SERVER)], "env": {"NODE_OPTIONS": f"-r {f}/helper.py"}},
     "env": lambda f: {"command": "env", "args": [f"PYTHONPATH={f}", PYTHON, str(SERVER)]},

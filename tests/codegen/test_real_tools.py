@@ -310,23 +310,25 @@ def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.timeout(600)
 def test_mypy_strict_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     argv = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", typed / "cache"]
     argv += ["-p", "mcptools", "-m", "use"]
     env = {"MYPYPATH": f"{STUBS}:{typed}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(argv, cwd=typed, env=env, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(argv, cwd=typed, env=env, capture_output=True, text=True, timeout=580)
     lines = {line.split(": error")[0] for line in done.stdout.splitlines() if ": error" in line}
     assert lines == {f"use.py:{n}" for n in WRONG}, done.stdout[-3000:] + done.stderr
 
 
+@pytest.mark.timeout(600)
 def test_pyright_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
     pyright = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules/.bin/pyright"
     if not pyright.exists():
         pytest.skip("pyright is not installed: scripts/setup gets it")
     (typed / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(STUBS)], "include": ["mcptools", "use.py"]}))
     argv = [pyright, "--outputjson", "--pythonpath", sys.executable]
-    done = subprocess.run(argv, cwd=typed, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(argv, cwd=typed, capture_output=True, text=True, timeout=580)
     found = json.loads(done.stdout)["generalDiagnostics"]
     lines = {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in found if d["severity"] == "error"}
     assert lines == {("use.py", n) for n in WRONG}, done.stdout[-3000:]
