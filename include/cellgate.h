@@ -274,7 +274,8 @@ struct cg_session_options {
         const char *settings;
         /*
          * 1: a host that no entry of the settings decides causes a
-         * CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist"
+         * CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist". The same for the
+         * settings of MCP servers' own sandboxes
          */
         int ask_egress;
         /* More limits. */
@@ -833,12 +834,14 @@ enum cg_event_type {
         CG_EVENT_DEBUG_EVENT, /* cg_event_json() is the debugger's event */
         /*
          * a connection waits for cg_egress_decide(): cg_event_json() is {"host", "port",
-         * "protocol"}; cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early
+         * "protocol"}, and "server" where an MCP server with a sandbox of its own wants it;
+         * cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early
          */
         CG_EVENT_EGRESS_REQUEST,
         /*
          * the sandbox refused an operation: cg_event_json() is {"operation", "why", "how", ...}:
-         * what was refused, by which rule, and how to allow it (docs/denials.md); cg_event_text()
+         * what was refused, by which rule, and how to allow it (docs/denials.md), and "server" where
+         * it was the sandbox of an MCP server; cg_event_text()
          * says it in one sentence, rendered; cg_event_cell() is the cell, 0 where none is known
          */
         CG_EVENT_DENIED,

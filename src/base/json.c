@@ -166,7 +166,8 @@ json_t *cg_json_passed_env(void)
 }
 
 /* VAR, env:VAR, or VAR:-DEFAULT. The default also replaces an empty variable. */
-static int expand_var(const char *p, const char *end, struct cg_buf *b, const char *where, struct cg_err *err)
+static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *values, const char *where,
+                      struct cg_err *err)
 {
         const char *fallback = memmem(p, (size_t)(end - p), ":-", 2), *value;
         char name[256];
@@ -187,10 +188,13 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, const ch
                         err, CG_E_NOTFOUND,
                         "%s: environment variable %s is not set; set it, write ${%s:-DEFAULT}, or write the value itself",
                         where, name, name);
+        if (!cg_proc_env_passes(name) && json_array_append_new(values, json_string(value)) < 0)
+                return cg_fail(err, CG_E_INVAL, "%s: the value of %s is not UTF-8", where, name);
         return cg_buf_adds(b, value, err);
 }
 
-json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err)
+/* @values gets the variables' values. */
+static json_t *expand(const json_t *v, json_t *values, const char *where, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
         json_t *out, *item, *new_item;
@@ -202,7 +206,8 @@ json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err)
                 for (const char *text = json_string_value(v); *text && r == 0;) {
                         const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
 
-                        r = end ? expand_var(text + 2, end, &b, where, err) : cg_buf_add(&b, text, 1, err);
+                        r = end ? expand_var(text + 2, end, &b, values, where, err)
+                                : cg_buf_add(&b, text, 1, err);
                         text = end ? end + 1 : text + 1;
                 }
                 out = r == 0 ? json_string(b.data ? b.data : "") : NULL;
@@ -215,13 +220,13 @@ json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err)
         out = json_is_object(v) ? json_object() : json_array();
         json_object_foreach((json_t *)(uintptr_t)v, key, item)
         {
-                new_item = cg_json_expand(item, where, err);
+                new_item = expand(item, values, where, err);
                 if (!new_item || json_object_set_new(out, key, new_item) < 0)
                         goto fail;
         }
         json_array_foreach(v, i, item)
         {
-                new_item = cg_json_expand(item, where, err);
+                new_item = expand(item, values, where, err);
                 if (!new_item || json_array_append_new(out, new_item) < 0)
                         goto fail;
         }
@@ -229,4 +234,29 @@ json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err)
 fail:
         json_decref(out);
         return NULL;
+}
+
+json_t *cg_json_expand_server(const json_t *definition, const char *where, struct cg_err *err)
+{
+        static const char *const internal[] = { "invalid", "inherit", "host_functions", "base",
+                                                "hide",    "ask",     "identity" };
+        cg_auto_json json_t *values = json_array(), *out = NULL;
+        cg_auto_free char *identity = NULL;
+
+        if (!values) {
+                cg_fail(err, CG_E_NOMEM, "%s", where);
+                return NULL;
+        }
+        out = expand(definition, values, where, err);
+        if (!out)
+                return NULL;
+        for (size_t i = 0; i < CG_ARRAY_LEN(internal); i++)
+                json_object_del(out, internal[i]);
+        identity = cg_json_mcp_identity(definition);
+        if (!identity || json_object_set_new(out, "identity", json_string(identity)) < 0 ||
+            json_object_set(out, "secrets", values) < 0) {
+                cg_fail(err, CG_E_NOMEM, "%s", where);
+                return NULL;
+        }
+        return CG_STEAL(out);
 }

@@ -46,10 +46,13 @@ char *cg_json_text(const json_t *j, size_t *len);
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 
 /*
- * A copy of @v with ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in its strings replaced by the
- * environment's values (returns); NULL: *err names @where and the variable.
+ * A copy of an MCP server's definition (returns) with ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in its
+ * strings replaced by the environment's values. "secrets" are these values, but for those of
+ * variables that servers inherit (cg_proc_env_passes()); "identity" is cg_json_mcp_identity();
+ * other members that only cellgate itself may set are left out. NULL: *err names @where and the
+ * variable.
  */
-json_t *cg_json_expand(const json_t *v, const char *where, struct cg_err *err);
+json_t *cg_json_expand_server(const json_t *definition, const char *where, struct cg_err *err);
 
 /*
  * The identity of an MCP server's definition, as text (returns; free()): program, arguments, folder

@@ -158,7 +158,10 @@ struct cg_wire {
         X(SERVER_REQUEST, 15, T, 4096, CG_MAX_BODY, 1) \
         X(SERVER_ANSWER, 16, S, 4096, CG_MAX_BODY, 1) \
         X(KEEP, 18, S, 4096, CG_MAX_TOOL_RESULT, 1) \
-        X(KEPT, 19, T, 4096, CG_MAX_TOOL_RESULT, 1)
+        X(KEPT, 19, T, 4096, CG_MAX_TOOL_RESULT, 1) \
+        X(DENIED, 20, T, 65536, 0, 0) \
+        X(EGRESS_ASK, 21, T, 65536, 0, 0) \
+        X(EGRESS_DECISION, 22, S, 65536, 0, 0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

@@ -337,27 +337,15 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
         {
                 snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
                 if (json_is_object(def)) {
-                        expanded = cg_json_expand(def, where, &why);
+                        expanded = cg_json_expand_server(def, where, &why);
                 } else {
                         expanded = NULL;
                         cg_fail(&why, CG_E_INVAL, "%s: its definition must be an object", where);
                 }
-                if (expanded) {
-                        json_object_del(expanded, "invalid");
-                        json_object_del(expanded, "inherit");
-                        json_object_del(expanded, "host_functions"); /* functions.c's, never a file's */
-                        cg_auto_free char *text = cg_json_mcp_identity(def);
-
-                        if (!text || json_object_set_new(expanded, "identity", json_string(text)) < 0) {
-                                json_decref(expanded);
-                                return cg_fail(err, CG_E_NOMEM, "MCP servers");
-                        }
-                        /* A shared supervisor has the variables of its starter. */
-                        if (c->shared)
-                                json_object_set_new(expanded, "inherit", cg_json_passed_env());
-                } else {
+                if (!expanded)
                         expanded = json_pack("{s:s}", "invalid", why.msg);
-                }
+                else if (c->shared) /* it has the variables of its starter */
+                        json_object_set_new(expanded, "inherit", cg_json_passed_env());
                 if (!expanded || json_object_set_new(out, name, expanded) < 0)
                         return cg_fail(err, CG_E_NOMEM, "MCP servers");
         }

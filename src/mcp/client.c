@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
+#include "mcp/failure.h"
 #include "mcp/names.h"
 
 /* ---- its ends */
@@ -26,8 +27,7 @@ static void on_ended(void *data, const char *how)
                 /* Some servers end when they get a request that they do not know. */
                 if (c->probe_id && !c->init_id && c->def->kind == CG_MCP_STDIO &&
                     c->def->era == CG_MCP_AUTO) {
-                        cg_log(c->log, CG_LOG_INFO, "MCP server %s did not understand server/discover: %s",
-                               c->def->name, how);
+                        cg_mcp_log_failure(c, CG_LOG_INFO, " did not understand server/discover: ", how);
                         c->skip_probe = true;
                         restart(c);
                         return;
@@ -37,17 +37,32 @@ static void on_ended(void *data, const char *how)
                 return;
         }
         if (c->answered && !c->reqs) { /* some end themselves when they are idle: no failure */
-                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
+                cg_mcp_log_failure(c, CG_LOG_WARN, ": ", how);
                 cg_mcp_drop_server(c);
                 return;
         }
         cg_mcp_client_died(c, how);
 }
 
+static void on_sandbox(void *data, struct cg_slice line)
+{
+        struct cg_mcp_client *c = data;
+
+        if (c->sandbox)
+                c->sandbox(c->sandbox_data, line);
+}
+
+bool cg_mcp_client_send_sandbox(const struct cg_mcp_client *c, const char *line, size_t len)
+{
+        return c->t && c->t->ops->send_sandbox && c->t->ops->send_sandbox(c->t, line, len);
+}
+
 static void maybe_free(struct cg_mcp_client *c)
 {
         if (!c->ending || !c->timer_closed || c->n_transports)
                 return;
+        if (c->sandbox_free)
+                c->sandbox_free(c->sandbox_data);
         if (c->gone)
                 c->gone(c->data);
         cg_mcp_def_free(c->def);
@@ -111,9 +126,10 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
 {
-        static const struct cg_transport_cbs cbs = { cg_mcp_on_line,   cg_mcp_on_too_long,    cg_mcp_waits,
-                                                     cg_mcp_on_failed, cg_mcp_on_unannounced, on_ended,
-                                                     on_gone };
+        static const struct cg_transport_cbs cbs = {
+                cg_mcp_on_line,        cg_mcp_on_too_long, cg_mcp_waits, cg_mcp_on_failed,
+                cg_mcp_on_unannounced, on_sandbox,         on_ended,     on_gone
+        };
         const struct cg_transport_options o = {
                 .loop = c->loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
         };
@@ -124,7 +140,10 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
         r = c->def->kind == CG_MCP_STDIO ? cg_stdio_start(&o, &c->t, err)
                                          : cg_http_transport_start(&o, c->sse, &c->t, err);
         if (r < 0) {
-                cg_err_prefix(err, "MCP server \"%s\" cannot be started", c->def->name);
+                struct cg_err why = *err;
+
+                r = cg_fail(err, why.code, "MCP server \"%s\" cannot be started: " CG_MCP_HOST_ONLY "%s",
+                            c->def->name, why.msg);
                 cg_mcp_count_failure(c, err->msg);
                 return r;
         }
@@ -338,6 +357,9 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         c->handles = o->handles;
         c->ask = o->ask;
         c->ask_closed = o->ask_closed;
+        c->sandbox = o->sandbox;
+        c->sandbox_data = o->sandbox_data;
+        c->sandbox_free = o->sandbox_free;
         c->question_ops = &question_ops;
         uv_timer_init(c->loop, &c->timer); /* cannot fail */
         c->timer.data = c;

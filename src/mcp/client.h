@@ -90,9 +90,19 @@ struct cg_mcp_client_options {
          */
         int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
                    uint64_t *number, struct cg_err *err);
+        /*
+         * A line of the server's own sandbox, see `cellgate sandbox --report`; an empty one: its
+         * process has ended. NULL: they are dropped.
+         */
+        void (*sandbox)(void *sandbox_data, struct cg_slice line);
+        void *sandbox_data;
+        void (*sandbox_free)(void *sandbox_data); /* when all is gone */
         /* An answer is not wanted any more. */
         void (*ask_closed)(void *data, uint64_t number, const char *why);
 };
+
+/* Sends a line to the server's sandbox. False: it has none, or it does not read. */
+bool cg_mcp_client_send_sandbox(const struct cg_mcp_client *c, const char *line, size_t len);
 
 /* Takes @def and @o->pins (even when it fails). Starts nothing yet. */
 int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,

@@ -165,6 +165,9 @@ struct cg_mcp_client {
         int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
                    uint64_t *number, struct cg_err *err);
         void (*ask_closed)(void *data, uint64_t number, const char *why);
+        void (*sandbox)(void *sandbox_data, struct cg_slice line);
+        void *sandbox_data;
+        void (*sandbox_free)(void *sandbox_data);
         char **names;
         size_t n_names;
         struct kept_list lists[CG_MCP_N_METHODS];
@@ -214,6 +217,9 @@ void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const
 void cg_mcp_drop_server(struct cg_mcp_client *c);
 /* The tools may have changed: lists them anew, not more often than every CG_MCP_RELIST_MS. */
 void cg_mcp_tools_changed(struct cg_mcp_client *c);
+/* Logs @how, as a failure has it, for the host: after the server's name and @what. */
+void cg_mcp_log_failure(const struct cg_mcp_client *c, enum cg_log_level level, const char *what,
+                        const char *how);
 void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why);
 /* The server has ended without being asked, or is of no use any more: fails all requests. */
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how);

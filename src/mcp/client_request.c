@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
+#include "mcp/failure.h"
 
 /* Bytes of a text that becomes a struct cg_err, with room for what is put before it. */
 #define FAILURE_MAX ((size_t)900)
@@ -364,11 +365,21 @@ void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why)
         snprintf(c->last_failure, sizeof(c->last_failure), "%.*s", (int)sizeof(c->last_failure) - 1, why);
 }
 
+void cg_mcp_log_failure(const struct cg_mcp_client *c, enum cg_log_level level, const char *what,
+                        const char *how)
+{
+        char text[4096];
+
+        snprintf(text, sizeof(text), "%s", how);
+        cg_mcp_failure_for_host(c->def, text);
+        cg_log(c->log, level, "MCP server %s%s%s", c->def->name, what, text);
+}
+
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
 {
         char text[4096], not_sent[4096];
 
-        cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
+        cg_mcp_log_failure(c, CG_LOG_WARN, ": ", how);
         if (c->def->kind == CG_MCP_STDIO)
                 cg_mcp_count_failure(c, how);
         cg_mcp_drop_server(c);
@@ -381,12 +392,18 @@ void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
 
 void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
 {
-        char text[4096];
+        static const char *const ours[] = { "it ended (", "it did not answer initialize within " };
+        /* How a program ended may be told, up to what it wrote. All else may be its own words. */
+        bool marked = strchr(why, CG_MCP_HOST_ONLY[0]) != NULL;
+        char reason[4096], text[4096 + CG_MAX_NAME + 64];
 
-        cg_log(c->log, CG_LOG_WARN, "MCP server %s did not start: %s", c->def->name, why);
-        cg_mcp_count_failure(c, why);
+        for (size_t i = 0; i < CG_ARRAY_LEN(ours); i++)
+                marked |= strncmp(why, ours[i], strlen(ours[i])) == 0;
+        snprintf(reason, sizeof(reason), "%s%s", marked ? "" : CG_MCP_HOST_ONLY, why);
+        cg_mcp_log_failure(c, CG_LOG_WARN, " did not start: ", why);
+        cg_mcp_count_failure(c, reason);
         cg_mcp_drop_server(c);
-        snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, why);
+        snprintf(text, sizeof(text), "MCP server \"%s\" did not start: %s", c->def->name, reason);
         cg_mcp_fail_all(c, CG_MCP_FAILED, text, NULL);
 }
 

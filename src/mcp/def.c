@@ -1,9 +1,12 @@
 /* The definition of one MCP server. Linked into the tool server and the command line. */
 #include "mcp/def.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
@@ -42,7 +45,7 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         free_list(d->envp);
         free(d->search_path);
         free(d->cwd);
-        free_list(d->secrets);
+        cg_secrets_fini(&d->secrets);
         cg_oauth_config_fini(&d->oauth);
         free(d);
         return NULL;
@@ -100,17 +103,82 @@ static const char *plain_string(const json_t *j)
         return json_string_value(j);
 }
 
-/* Most words before the command. */
-#define PREFIX_MAX 5
+/* ---- the command line */
 
-static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefix[PREFIX_MAX], size_t *n,
-                        struct cg_err *err)
+/* A command line that grows. */
+struct command_line {
+        char **v;
+        size_t n, cap;
+};
+
+static int add_word(struct command_line *w, const char *word, struct cg_err *err)
+{
+        if (w->n + 1 >= w->cap) {
+                size_t cap = w->cap ? 2 * w->cap : 16;
+                char **v = realloc(w->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                w->v = v;
+                w->cap = cap;
+        }
+        w->v[w->n] = strdup(word);
+        if (!w->v[w->n])
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        w->v[++w->n] = NULL;
+        return 0;
+}
+
+static int add_words(struct command_line *w, const char *const *words, struct cg_err *err)
+{
+        int r = 0;
+
+        for (; *words && r == 0; words++)
+                r = add_word(w, *words, err);
+        return r;
+}
+
+/*
+ * Options of `cellgate sandbox` that no definition can have: where relative entries of its settings
+ * begin, which files of the host it hides, and that it reports to us.
+ */
+static int add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct command_line *w,
+                               struct cg_err *err)
+{
+        const char *const report[] = { "--control-fd", CG_MCP_CONTROL_FD_TEXT, "--report", "--watch-files",
+                                       NULL };
+        const char *base = plain_string(json_object_get(j, "base"));
+        const char *const at[] = { "--base", base, NULL };
+        const json_t *hide = json_object_get(j, "hide"), *v;
+        const char *file = plain_string(json_object_get(j, "sandbox"));
+        json_int_t ask = json_integer_value(json_object_get(j, "ask"));
+        char seconds[32];
+        size_t i;
+        int r = add_words(w, report, err);
+
+        d->reports = true;
+        if (r == 0 && base)
+                r = add_words(w, at, err);
+        json_array_foreach(hide, i, v)
+        {
+                const char *const one[] = { "--hide", plain_string(v), NULL };
+
+                if (r == 0 && one[1])
+                        r = add_words(w, one, err);
+        }
+        if (r == 0 && file)
+                r = add_words(w, (const char *const[]){ "--hide", file, NULL }, err);
+        snprintf(seconds, sizeof(seconds), "--ask=%lld", (long long)ask);
+        return r == 0 && ask > 0 ? add_word(w, seconds, err) : r;
+}
+
+static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
 {
         const json_t *sandbox = json_object_get(j, "sandbox");
         const char *file = plain_string(sandbox);
         size_t len;
+        int r;
 
-        *n = 0;
         if (!sandbox || json_is_null(sandbox))
                 return 0;
         /* Any other value is an error: the program must not run without its sandbox. */
@@ -126,45 +194,66 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefi
         d->sandbox = strdup(CG_INSTALLED(CG_BINDIR "/cellgate"));
         if (!d->sandbox)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        prefix[(*n)++] = d->sandbox;
-        prefix[(*n)++] = "sandbox";
-        prefix[(*n)++] = "--settings";
-        prefix[(*n)++] = file;
-        prefix[(*n)++] = "--";
-        return 0;
+        r = add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL }, err);
+        if (r == 0)
+                r = add_sandbox_options(d, j, w, err);
+        return r == 0 ? add_word(w, "--", err) : r;
 }
 
-static int add_word(char **argv, size_t *n, const char *word, struct cg_err *err)
+/* True if @program, a path or a name in PATH, is the installed `cellgate` under whatever name. */
+static bool is_cellgate(const struct cg_mcp_def *d, const char *program)
 {
-        argv[*n] = strdup(word);
-        return argv[(*n)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        const char *own = CG_INSTALLED(CG_BINDIR "/cellgate"), *list = d->search_path ?: "";
+        char path[PATH_MAX], real[PATH_MAX], own_real[PATH_MAX];
+
+        if (!realpath(own, own_real))
+                return false;
+        if (strchr(program, '/'))
+                return realpath(program, real) && strcmp(real, own_real) == 0;
+        for (size_t n; *list; list += n + (list[n] == ':')) {
+                n = strcspn(list, ":");
+                if (snprintf(path, sizeof(path), "%.*s/%s", (int)n, list, program) < (int)sizeof(path) &&
+                    access(path, X_OK) == 0)
+                        return realpath(path, real) && strcmp(real, own_real) == 0;
+        }
+        return false;
+}
+
+/*
+ * How many words of the command line are `srt` or `cellgate sandbox`; 0: it is another program. A
+ * wheel's `cellgate` is a script that becomes the program.
+ */
+static size_t own_sandbox_words(const struct cg_mcp_def *d, const json_t *args)
+{
+        const char *first = plain_string(json_array_get(args, 0));
+
+        if (strcmp(d->label, "srt") == 0)
+                return is_cellgate(d, d->command) ? 1 : 0;
+        return strcmp(d->label, "cellgate") == 0 && first && strcmp(first, "sandbox") == 0 ? 2 : 0;
 }
 
 static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
 {
         const json_t *args = json_object_get(j, "args");
-        const char *prefix[PREFIX_MAX];
-        size_t n_args = json_array_size(args), n_prefix, n = 0;
-        int r = read_sandbox(d, j, prefix, &n_prefix, err);
+        size_t n_args = json_array_size(args), own = own_sandbox_words(d, args);
+        struct command_line w = { .v = NULL };
+        int r = read_sandbox(d, j, &w, err);
 
-        if (r < 0)
-                return r;
-        if (args && !json_is_array(args) && !json_is_null(args))
-                return bad_member(d->name, "\"args\"", "an array of strings", err);
-        d->argv = calloc(n_prefix + n_args + 2, sizeof(*d->argv));
-        if (!d->argv)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
-        for (size_t i = 0; i < n_prefix && r == 0; i++)
-                r = add_word(d->argv, &n, prefix[i], err);
         if (r == 0)
-                r = add_word(d->argv, &n, d->command, err);
-        for (size_t i = 0; i < n_args && r == 0; i++) {
+                r = add_word(&w, d->command, err);
+        if (r == 0 && args && !json_is_array(args) && !json_is_null(args))
+                r = bad_member(d->name, "\"args\"", "an array of strings", err);
+        for (size_t i = 0; r == 0; i++) {
                 const char *s = plain_string(json_array_get(args, i));
 
-                if (!s)
-                        return bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
-                r = add_word(d->argv, &n, s, err);
+                if (!d->sandbox && own == i + 1)
+                        r = add_sandbox_options(d, j, &w, err);
+                if (r < 0 || i >= n_args)
+                        break;
+                r = s ? add_word(&w, s, err)
+                      : bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
         }
+        d->argv = w.v;
         return r;
 }
 
@@ -208,16 +297,13 @@ static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const j
         return 0;
 }
 
-static int add_secret(struct cg_mcp_def *d, size_t *n, const char *s, struct cg_err *err)
+static int add_secret(struct cg_mcp_def *d, const char *s, struct cg_err *err)
 {
-        if (strlen(s) < SECRET_MIN)
-                return 0;
-        d->secrets[*n] = strdup(s);
-        return d->secrets[(*n)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return strlen(s) < SECRET_MIN ? 0 : cg_secrets_add(&d->secrets, s, err);
 }
 
-static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, const char *key,
-                        const json_t *value, struct cg_err *err)
+static int add_variable(struct cg_mcp_def *d, size_t *n, const char *key, const json_t *value,
+                        struct cg_err *err)
 {
         const char *s = plain_string(value);
         char what[CG_MAX_NAME];
@@ -232,11 +318,11 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         }
         (*n)++;
-        return cg_proc_env_passes(key) ? 0 : add_secret(d, n_secrets, s, err);
+        return cg_proc_env_passes(key) ? 0 : add_secret(d, s, err);
 }
 
 static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_,
-                    size_t *n_secrets, struct cg_err *err)
+                    struct cg_err *err)
 {
         json_t *value; /* borrowed */
         size_t n_host = 0, n = 0;
@@ -250,7 +336,7 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err)
                                     : add_inherited(d, &n, env, environ_, err);
-        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, n_secrets, key, value, err);
+        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, key, value, err);
         for (size_t i = 0; r == 0 && i < n; i++)
                 if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
                         r = cg_fail(err, CG_E_NOMEM, "MCP server");
@@ -280,7 +366,7 @@ static bool is_own_header(const char *name)
         return strncasecmp(name, "Mcp-", 4) == 0;
 }
 
-static int read_headers(struct cg_mcp_def *d, json_t *headers, size_t *n_secrets, struct cg_err *err)
+static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *err)
 {
         const char *key;
         json_t *value; /* borrowed */
@@ -311,9 +397,9 @@ static int read_headers(struct cg_mcp_def *d, json_t *headers, size_t *n_secrets
                 n++;
                 /* "Bearer TOKEN": the token alone is secret, too. */
                 blank = strchr(s, ' ');
-                r = add_secret(d, n_secrets, s, err);
+                r = add_secret(d, s, err);
                 if (r == 0 && blank)
-                        r = add_secret(d, n_secrets, blank + 1, err);
+                        r = add_secret(d, blank + 1, err);
                 if (r < 0)
                         return r;
         }
@@ -352,7 +438,7 @@ static bool path_ends_with(const char *url, const char *end)
 }
 
 static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, const char *type,
-                    size_t *n_secrets, struct cg_err *err)
+                    struct cg_err *err)
 {
         const json_t *ca = json_object_get(j, "caFile"), *sandbox = json_object_get(j, "sandbox");
         const char *host;
@@ -388,9 +474,9 @@ static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, cons
         if (r == 0)
                 r = cg_oauth_config_parse(d->name, json_object_get(j, "oauth"), &d->oauth, err);
         if (r == 0 && d->oauth.client_secret)
-                r = add_secret(d, n_secrets, d->oauth.client_secret, err);
+                r = add_secret(d, d->oauth.client_secret, err);
         if (r == 0)
-                r = read_headers(d, json_object_get(j, "headers"), n_secrets, err);
+                r = read_headers(d, json_object_get(j, "headers"), err);
         for (char **h = d->headers; r == 0 && h && *h; h++)
                 d->oauth.off |= strncasecmp(*h, "Authorization:", 14) == 0;
         if (r == 0)
@@ -449,8 +535,10 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                    *era = plain_string(json_object_get(j, "era")),
                    *command = plain_string(json_object_get(j, "command")), *slash;
         cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
-        size_t n_secrets = 0;
-        int r;
+        int r = cg_secrets_add_all(&d->secrets, json_object_get(j, "secrets"), err);
+
+        if (r < 0)
+                return r;
 
         d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
         for (size_t i = 0; i < CG_ARRAY_LEN(urls) && !url_value; i++)
@@ -487,10 +575,6 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                         return cg_fail(err, CG_E_NOMEM, "MCP server");
                 }
         }
-        d->secrets = calloc(json_object_size(env) + 2 * json_object_size(json_object_get(j, "headers")) + 2,
-                            sizeof(*d->secrets));
-        if (!d->secrets)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = read_limits(d, j, err);
         if (r < 0)
                 return r;
@@ -501,7 +585,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                                        d->name);
                 if (!plain_string(url_value))
                         return bad_member(d->name, "\"url\"", "the server's address, a string", err);
-                return read_url(d, j, plain_string(url_value), type, &n_secrets, err);
+                return read_url(d, j, plain_string(url_value), type, err);
         }
         if (!command || !*command)
                 return bad_member(d->name, "\"command\"",
@@ -512,9 +596,9 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         if (r == 0)
                 r = copy_string(&d->label, slash ? slash + 1 : command, err);
         if (r == 0)
+                r = read_env(d, env, json_object_get(j, "inherit"), environ_, err);
+        if (r == 0) /* with the PATH of its environment */
                 r = read_args(d, j, err);
-        if (r == 0)
-                r = read_env(d, env, json_object_get(j, "inherit"), environ_, &n_secrets, err);
         if (r == 0 && cwd && !json_is_null(cwd)) {
                 if (!plain_string(cwd) || !*plain_string(cwd))
                         return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
@@ -538,6 +622,8 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         d->name = strdup(name);
         r = d->name ? read_definition(d, definition, environ_, err) : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (r == 0)
+                cg_mcp_def_redact(d, d->label);
         if (r < 0)
                 cg_mcp_def_free(d);
         else
@@ -564,12 +650,5 @@ int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_er
 
 void cg_mcp_def_redact(const struct cg_mcp_def *d, char *text)
 {
-        for (size_t i = 0; d->secrets && d->secrets[i]; i++) {
-                size_t n = strlen(d->secrets[i]);
-
-                for (char *p = text; (p = strstr(p, d->secrets[i])); p += 3) {
-                        memcpy(p, "***", 3);
-                        memmove(p + 3, p + n, strlen(p + n) + 1);
-                }
-        }
+        cg_secrets_redact(&d->secrets, text);
 }

@@ -8,10 +8,14 @@
 #include <jansson.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/secrets.h"
 #include "mcp/oauth.h"
 
 /* Where a sandbox finds settings that stand in the definition itself. */
 #define CG_MCP_SANDBOX_FD 3
+/* Where it reports denials and asks about hosts: the control channel of `cellgate sandbox`. */
+#define CG_MCP_CONTROL_FD      4
+#define CG_MCP_CONTROL_FD_TEXT "4"
 
 enum cg_mcp_kind {
         CG_MCP_STDIO,
@@ -59,12 +63,12 @@ struct cg_mcp_def {
         char *sandbox;
         /* its settings, to be read from descriptor CG_MCP_SANDBOX_FD; NULL: they are in a file */
         char *sandbox_text;
-        char **envp;              /* the whole environment of the server, NULL-terminated */
-        char *search_path;        /* where a command without a slash is looked for; NULL: nowhere */
-        char *cwd;                /* NULL: ours */
-        int64_t start_timeout_ms; /* "startTimeout"; 0: not said */
-        /* values of the definition's env that must not be shown; NULL-terminated */
-        char **secrets;
+        bool reports;              /* it runs in a sandbox of ours, which has a socket at CG_MCP_CONTROL_FD */
+        char **envp;               /* the whole environment of the server, NULL-terminated */
+        char *search_path;         /* where a command without a slash is looked for; NULL: nowhere */
+        char *cwd;                 /* NULL: ours */
+        int64_t start_timeout_ms;  /* "startTimeout"; 0: not said */
+        struct cg_secrets secrets; /* values of env, of headers and of variables */
 };
 
 /*
@@ -76,6 +80,11 @@ struct cg_mcp_def {
  * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above
  * 3600: clients differ. "inherit", {"NAME": "VALUE"}, takes the place of what the server would
  * inherit. Of the "env" of an HTTP server only the variables of proxies are used.
+ * "secrets" are values that must not be shown (cg_json_expand_server()).
+ * Of "base", "hide" and "ask", which the supervisor adds, and which are for sandboxed servers only,
+ * "base" is the folder where relative entries of the sandbox's settings begin (absent: where the
+ * server starts), "hide" are files that the sandbox hides, and "ask" is the time in seconds for
+ * questions about hosts (absent: nobody is asked).
  * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing
  *            else of it is passed on.
  */

@@ -6,6 +6,7 @@
 #include <time.h>
 #include "mcp/ceilings.h"
 #include "mcp/client.h"
+#include "mcp/failure.h"
 
 extern char **environ;
 
@@ -129,8 +130,11 @@ static int use_server(const char *name, const json_t *definition, int64_t timeou
                 r = l.code;
         }
         uv_loop_close(&loop);
-        if (r < 0)
+        if (r < 0) {
+                cg_mcp_failure_for_host(NULL, err->msg);
+                cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
                 return r;
+        }
         *ret = l.tools;
         *len = l.len;
         return 0;

@@ -12,16 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "mcp/ceilings.h"
+#include "mcp/failure.h"
 #include "mcp/jsonrpc.h"
 #include "mcp/strays.h"
 
 #define READ_SIZE    ((size_t)64 << 10)
 #define ERR_LINE_MAX ((size_t)16 << 10)
+/* Longest line of a sandbox: the entries of its settings. */
+#define CONTROL_LINE_MAX ((size_t)128 << 10)
 /* Names of servers are cut to this length in front of each logged line. */
 #define NAME_SHOWN 40
 
@@ -42,15 +46,17 @@ struct cg_stdio {
         struct cg_transport_cbs cbs;
         void *data;
         struct cg_proc proc;
-        uv_pipe_t in, out, errp;
+        uv_pipe_t in, out, errp, control;
         uv_poll_t pid_poll, stray_poll;
         uv_timer_t timer;
         struct cg_strays strays;
         unsigned open_handles;
-        struct cg_lines lines, err_lines;
+        struct cg_lines lines, err_lines, control_lines;
         size_t unread; /* by it, of what it was sent */
         enum phase phase;
         bool polled, stray_polled; /* these are handles */
+        bool control_ended;
+        bool controlled; /* so is control: its sandbox is at the other end */
         bool exited, in_broken, out_eof, err_eof;
         bool silent; /* its start failed: no callbacks */
         int status;
@@ -106,7 +112,7 @@ static const char *last_words(struct cg_transport *t)
                         break;
                 first = line;
         }
-        cg_buf_adds(&s->words, "; the last it wrote to standard error:", NULL);
+        cg_buf_adds(&s->words, CG_MCP_HOST_ONLY "; the last it wrote to standard error:", NULL);
         for (line = first; line < end; line += strcspn(line, "\n") + 1) {
                 size_t len = strcspn(line, "\n"), n = len;
 
@@ -177,6 +183,16 @@ static void serve_err_lines(struct cg_stdio *s)
         }
 }
 
+static void serve_control_lines(struct cg_stdio *s)
+{
+        struct cg_slice line;
+        int r;
+
+        while (s->phase < DONE && (r = cg_lines_next(&s->control_lines, &line, NULL)) != CG_TIMEOUT)
+                if (r == 0 && !s->silent && line.len)
+                        s->cbs.sandbox(s->data, line);
+}
+
 static void alloc_from(struct cg_lines *l, uv_buf_t *buf)
 {
         char *p;
@@ -194,6 +210,37 @@ static void on_out_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
 static void on_err_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
 {
         alloc_from(&((struct cg_stdio *)h->data)->err_lines, buf);
+}
+
+static void on_control_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+        alloc_from(&((struct cg_stdio *)h->data)->control_lines, buf);
+}
+
+static void on_control(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
+{
+        struct cg_stdio *s = h->data;
+
+        if (n > 0) {
+                cg_lines_added(&s->control_lines, (size_t)n);
+                serve_control_lines(s);
+        } else if (n < 0) {
+                uv_read_stop(h);
+                s->control_ended = true;
+                if (!s->silent)
+                        s->cbs.sandbox(s->data, CG_SLICE_NONE);
+                go_on(s);
+        }
+}
+
+static bool send_sandbox(struct cg_transport *t, const char *line, size_t len)
+{
+        struct cg_stdio *s = (struct cg_stdio *)t;
+        int fd = -1;
+
+        return s->controlled && !s->control_ended && s->phase < DONE &&
+               uv_fileno((uv_handle_t *)&s->control, &fd) == 0 &&
+               send(fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len;
 }
 
 static void on_out(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
@@ -306,6 +353,7 @@ static void on_closed(uv_handle_t *h)
                 return;
         cg_lines_fini(&s->lines);
         cg_lines_fini(&s->err_lines);
+        cg_lines_fini(&s->control_lines);
         cg_buf_fini(&s->err_kept);
         cg_buf_fini(&s->words);
         cg_strays_fini(&s->strays);
@@ -326,6 +374,10 @@ static void close_all(struct cg_stdio *s)
         close_handle((uv_handle_t *)&s->in);
         close_handle((uv_handle_t *)&s->out);
         close_handle((uv_handle_t *)&s->errp);
+        if (s->controlled && !s->control_ended && !s->silent)
+                s->cbs.sandbox(s->data, CG_SLICE_NONE);
+        if (s->controlled)
+                close_handle((uv_handle_t *)&s->control);
         if (s->polled)
                 close_handle((uv_handle_t *)&s->pid_poll);
         if (s->stray_polled)
@@ -371,7 +423,7 @@ static void finish(struct cg_stdio *s)
 
 static bool all_over(const struct cg_stdio *s)
 {
-        return s->exited && s->out_eof && s->err_eof;
+        return s->exited && s->out_eof && s->err_eof && (!s->controlled || s->control_ended);
 }
 
 static void enter(struct cg_stdio *s, enum phase phase)
@@ -486,13 +538,14 @@ static void end(struct cg_transport *t)
 
 struct pipes {
         int in[2], out[2], err[2];
+        int control[2]; /* a socket pair: ours, its sandbox's */
 };
 
 static void pipes_close(struct pipes *p)
 {
-        int *fds[] = { p->in, p->out, p->err };
+        int *fds[] = { p->in, p->out, p->err, p->control };
 
-        for (size_t i = 0; i < 3; i++)
+        for (size_t i = 0; i < CG_ARRAY_LEN(fds); i++)
                 for (int k = 0; k < 2; k++)
                         if (fds[i][k] >= 0)
                                 close(fds[i][k]);
@@ -518,7 +571,7 @@ static int settings_fd(const struct cg_mcp_def *def, struct cg_err *err)
 static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
 {
         struct cg_proc_fd fds[] = {
-                { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, CG_MCP_SANDBOX_FD }
+                { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, -1 }, { -1, -1 }
         };
         struct cg_proc_spec spec = {
                 .path = s->def->sandbox ? s->def->sandbox : s->def->command,
@@ -527,20 +580,22 @@ static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
                 .envp = s->def->envp,
                 .cwd = s->def->cwd,
                 .fds = fds,
-                .n_fds = CG_ARRAY_LEN(fds) - 1,
+                .n_fds = 3,
                 .new_session = true,
                 .die_with_parent = true,
         };
+        cg_auto_fd int settings = -1;
         int r;
 
         if (s->def->sandbox_text) {
-                fds[spec.n_fds].fd = settings_fd(s->def, err);
-                if (fds[spec.n_fds++].fd < 0)
+                settings = settings_fd(s->def, err);
+                if (settings < 0)
                         return CG_E_SYS;
+                fds[spec.n_fds++] = (struct cg_proc_fd){ settings, CG_MCP_SANDBOX_FD };
         }
+        if (p->control[1] >= 0)
+                fds[spec.n_fds++] = (struct cg_proc_fd){ p->control[1], CG_MCP_CONTROL_FD };
         r = cg_proc_spawn(&spec, &s->proc, err);
-        if (spec.n_fds == CG_ARRAY_LEN(fds))
-                close(fds[spec.n_fds - 1].fd);
         if (r < 0 && s->def->cwd)
                 cg_err_prefix(err, "working folder %s", s->def->cwd);
         return r;
@@ -567,6 +622,12 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
         uv_timer_init(loop, &s->timer);
         s->in.data = s->out.data = s->errp.data = s->timer.data = s->pid_poll.data = s;
         s->open_handles = 4;
+        if (p->control[0] >= 0) {
+                uv_pipe_init(loop, &s->control, 0);
+                s->control.data = s;
+                s->controlled = true;
+                s->open_handles++;
+        }
         r = uv_poll_init(loop, &s->pid_poll, s->proc.pidfd);
         if (r == 0) {
                 s->polled = true;
@@ -579,6 +640,10 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
                 r = open_pipe(&s->out, &p->out[0]);
         if (r == 0)
                 r = open_pipe(&s->errp, &p->err[0]);
+        if (r == 0 && s->controlled)
+                r = open_pipe(&s->control, &p->control[0]);
+        if (r == 0 && s->controlled)
+                r = uv_read_start((uv_stream_t *)&s->control, on_control_alloc, on_control);
         if (r == 0)
                 r = uv_read_start((uv_stream_t *)&s->out, on_out_alloc, on_out);
         if (r == 0)
@@ -588,10 +653,12 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
 
 int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **ret, struct cg_err *err)
 {
-        static const struct cg_transport_ops ops = {
-                .send = send_message, .unread = unread, .last_words = last_words, .end = end
-        };
-        struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+        static const struct cg_transport_ops ops = { .send = send_message,
+                                                     .unread = unread,
+                                                     .last_words = last_words,
+                                                     .send_sandbox = send_sandbox,
+                                                     .end = end };
+        struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 } };
         cg_auto_free struct cg_stdio *s = calloc(1, sizeof(*s));
         int r = 0;
 
@@ -607,10 +674,13 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
         cg_strays_init(&s->strays);
         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
         cg_lines_init(&s->err_lines, ERR_LINE_MAX);
+        cg_lines_init(&s->control_lines, CONTROL_LINE_MAX);
         cg_buf_init(&s->err_kept, CG_MCP_STDERR_KEPT);
         cg_buf_init(&s->words, CG_MCP_STDERR_SHOWN + 128);
         if (pipe2(p.in, O_CLOEXEC) < 0 || pipe2(p.out, O_CLOEXEC) < 0 || pipe2(p.err, O_CLOEXEC) < 0)
                 r = cg_fail_errno(err, "pipe");
+        if (r == 0 && s->def->reports && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p.control) < 0)
+                r = cg_fail_errno(err, "socketpair");
         if (r == 0)
                 r = spawn(s, &p, err);
         if (r == 0) {

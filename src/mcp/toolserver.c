@@ -94,7 +94,7 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         struct cg_out detached = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
         struct ts_session *s = cg_ts_session_find(ts, m->session);
         cg_auto_json json_t *body = NULL;
-        const char *reason;
+        const char *reason, *answer;
         int64_t approval, cell, kernel;
         bool keep, accept, timed_out;
         int r;
@@ -139,6 +139,13 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 if (r == 0 && s)
                         cg_ts_call_decide(s, m->id, (uint64_t)approval, (uint64_t)cell, accept, timed_out,
                                           reason);
+                return r;
+        case CG_BROKER_EGRESS_DECISION:
+                r = cg_json_str(body, "answer", "", &answer, err);
+                if (r == 0)
+                        r = cg_json_str(body, "reason", NULL, &reason, err);
+                if (r == 0 && s)
+                        cg_ts_box_decided(s, m->id, answer, reason);
                 return r;
         case CG_BROKER_SERVER_ANSWER:
                 return s ? cg_ts_question_answered(s, m, body, err) : 0;

@@ -61,11 +61,13 @@ void cg_ts_maybe_stop(struct ts *ts);
 struct ts_server {
         struct ts_server *next;
         struct cg_mcp_client *client; /* its name is the server's */
+        struct ts_box *box;           /* the client's; NULL: it has no sandbox of ours */
         uint64_t serial;              /* of the definition that it has */
         char *out_dir;                /* of its modules' package */
         json_t *shown;                /* tools with modules: {NAME: digest} */
         bool refreshing;              /* its modules are being made anew */
         int64_t refreshed_ms, noticed_ms;
+        uint64_t failure_noticed; /* digest of the failure that the host was told last */
 };
 
 struct ts_session {
@@ -75,6 +77,7 @@ struct ts_session {
         struct ts_server *servers;
         size_t n_servers;
         struct ts_adding *adding; /* SERVERS requests under way */
+        struct ts_box *boxes;
         struct ts_kernel *kernel; /* NULL: none is attached */
         unsigned n_clients;       /* with those that are being ended */
         bool ending;              /* forgotten: freed when the last client is gone */
@@ -85,6 +88,7 @@ struct ts_session {
 /* NULL when there is none. In ts_broker.c, like the next one. */
 struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number);
 struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const char *server);
+struct ts_server *cg_ts_session_server(const struct ts_session *s, const char *server);
 /* Makes the session when there is none. */
 struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err);
 /* Ends its servers and forgets it; DETACHED follows when all are gone, if @report. */
@@ -116,6 +120,9 @@ void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
 void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell);
 uint64_t cg_ts_kernel_number(const struct ts_kernel *k);
 
+/* A box's synced(): ends the calls of its server whose errors wait for that. */
+void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t number);
+
 /* ---- questions of servers */
 
 /* ask() and ask_closed() of a client; @data: its session. */
@@ -125,6 +132,31 @@ void cg_ts_question_closed(void *data, uint64_t number, const char *why);
 /* Handles SERVER_ANSWER. */
 int cg_ts_question_answered(struct ts_session *s, const struct cg_msg *m, const json_t *body,
                             struct cg_err *err);
+
+/* ---- ts_sandbox.c: servers with a sandbox of ours */
+
+/*
+ * Of the server with this definition (borrowed). @synced: the sandbox has reported what it had
+ * denied at cg_ts_box_sync(), up to that number. NULL: out of memory.
+ */
+struct ts_box *cg_ts_box_new(struct ts_session *s, const struct cg_mcp_def *def,
+                             void (*synced)(struct ts_session *s, const struct ts_box *box, uint64_t number));
+/* @client: whose box it is, which frees it. */
+void cg_ts_box_of(struct ts_box *box, const struct cg_mcp_client *client);
+/* Callbacks of struct cg_mcp_client_options; @data: a box. */
+void cg_ts_box_line(void *data, struct cg_slice line);
+void cg_ts_box_free(void *data);
+/* How many denials there were so far. NULL is a server without such a sandbox: none. */
+uint64_t cg_ts_box_denials(const struct ts_box *box);
+/*
+ * Asks the sandbox to report what it has denied until now; synced() follows with *number or a
+ * larger one. False: there is nobody to ask.
+ */
+bool cg_ts_box_sync(struct ts_box *box, uint64_t *number);
+/* Appends what was denied after the first @before, as sentences; nothing: nothing was. */
+int cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_buf *b, struct cg_err *err);
+/* Handles EGRESS_DECISION. */
+void cg_ts_box_decided(struct ts_session *s, uint64_t number, const char *answer, const char *reason);
 
 /* A server has reported progress of the call @data. */
 void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p);

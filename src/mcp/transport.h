@@ -48,6 +48,11 @@ struct cg_transport_cbs {
         /* The stream for the server's own messages has ended: what changed is not announced. */
         void (*unannounced)(void *data);
         /*
+         * A line of the server's own sandbox, which reports to us (`cellgate sandbox --report`);
+         * never one of the server. An empty one: no more come.
+         */
+        void (*sandbox)(void *data, struct cg_slice line);
+        /*
          * The server ended, or stopped listening or talking, without being asked to. @how says what
          * happened, with its last words on standard error. No line follows; what is left of it is
          * being ended.
@@ -68,6 +73,8 @@ struct cg_transport_ops {
         size_t (*unread)(const struct cg_transport *t);
         /* Its last words on standard error with an introduction, or ""; valid until the next call. */
         const char *(*last_words)(struct cg_transport *t);
+        /* Sends a line to the server's sandbox. False: it has none, or it does not read. */
+        bool (*send_sandbox)(struct cg_transport *t, const char *line, size_t len);
         /* Ends it in order. Only gone() is called back after this. May be called again. */
         void (*end)(struct cg_transport *t);
 };

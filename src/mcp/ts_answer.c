@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "mcp/ceilings.h"
+#include "mcp/failure.h"
 #include "mcp/ts_call_int.h"
 
 void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const char *status, const char *kind,
@@ -47,6 +48,7 @@ void cg_ts_call_free(struct ts_call *call)
         free(call->tool);
         cg_frame_unref(call->args);
         free(call->progress_text);
+        free(call->held);
         free(call);
 }
 
@@ -136,13 +138,49 @@ void cg_ts_kernel_answer(struct ts_kernel *k, uint64_t id, const char *status, c
         cg_ts_kernel_detach(k->session, "the kernel does not read");
 }
 
+/*
+ * The failure of a call as its cell gets it, in @text. The host gets the rest, once for each
+ * reason: a cell can make a call fail again and again.
+ */
+static void separate_failure(struct ts_call *call, char *text, size_t size)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_NOTICE, .session = s->number };
+        struct ts_server *v = cg_ts_session_server(s, call->server);
+        const struct cg_mcp_def *def = v ? cg_mcp_client_def(v->client) : NULL;
+        const char *rest = strchr(text, CG_MCP_HOST_ONLY[0]);
+        uint64_t digest = rest ? cg_fnv1a(CG_FNV1A, rest, strlen(rest)) : 0;
+        cg_auto_free char *all = rest ? strdup(text) : NULL;
+
+        cg_auto_buf struct cg_buf denied = { .max = 4096 };
+        bool more = cg_mcp_failure_for_cell(def, text, size);
+        size_t n = strlen(text);
+
+        if (v && v->box && call->place == RUNNING &&
+            cg_ts_box_add_denials(v->box, call->denials_before, &denied, NULL) == 0 && denied.len)
+                snprintf(text + n, size - n, "\n%s", denied.data);
+        if (!more || !all || (v && v->failure_noticed == digest))
+                return;
+        if (v)
+                v->failure_noticed = digest;
+        cg_mcp_failure_for_host(def, all);
+        cg_ts_broker_send_text(s->ts, &out, "text", all);
+}
+
 void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, size_t len)
 {
         struct ts_kernel *k = call->kernel;
+        char text[CG_TS_FAILURE];
         uint64_t id = call->id;
         const char *kind = call->kind;
         bool keeping = call->place == KEEPING;
 
+        if (!keeping && strcmp(status, "failed") == 0) {
+                snprintf(text, sizeof(text), "%.*s", (int)len, raw);
+                separate_failure(call, text, sizeof(text));
+                raw = text;
+                len = strlen(text);
+        }
         cg_ts_call_free(call);
         if (!keeping)
                 cg_ts_kernel_answer(k, id, status, kind, raw, len);
@@ -154,7 +192,7 @@ void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, s
 
 void cg_ts_call_fail(struct ts_call *call, const char *fmt, ...)
 {
-        char text[4096];
+        char text[CG_TS_FAILURE];
         va_list ap;
 
         va_start(ap, fmt);

@@ -101,10 +101,18 @@ struct ts_session *cg_ts_session_find(struct ts *ts, uint64_t number)
         return NULL;
 }
 
+struct ts_server *cg_ts_session_server(const struct ts_session *s, const char *server)
+{
+        struct ts_server *v = s->servers;
+
+        while (v && strcmp(cg_mcp_client_name(v->client), server) != 0)
+                v = v->next;
+        return v;
+}
+
 struct cg_mcp_client *cg_ts_session_client(const struct ts_session *s, const char *server)
 {
-        for (const struct ts_server *v = s->servers; v; v = v->next)
-                if (strcmp(cg_mcp_client_name(v->client), server) == 0)
-                        return v->client;
-        return NULL;
+        const struct ts_server *v = cg_ts_session_server(s, server);
+
+        return v ? v->client : NULL;
 }

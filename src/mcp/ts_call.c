@@ -54,12 +54,104 @@ static void run_call(struct ts_call *call);
 
 static void ask(struct ts_call *call);
 
+static bool is_error(enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct cg_slice value;
+
+        return outcome == CG_MCP_ERROR ||
+               (outcome == CG_MCP_OK && cg_json_find((struct cg_slice){ bytes, len }, "isError", &value) &&
+                cg_slice_is(value, "true"));
+}
+
+/* Whether the call's error waits until its server's sandbox has reported what it denied. */
+static bool hold(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
+
+        if (!v || !v->box || len > CG_KEPT_RESULT || !is_error(outcome, bytes, len) ||
+            !(call->held = malloc(len + 1)))
+                return false;
+        memcpy(call->held, bytes, len);
+        call->held[len] = '\0';
+        call->held_len = len;
+        call->held_outcome = outcome;
+        call->held_by = v->box;
+        if (cg_ts_box_sync(v->box, &call->held_sync))
+                return true;
+        free(CG_STEAL(call->held));
+        return false;
+}
+
+/*
+ * Puts what the sandbox has denied into an error of the server: a block of text at the end of a
+ * tool's error, or the end of a protocol error's message. False: there is nothing, or no room.
+ */
+static bool add_denials(const struct ts_call *call, enum cg_mcp_outcome outcome, struct cg_slice error,
+                        struct cg_buf *ret)
+{
+        const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
+        cg_auto_buf struct cg_buf text = { .max = 16384 }, quoted = { .max = 65536 };
+        struct cg_slice at = CG_SLICE_NONE, in;
+        const char *end;
+        bool empty;
+
+        if (!v || !v->box || cg_ts_box_add_denials(v->box, call->denials_before, &text, NULL) < 0 ||
+            !text.len || cg_json_quote(&quoted, text.data, text.len, NULL) < 0 ||
+            !cg_json_find(error, outcome == CG_MCP_ERROR ? "message" : "content", &at))
+                return false;
+        at = cg_json_trim(at);
+        if (at.len < 2 || at.p[0] != (outcome == CG_MCP_ERROR ? '"' : '['))
+                return false;
+        end = at.p + at.len - 1; /* of the string or array */
+        in = cg_json_trim((struct cg_slice){ at.p + 1, at.len - 2 });
+        empty = !in.len;
+        cg_buf_add(ret, error.p, (size_t)(end - error.p), NULL);
+        if (outcome == CG_MCP_ERROR)
+                cg_buf_addf(ret, NULL, "%s%.*s", empty ? "" : "\\n", (int)quoted.len - 2, quoted.data + 1);
+        else
+                cg_buf_addf(ret, NULL, "%s{\"type\":\"text\",\"text\":%s}", empty ? "" : ",", quoted.data);
+        return cg_buf_add(ret, end, (size_t)(error.p + error.len - end), NULL) == 0;
+}
+
+static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
+
+static void unhold(struct ts_call *call)
+{
+        cg_auto_buf struct cg_buf b = { .max = 2 * CG_KEPT_RESULT };
+        cg_auto_free char *held = CG_STEAL(call->held);
+        struct cg_slice error = { held, call->held_len };
+
+        if (add_denials(call, call->held_outcome, error, &b))
+                error = (struct cg_slice){ b.data, b.len };
+        finish_call(call, call->held_outcome, error.p, error.len);
+}
+
+void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t number)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call) {
+                if (!call->held || call->held_by != box || call->held_sync > number) {
+                        call = call->next;
+                        continue;
+                }
+                unhold(call);
+                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+        }
+}
+
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
 
         call->req = NULL;
         call->kind = kinds[outcome];
+        if (!hold(call, outcome, bytes, len))
+                finish_call(call, outcome, bytes, len);
+}
+
+static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
         if (call->progress_waits)
                 cg_ts_send_progress(call);
         if (outcome == CG_MCP_NOT_SENT || (outcome == CG_MCP_NOT_RUN && !call->not_run)) {
@@ -98,6 +190,8 @@ static void run_call(struct ts_call *call)
                 cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
+        call->denials_before = cg_ts_box_denials(
+                cg_ts_session_server(call->kernel->session, call->server)->box);
         /* Its time includes the wait for other calls, also where it was not sent afterwards. */
         if (!call->run_ms)
                 call->run_ms = now;

@@ -7,6 +7,7 @@
  *      ts_kept.c      large results, which stay with this process
  *      ts_answer.c    the end of a call, and of the connection
  *      ts_progress.c  tells the host what a call is, and what its server says of its progress
+ *      ts_sandbox.c   servers with a sandbox of ours: what it denies, and whom it asks
  */
 #ifndef CG_MCP_TS_CALL_INT_H
 #define CG_MCP_TS_CALL_INT_H
@@ -42,6 +43,14 @@ struct ts_call {
         char *progress_text;
         bool progress_waits; /* to be reported to the host */
         int64_t progress_ms; /* when a value was reported last */
+        /* RUNNING: denials of its server's sandbox before it; see ts_sandbox.c */
+        uint64_t denials_before;
+        /* RUNNING: an error that waits for that sandbox to report all denials until now */
+        char *held;
+        size_t held_len;
+        enum cg_mcp_outcome held_outcome;
+        const struct ts_box *held_by;
+        uint64_t held_sync;
 };
 
 struct ts_kernel {
@@ -79,6 +88,9 @@ void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, s
 void cg_ts_call_fail(struct ts_call *call, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Withdraws the call from the state it is in: no answer for it is accepted any more. */
 void cg_ts_call_withdraw(struct ts_call *call, const char *why);
+/* Bytes of the text of a failure. */
+#define CG_TS_FAILURE 4608
+
 void cg_ts_call_free(struct ts_call *call);
 /* Answers KEEP. */
 void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const char *status, const char *kind,

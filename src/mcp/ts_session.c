@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "codegen/codegen.h"
 #include "mcp/ceilings.h"
+#include "mcp/failure.h"
 #include "mcp/toolserver.h"
 
 extern char **environ;
@@ -24,6 +25,7 @@ extern char **environ;
 struct ts_new {
         struct ts_adding *adding;
         struct cg_mcp_client *client;
+        struct ts_box *box;     /* the client's; NULL: none */
         struct cg_mcp_req *req; /* the list that is under way */
         char package[CG_CODEGEN_PACKAGE_SIZE];
         char *name;
@@ -34,8 +36,9 @@ struct ts_new {
         bool known;     /* its tools, from the last time: it is not started yet */
         bool functions; /* of the host: its tools are given */
         bool failed;
-        struct cg_err why;
-        bool keeps; /* it failed, and the session goes on with what it has under that name */
+        struct cg_err why;  /* for the host */
+        struct cg_err told; /* the same for cells */
+        bool keeps;         /* it failed, and the session goes on with what it has under that name */
 };
 
 struct ts_adding {
@@ -149,19 +152,10 @@ static void server_free(struct ts_server *v)
         free(v);
 }
 
-static struct ts_server *find_server(struct ts_session *s, const char *name)
-{
-        struct ts_server *v = s->servers;
-
-        while (v && strcmp(cg_mcp_client_name(v->client), name) != 0)
-                v = v->next;
-        return v;
-}
-
 /* The server as which the refresh was begun; NULL: it has another definition now. */
 static struct ts_server *refreshed(struct ts_session *s, const struct ts_adding *a)
 {
-        struct ts_server *v = find_server(s, a->items[0].name);
+        struct ts_server *v = cg_ts_session_server(s, a->items[0].name);
 
         return v && v->serial == a->refresh ? v : NULL;
 }
@@ -206,15 +200,21 @@ static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *e
         return r == 0 ? cg_buf_adds(b, "}", err) : r;
 }
 
-/* This one is not added. */
+/* This one is not added. Without a client, which has its secrets, @why must have none. */
 static void item_fail(struct ts_new *v, const struct cg_err *why)
 {
+        const struct cg_mcp_def *def = v->client ? cg_mcp_client_def(v->client) : NULL;
         struct ts_adding *a = v->adding;
 
         if (v->failed)
                 return;
         v->failed = true;
-        v->why = *why;
+        v->why = v->told = *why;
+        cg_mcp_failure_for_host(def, v->why.msg);
+        if (!def)
+                cg_fail(&v->told, why->code, "MCP server \"%s\" did not start: " CG_MCP_HOST_ONLY, v->name);
+        cg_mcp_failure_for_cell(def, v->told.msg, sizeof(v->told.msg));
+        why = &v->why;
         cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llx: MCP server %s was not added: %s",
                (unsigned long long)a->session->number, v->name, why->msg);
         if (v->client)
@@ -268,7 +268,7 @@ static json_t *tools_shown(const char *tools, size_t len)
 static void register_one(struct ts_session *s, struct ts_server *place, const struct ts_new *item,
                          struct cg_mcp_client *client)
 {
-        struct ts_server *v = find_server(s, cg_mcp_client_name(client));
+        struct ts_server *v = cg_ts_session_server(s, cg_mcp_client_name(client));
         struct cg_mcp_client *old = v ? v->client : NULL;
         char *out_dir = CG_STEAL(place->out_dir);
 
@@ -279,6 +279,8 @@ static void register_one(struct ts_session *s, struct ts_server *place, const st
                 s->n_servers++;
         }
         v->client = client;
+        v->box = item->box;
+        v->failure_noticed = 0;
         v->serial = ++s->ts->last_serial;
         v->refreshing = false;
         free(v->out_dir);
@@ -318,13 +320,14 @@ static void on_work(uv_work_t *work)
 
                 if (!v->failed && cg_codegen(&o, v->tools, v->tools_len, &v->report, &v->why) < 0) {
                         cg_err_prefix(&v->why, "wrappers of MCP server \"%s\"", o.server);
+                        v->told = v->why;
                         v->failed = true;
                 }
                 if (v->failed && !v->keeps) { /* importing the package reports the reason */
                         const struct cg_codegen_options unavailable = { .server = v->name,
                                                                         .out_dir = a->out_dir,
                                                                         .root_package = true,
-                                                                        .unavailable = v->why.msg };
+                                                                        .unavailable = v->told.msg };
                         char *report = NULL;
 
                         if (cg_codegen(&unavailable, "[]", 2, &report, NULL) == 0)
@@ -478,7 +481,7 @@ static void report_pins(const struct ts_session *s, struct ts_server *v)
 static void on_list(void *data, struct cg_mcp_client *client, const char *tools, size_t len)
 {
         struct ts_session *s = data;
-        struct ts_server *v = find_server(s, cg_mcp_client_name(client));
+        struct ts_server *v = cg_ts_session_server(s, cg_mcp_client_name(client));
         cg_auto_buf struct cg_buf list = { .max = 8 * CG_MCP_MAX_LIST };
         cg_auto_json json_t *now = NULL;
         struct ts_adding *a;
@@ -708,6 +711,17 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                 cg_mcp_def_free(def);
                 return r;
         }
+        if (def->reports) {
+                v->box = cg_ts_box_new(s, def, cg_ts_calls_synced);
+                if (!v->box) {
+                        cg_pins_free(o.pins);
+                        cg_mcp_def_free(def);
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+                o.sandbox = cg_ts_box_line;
+                o.sandbox_data = v->box;
+                o.sandbox_free = cg_ts_box_free;
+        }
         if (!def->eager && cg_pins_known(o.pins, &known, NULL) == 0) {
                 v->tools = cg_buf_steal(&known, &v->tools_len);
                 v->known = v->tools != NULL;
@@ -715,6 +729,10 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         r = cg_mcp_client_new(&o, def, &v->client, err);
         if (r == 0)
                 s->n_clients++;
+        if (r == 0 && v->box)
+                cg_ts_box_of(v->box, v->client);
+        if (r < 0 && v->box)
+                cg_ts_box_free(v->box);
         return r;
 }
 
@@ -727,6 +745,7 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
 
         snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name,
                  CG_MAX_NAME, cg_mcp_client_program(v->client), waited, limit);
+        cg_mcp_def_redact(cg_mcp_client_def(v->client), text);
         cg_log(&a->session->ts->log, CG_LOG_WARN, "%s", text);
         cg_ts_broker_send_text(a->session->ts, &out, "text", text);
 }
@@ -815,8 +834,10 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                         break;
                 }
                 a->n++;
-                if (prepare_one(a, v, definition, &why) < 0)
+                if (prepare_one(a, v, definition, &why) < 0) {
+                        cg_secrets_redact_with(json_object_get(definition, "secrets"), why.msg);
                         item_fail(v, &why);
+                }
         }
         if (r == 0 && count_after(a) > CG_MAX_SERVERS)
                 r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);

@@ -1,6 +1,6 @@
 /*
  * What waits for an answer of a session's own host: calls that want to run, questions of MCP
- * servers, calls of functions of the host.
+ * servers and of their sandboxes, calls of functions of the host.
  */
 #ifndef CG_SUPERVISOR_ASKS_H
 #define CG_SUPERVISOR_ASKS_H
@@ -25,9 +25,10 @@ enum ask_kind {
         ASK_CALL = 1,     /* of the tool server: may this call run? */
         ASK_QUESTION = 2, /* of an MCP server */
         ASK_MAY_RUN = 4,  /* of a kernel: may this function be called? */
+        ASK_HOST = 16,    /* of an MCP server's sandbox: may it connect to this host? */
         ASK_FUNCTION = 8, /* of a kernel: the function is called, and the host carries it out */
 };
-#define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION)
+#define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST)
 #define ASK_KERNEL     (ASK_MAY_RUN | ASK_FUNCTION)
 
 struct ask {

@@ -15,6 +15,8 @@
 #include "base/zlink.h"
 #include "config.h"
 #include "supervisor/asks.h"
+#include "supervisor/clock.h"
+#include "supervisor/denials.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
 #include "supervisor/kernel_link.h"
@@ -211,6 +213,75 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
         cg_sup_ask_host(a, CG_HOST_SERVER_REQUEST, CG_STEAL(body), m);
 }
 
+/* ------------------------------------------------------------------ sandboxes of MCP servers */
+
+/* @answer: a word of `cellgate sandbox --ask`. */
+static void answer_host(const struct ask *a, const char *answer, const char *reason)
+{
+        struct cg_out out = { .type = CG_BROKER_EGRESS_DECISION,
+                              .session = a->session->number,
+                              .id = a->number };
+
+        broker_send(a->session->sup, &out, json_pack("{s:s, s:s*}", "answer", answer, "reason", reason));
+}
+
+static void expire_host(struct ask *a)
+{
+        static const char why[] = "nobody decided in time";
+
+        answer_host(a, "no", why);
+        cg_sup_ask_close(a, why);
+}
+
+bool cg_sup_broker_host_decided(struct session *ss, const struct cg_msg *m)
+{
+        struct ask *a = cg_sup_ask_find(ss, m->id, ASK_HOST);
+        const char *name = "", *reason = NULL;
+        cg_auto_json json_t *body = NULL;
+
+        if (!a)
+                return false;
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "answer", "", &name, NULL) < 0 ||
+            cg_json_str(body, "reason", NULL, &reason, NULL) < 0) {
+                name = "no"; /* also where the answer itself could be read */
+                reason = "the host's decision could not be read";
+        }
+        answer_host(a, name, reason);
+        cg_sup_ask_end(a);
+        return true;
+}
+
+/* A host on no list of the server's sandbox. It stops the clocks of cells as an approval does. */
+static void handle_egress_ask(struct session *ss, struct cg_msg *m)
+{
+        struct ask refused = { .session = ss, .number = m->id }, *a = NULL;
+        cg_auto_json json_t *body = NULL;
+        const char *why = NULL;
+        size_t len = m->n_frames ? cg_frame_bytes(m->frames[0]).len : 0;
+
+        if (cg_msg_json(m, &body, NULL) < 0)
+                why = "the question could not be read";
+        else if (cg_sup_asks_count(ss, ASK_HOST) >= MAX_QUESTIONS)
+                why = "too many questions wait for the host";
+        else
+                why = cg_sup_ask_refused(ss, len);
+        if (!why && !(a = cg_sup_ask_new(ss, ASK_HOST, m->id, len, 0, expire_host)))
+                why = "out of memory";
+        if (why) {
+                answer_host(&refused, "no", why);
+                return;
+        }
+        cg_sup_ask_host(a, CG_HOST_EGRESS_REQUEST, CG_STEAL(body), m);
+}
+
+static void handle_denied(struct session *ss, const struct cg_msg *m)
+{
+        json_t *body = NULL;
+
+        if (cg_msg_json(m, &body, NULL) == 0)
+                cg_sup_denial_report_some(ss, cg_sup_running_cell(ss), body, &ss->server_denials);
+}
+
 /* Progress of a call that was accepted. Of a host that does not read, it is dropped. */
 static void handle_call_progress(struct session *ss, const struct cg_msg *m)
 {
@@ -368,6 +439,12 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 break;
         case CG_BROKER_SERVER_REQUEST:
                 handle_server_request(s, ss, m);
+                break;
+        case CG_BROKER_DENIED:
+                handle_denied(ss, m);
+                break;
+        case CG_BROKER_EGRESS_ASK:
+                handle_egress_ask(ss, m);
                 break;
         case CG_BROKER_CALL_PROGRESS:
                 handle_call_progress(ss, m);

@@ -36,6 +36,8 @@ void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_
 void cg_sup_broker_decide(struct session *ss, uint64_t approval, const struct decision *d);
 /* SERVER_ANSWER of the host. */
 void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
+/* Handles EGRESS_DECISION about a server's sandbox. False: it is about none. */
+bool cg_sup_broker_host_decided(struct session *ss, const struct cg_msg *m);
 /*
  * Gives the raw frame of @m, the result of @call of the kernel @k, to the tool server, which keeps
  * its long strings if it can, and answers with KEPT. False: there is no tool server.

@@ -31,6 +31,8 @@
 void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
 {
         struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
+        /* "server" only where an MCP server's own sandbox has refused it */
+        const char *server = json_string_value(json_object_get(denial, "server"));
         cg_auto_buf struct cg_buf b = { .max = 32768 };
 
         ss->counted.denials += 1 + json_integer_value(json_object_get(denial, "untold"));
@@ -47,6 +49,8 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         ss->denials_unreported = 0;
         ss->denials_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
+        if (server)
+                cg_buf_addf(&b, NULL, "MCP server %s: ", server);
         if (cg_denial_sentence(denial, &b, NULL) == 0)
                 json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
         cg_sup_event(ss, &out, denial, NULL);

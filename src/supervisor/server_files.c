@@ -282,7 +282,9 @@ static int make_cwd(struct check *c)
                         return cg_fail_errno(c->err, "cannot make %s", path);
         }
         c->own_cwd = true;
-        return json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0
+        /* Relative entries of its sandbox's settings mean the folder that the session works in. */
+        return json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0 ||
+                               json_object_set_new(c->def, "base", json_string(c->scope->workspace)) < 0
                        ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
                        : 0;
 }
@@ -550,6 +552,27 @@ static int check_definition(struct check *c)
         return r;
 }
 
+/* The longest time for a question about a host, seconds; as for kernels (egress.c). */
+#define ASK_MAX_S (24 * 60 * 60)
+
+/* What the session's options say about the sandboxes of its servers. */
+static int add_context(struct check *c)
+{
+        json_t *hide = json_object_get(c->scope->options, "hide");
+        int64_t timeout_ms = 0, ask_s = ASK_MAX_S;
+
+        if (hide && json_object_set(c->def, "hide", hide) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        if (!json_is_true(json_object_get(c->scope->options, "ask_egress")))
+                return 0;
+        cg_json_int(c->scope->options, "approval_timeout_ms", 0, &timeout_ms, NULL);
+        if (timeout_ms > 0 && timeout_ms < ask_s * 1000)
+                ask_s = (timeout_ms + 999) / 1000;
+        return json_object_set_new(c->def, "ask", json_integer(ask_s)) < 0
+                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
+                       : 0;
+}
+
 int cg_sup_server_check(struct check *c, const struct server_scope *scope, const char *name,
                         const json_t *definition, unsigned int folder, struct cg_err *err)
 {
@@ -573,6 +596,8 @@ int cg_sup_server_check(struct check *c, const struct server_scope *scope, const
                 begin_again(c);
                 r = c->n_views ? check_definition(c) : 0;
         }
+        if (r == 0)
+                r = add_context(c);
         if (r == 0 && c->linked && json_array_append_new(c->guards, json_true()) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP server");
         return r;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/path.h"
+#include "base/secrets.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
@@ -146,10 +147,13 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
 
 /* ------------------------------------------------------------------ definitions */
 
-static int mark_invalid(json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
+/* @definition: its secrets are not shown. */
+static int mark_invalid(json_t *servers, const char *name, const json_t *definition, const struct cg_err *why,
+                        struct cg_err *err)
 {
         struct cg_err named = *why;
 
+        cg_secrets_redact_with(json_object_get(definition, "secrets"), named.msg);
         if (strncmp(named.msg, "MCP server ", 11) != 0)
                 cg_err_prefix(&named, "MCP server \"%s\"", name);
         return json_object_set_new(servers, name,
@@ -208,7 +212,7 @@ static int check_all(struct registration *g, const json_t *servers)
                 if (r == 0 && cg_sup_is_sandboxed(g->session))
                         r = check_startable(g, c.guards, &why);
                 if (r < 0)
-                        r = mark_invalid(g->checked, name, &why, &g->err);
+                        r = mark_invalid(g->checked, name, definition, &why, &g->err);
                 else if (json_object_set(g->checked, name, c.def) < 0 ||
                          json_object_set(g->guards, name, c.guards) < 0)
                         r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
@@ -320,7 +324,7 @@ static void finish(struct registration *g, struct session *ss, int64_t timeout_m
         {
                 /* Not those whose programs no kernel can write. */
                 if (g->err.code < 0 && json_array_size(json_object_get(ss->guards, name)))
-                        mark_invalid(g->checked, name, &g->err, &g->err);
+                        mark_invalid(g->checked, name, json_object_get(g->checked, name), &g->err, &g->err);
         }
         /* A server of this name that runs already goes on. */
         json_object_foreach(g->checked, name, v)
@@ -521,6 +525,8 @@ static int guards_for(const struct server_scope *scope, const struct session *x,
         r = check_time(scope, err);
         if (r == 0) {
                 r = cg_sup_server_check(&c, scope, name, definition, 0, err);
+                if (r < 0)
+                        cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
                 if (r == 0 && json_object_set(known, key, c.guards) < 0)
                         r = cg_fail(err, CG_E_NOMEM, "workspace");
                 cg_sup_server_check_fini(&c);

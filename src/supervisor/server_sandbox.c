@@ -125,7 +125,8 @@ static bool network_is_wider(const json_t *own, const json_t *kernel, char *why,
 
 static bool files_are_wider(const struct check *c, const struct cg_settings *s, char *why, size_t size)
 {
-        struct cg_path_base base = { .cwd = c->cwd, .home = c->scope->home };
+        struct cg_path_base base = { .cwd = json_string_value(json_object_get(c->def, "base")) ?: c->cwd,
+                                     .home = c->scope->home };
         const json_t *hide = json_object_get(c->views[0].options, "hide"), *v;
         const struct cg_rules *cells = &c->views[0].rules;
         struct cg_rules rules = { .off = false };

@@ -530,7 +530,8 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 cg_sup_functions_return(ss, m);
                 break;
         case CG_HOST_EGRESS_DECISION:
-                cg_sup_egress_decide(ss, m);
+                if (!cg_sup_broker_host_decided(ss, m))
+                        cg_sup_egress_decide(ss, m);
                 break;
         case CG_HOST_SESSION_RESET:
                 handle_reset(ss, m);

@@ -97,6 +97,7 @@ struct session {
         dev_t workspace_dev;         /* the folder that it was opened for */
         ino_t workspace_ino;         /* 0: not known yet */
         struct rate kernel_denials;  /* denials that the kernel has reported */
+        struct rate server_denials;  /* denials of the sandboxes of MCP servers */
         struct rate program_denials; /* programs that were refused */
         struct rate undecided;       /* questions about programs, but those that the host has decided */
         json_t *held_denials; /* reported at the end of the running cell; NULL: none */

@@ -43,6 +43,7 @@ class Peer:
         self.sock.sndtimeo = int(10_000 * slowness)
         self.wire = wire
         self.slowness = slowness
+        self.failures: list[str] = []  # notices: why servers failed, which cells are not told
 
     def frames(self, type: int, id: int, body: object, raw: bytes | None, session: int) -> list[bytes]:
         head = HEADER.pack(b"CG", VERSION, self.wire, type, 0, session, id)
@@ -63,10 +64,18 @@ class Peer:
 
     def expect(self, type: int, timeout: float = 10) -> Message:
         m = self.receive(timeout)
-        while m.type == BROKER.PROGRESS != type and self.wire == BROKER_WIRE:  # on a slow machine
+        while self.wire == BROKER_WIRE and m.type != type and self.is_aside(m):
             m = self.receive(timeout)
         assert m.type == type, f"message {m.type} with {m.body} {m.raw!r} instead of {type}"
         return m
+
+    def is_aside(self, m: Message) -> bool:
+        """Progress on a slow machine, why a server failed, or what its sandbox reports."""
+        if m.type == BROKER.NOTICE and m.body["text"].startswith('MCP server "'):
+            self.failures.append(m.body["text"])
+            return True
+        in_a_sandbox = m.type == BROKER.NOTICE and "runs in a sandbox" in m.body["text"]
+        return in_a_sandbox or m.type in (BROKER.PROGRESS, BROKER.DENIED)
 
     def nothing(self, seconds: float = 0.15) -> None:
         if self.sock.poll(int(seconds * 1000)):
@@ -178,7 +187,7 @@ class ToolServer:
             BROKER.SERVERS, 5, {"servers": servers, "out": str(self.out), "timeout_ms": timeout_ms}, session=session
         )
         m = self.broker.receive(timeout)
-        while m.type == BROKER.PROGRESS:  # on a slow machine
+        while self.broker.is_aside(m):
             m = self.broker.receive(timeout)
         assert m.type == BROKER.SERVERS_DONE
         assert m.id == 5 and m.session == session
@@ -193,6 +202,12 @@ class ToolServer:
         body = self.servers(servers, session, timeout_ms)
         assert set(body) == {"error"} and body["error"]["code"] < 0, body
         return body["error"]["message"]
+
+    def failure(self) -> str:
+        """Why a server failed, as the host is told."""
+        if not self.broker.failures:
+            assert self.broker.is_aside(self.broker.receive())
+        return self.broker.failures.pop(0)
 
     def asked(self) -> Message:
         return self.broker.expect(BROKER.ASK)

@@ -248,15 +248,18 @@ def test_failed_and_the_next_call_works(ts, k, tool, says):
 
 
 def test_last_words_without_secrets(ts, k):
+    """The host gets them. The cell is told that it does."""
     _, text = ts.run(k, 1, "fake", "exit_with_words")
-    assert b"fatal: token is ***" in text and b"\\x1b[31mwords" in text
-    assert b"tok-3141592653" not in text and "tok-3141592653" not in ts.log()
+    assert text.endswith(b"it ended (exit status 4); the host application has the reason")
+    told = ts.failure()
+    assert "fatal: token is ***" in told and "\\x1b[31mwords" in told
+    assert "tok-3141592653" not in told and "tok-3141592653" not in ts.log()
 
 
 def test_last_lines_of_standard_error_are_shown(ts, k):
     """The last twenty, however many there were."""
-    _, text = ts.run(k, 1, "fake", "exit", b'{"words":5000}')
-    shown = [line for line in text.decode().splitlines() if line.startswith("[fake] ")]
+    ts.run(k, 1, "fake", "exit", b'{"words":5000}')
+    shown = [line for line in ts.failure().splitlines() if line.startswith("[fake] ")]
     assert shown == [f"[fake] word {i} {'x' * 60}" for i in range(4980, 5000)]
 
 

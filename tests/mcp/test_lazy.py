@@ -135,12 +135,13 @@ def test_new_tool_is_reported_and_called(s):
 
 
 def test_server_that_cannot_start_fails_its_calls(s, fake):
-    """With its last words, and nobody is asked; another server's calls go on."""
+    """The host gets its last words, and nobody is asked; another server's calls go on."""
     s.ts.add({"fake": fake()})
     s.add()
     s.program.write_text("raise SystemExit('no configuration')")
-    text, _ = s.failed("read")
-    assert s.k.kind == "unavailable" and "did not start" in text and "[s] no configuration" in text
+    text, notices = s.failed("read")
+    assert s.k.kind == "unavailable" and "did not start" in text and "no configuration" not in text
+    assert len(notices) == 1 and "[s] no configuration" in notices[0]
     assert s.ts.run(s.k, 2, "fake", "echo")[0] == "ok"
 
 

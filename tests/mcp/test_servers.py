@@ -180,9 +180,9 @@ def test_one_that_fails_costs_no_other(ts, fake, repo, monkeypatch):
     assert ts.run(k, 2, "old", "echo")[0] == "ok"  # as it was
     k.call(3, "b", "echo")
     assert k.result(3)[0] == "failed"
-    # An import of its tools fails with the reason.
-    for package, says in (("b", "no configuration"), ("c", "command"), ("d", "why")):
-        with pytest.raises(ImportError, match=says):
+    # An import of its tools fails, and names who has the reason.
+    for package in "bcd":
+        with pytest.raises(ImportError, match="did not start.*the host application has the reason$"):
             exec((ts.out / "mcptools" / package / "__init__.py").read_text(), {})
     monkeypatch.syspath_prepend(repo / "python_stubs")
     monkeypatch.setitem(sys.modules, "old", ModuleType("old"))

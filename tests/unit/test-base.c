@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "base/secrets.h"
 #include "base/text.h"
 
 static void test_buf_ceiling(void **state)
@@ -790,6 +791,43 @@ static void test_utf8_put(void **state)
         assert_memory_equal(out, "\xed\xa0\x80", 3);
 }
 
+static void check_redacted(const struct cg_secrets *s, const char *text, const char *want)
+{
+        cg_auto_free char *copy = strdup(text);
+
+        cg_secrets_redact(s, copy);
+        assert_string_equal(copy, want);
+}
+
+static void test_secrets(void **state)
+{
+        static const char *const values[] = { "tok-31415 92\"65\nend", "pin7", "1",
+                                              "db://u:open-sesame@h/x" };
+        cg_auto_secrets struct cg_secrets s = { .v = NULL };
+
+        (void)state;
+        check_redacted(&s, "tok-31415", "tok-31415");
+        for (size_t i = 0; i < CG_ARRAY_LEN(values); i++)
+                assert_int_equal(cg_secrets_add(&s, values[i], NULL), 0);
+        check_redacted(&s, "", "");
+        check_redacted(&s, "a tok-31415 92\"65\nend b", "a *** b");
+        check_redacted(&s, "tok-31415%2092%2265%0aend", "***");
+        check_redacted(&s, "tok-31415+92%2265%0Aend", "***");
+        check_redacted(&s, "'tok-31415 92\\\"65\\nend'", "'***'");
+        check_redacted(&s, "tok-31415\\u002092\\x2265\\nend", "***");
+        check_redacted(&s, "x dG9rLTMxNDE1IDkyIjY1CmVuZA== y", "x ***A== y");
+        check_redacted(&s, "746f6b2d333134313520393222363", "***");
+        /* its beginning, as of a text that was cut, and its longest word */
+        check_redacted(&s, "tok-3141", "***");
+        check_redacted(&s, "tok-314", "tok-314");
+        check_redacted(&s, "the tok-31415, of it", "the ***, of it");
+        /* a short one as a word only, and the shortest never */
+        check_redacted(&s, "pin7, pin77 spin7 pin_7 1", "***, pin77 spin7 pin_7 1");
+        check_redacted(&s, "password open-sesame", "password ***");
+        /* two that touch, and text that is all secret */
+        check_redacted(&s, "tok-31415 92\"65\nendtok-31415 92\"65\nend", "***");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -818,6 +856,7 @@ int main(void)
                 cmocka_unit_test(test_hex),
                 cmocka_unit_test(test_fnv1a),
                 cmocka_unit_test(test_utf8_put),
+                cmocka_unit_test(test_secrets),
                 cmocka_unit_test(test_write_atomically),
                 cmocka_unit_test(test_lock_fd),
                 cmocka_unit_test(test_real_path),

@@ -17,7 +17,12 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_json json_t *o = json_loads(json, JSON_ALLOW_NUL, NULL);
 
-        return cg_denial_connection(o, b, err);
+        const char *server = json_string_value(json_object_get(o, "server"));
+        int r = cg_denial_connection(o, b, err);
+
+        if (r == 0 && server)
+                r = cg_buf_adds(b, " by MCP server ", err);
+        return r == 0 && server ? cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err) : r;
 }
 
 void cg_denial_reports_clear(struct cg_denial_reports *d)

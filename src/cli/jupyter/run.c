@@ -93,7 +93,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 r = make_env(o, &env, err);
         cg_kernel_options_client(&o->kernel, &co);
         so.settings = settings;
-        so.ask_egress = settings != NULL;
+        so.ask_egress = 1;
         so.env = (const char *const *)env;
         fo.mcp = mcp;
         fo.mcp_len = mcp_len;

@@ -145,7 +145,7 @@ static int target_of_file(const struct login_options *o, struct target *t, struc
         if (!json_is_object(def))
                 return cg_fail(err, CG_E_NOTFOUND, "%s defines no MCP server \"%s\"", o->mcp, o->name);
         snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->name);
-        expanded = cg_json_expand(def, where, err);
+        expanded = cg_json_expand_server(def, where, err);
         if (!expanded)
                 return CG_E_INVAL;
         r = cg_mcp_def_new(o->name, expanded, NULL, &t->def, err);

@@ -2,6 +2,7 @@
  * `cellgate mcp add|list|show|remove|tools|call`: the servers of a file, and their tools. Runs in
  * the command `cellgate`. Values of variables and headers are never shown.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,23 +320,21 @@ static int show(const struct servers_options *o, const struct cg_mcp_config *c, 
 
 /* ---- tools */
 
-/* The definition as it is used, with what finds its pins. */
+/* The definition as it is used; its sandbox, if it has one, hides the file. */
 static int definition_of(const struct servers_options *o, const struct cg_mcp_config *c, json_t **ret,
                          struct cg_err *err)
 {
-        cg_auto_free char *identity = NULL;
-        char where[CG_MAX_NAME + 32];
+        char where[CG_MAX_NAME + 32], real[PATH_MAX];
         json_t *def;
         int r = cg_mcp_config_get(c, o->words[0], &def, err);
 
         if (r < 0)
                 return r;
         snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->words[0]);
-        *ret = cg_json_expand(def, where, err);
-        identity = cg_json_mcp_identity(def);
-        if (*ret && identity)
-                json_object_set_new(*ret, "identity", json_string(identity));
-        return *ret && identity ? 0 : CG_E_INVAL;
+        *ret = cg_json_expand_server(def, where, err);
+        if (*ret && realpath(c->path, real))
+                json_object_set_new(*ret, "hide", json_pack("[s]", real));
+        return *ret ? 0 : CG_E_INVAL;
 }
 
 static int tools(const struct servers_options *o, const struct cg_mcp_config *c, struct cg_err *err)

@@ -304,7 +304,7 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         so.server_requests = (sv->proto.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
                              (sv->proto.can_open ? CG_SERVER_REQUEST_URL : 0);
         pthread_mutex_unlock(&sv->lock);
-        so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
+        so.ask_egress = cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* ask.c has a shorter limit, and reports it */
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
                                                                               : MAX_ASK_MS;

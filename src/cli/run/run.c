@@ -462,7 +462,7 @@ static int set_up(struct cg_run *run, struct cg_err *err)
         if (r < 0)
                 return r;
         so.settings = run->settings;
-        so.ask_egress = run->settings && run->can_ask;
+        so.ask_egress = run->can_ask;
         so.server_requests = run->opts.server_requests;
         r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
         if (run->opts.kernel.no_sandbox)

@@ -20,6 +20,9 @@
 #include "sandbox/command/command.h"
 #include "sandbox/landlock_rules.h"
 
+/* Most --hide options. */
+#define HIDES_MAX 64
+
 struct cli {
         const char *settings; /* --settings; NULL: the default file */
         const char *text;     /* -c */
@@ -27,6 +30,10 @@ struct cli {
         int control_fd;
         const char *control_socket; /* --control-socket; connected as control_fd */
         const char *control_id;     /* --control-id */
+        bool report;                /* --report: control_fd gets denials as control_socket does */
+        const char *base;           /* --base; NULL: the current folder */
+        const char *hides[HIDES_MAX + 1];
+        size_t n_hides;
         bool debug;
         bool quiet;
         bool watch_files;
@@ -49,6 +56,11 @@ static const char help_text[] =
         "                       the same over a connection to the unix socket PATH, which also gets each\n"
         "                       denial; without it, and after its end, there is no network\n"
         "      --control-id ID  what the first line to the control socket names this command\n"
+        "      --report         also write each denial, and the entries of the settings as they were resolved,\n"
+        "                       to the descriptor of --control-fd, a stream socket; after its end there is no\n"
+        "                       network\n"
+        "      --base FOLDER    relative entries of the settings begin in FOLDER, not in the current folder\n"
+        "      --hide FILE      hide FILE, too, whatever the settings say; may be repeated\n"
         "      --tier TIER      full (default), landlock or auto; landlock is weaker, for machines that\n"
         "                       forbid user namespaces (docs/settings.md, Tiers)\n"
         "      --explain[=json] run nothing: print what may be read, written and reached, and by which\n"
@@ -241,6 +253,21 @@ static int read_options(struct cli *cli, int argc, char **argv)
                 } else if (is_option(w, "--control-id")) {
                         cli->control_id = value_of(w, "--control-id", argv, &i);
                         wanted = cli->control_id ? NULL : "--control-id <id>";
+                } else if (strcmp(w, "--report") == 0) {
+                        cli->report = true;
+                } else if (is_option(w, "--base")) {
+                        cli->base = value_of(w, "--base", argv, &i);
+                        if (cli->base && cli->base[0] != '/')
+                                return fail(
+                                        "option '--base <folder>' argument is invalid. must be an absolute path.");
+                        wanted = cli->base ? NULL : "--base <folder>";
+                } else if (is_option(w, "--hide")) {
+                        value = value_of(w, "--hide", argv, &i);
+                        if (value && (value[0] != '/' || cli->n_hides == HIDES_MAX))
+                                return fail(
+                                        "option '--hide <file>' argument is invalid. must be an absolute path, at most 64 times.");
+                        cli->hides[cli->n_hides++] = value;
+                        wanted = value ? NULL : "--hide <file>";
                 } else if (is_option(w, "--ask")) {
                         value = w[5] ? w + 6 : NULL;
                         n = value ? strtol(value, &end, 10) : ASK_SECONDS;
@@ -319,11 +346,11 @@ static int check_control(const struct cli *cli)
         socklen_t size = sizeof(type);
         char text[200];
 
-        if (cli->ask_seconds &&
+        if ((cli->ask_seconds || cli->report) &&
             (getsockopt(cli->control_fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM))
                 return fail(
-                        "--ask needs --control-fd with a stream socket, or --control-socket: questions and answers go through it. Nobody "
-                        "is asked at the terminal, which the command can write to.");
+                        "--ask and --report need --control-fd with a stream socket, or --control-socket: questions, answers and denials go "
+                        "through it. Nobody is asked at the terminal, which the command can write to.");
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
         snprintf(text, sizeof(text),
@@ -465,7 +492,10 @@ int cg_cli_sandbox(int argc, char **argv)
             load_settings(&cli, opts.home, &settings) != 0)
                 return 1;
         opts.control_fd = cli.control_fd;
-        opts.control_socket = cli.control_socket && cli.control_fd >= 0;
+        opts.control_socket = (cli.control_socket || cli.report) && cli.control_fd >= 0;
+        opts.report = cli.report;
+        opts.base = cli.base;
+        opts.hides = cli.hides;
         debug_line(&cli, "Initializing sandbox...");
         if (cg_command_new(settings, &opts, &c, &err) < 0)
                 return fail(err.msg);

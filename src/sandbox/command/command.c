@@ -155,6 +155,8 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = add_tmp(c, err);
         if (r == 0 && (o->only_plan ? cg_state_dir(state) : cg_make_state_dir(state)))
                 r = cg_sandbox_add_hide(c->sb, state, err);
+        for (const char *const *hide = o->hides; r == 0 && hide && *hide; hide++)
+                r = cg_plan_add_hide(c->sb, *hide, "--hide", err);
         if (r == 0 && s->own.hide_credentials)
                 r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err);
         if (r == 0 && c->proxy) {
@@ -196,13 +198,16 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         }
         c->settings = s;
         c->user_env = cg_user_env(opts->env, opts->cwd);
-        c->base = (struct cg_path_base){ .cwd = opts->cwd, .home = opts->home, .env = c->user_env };
+        c->base = (struct cg_path_base){ .cwd = opts->base ? opts->base : opts->cwd,
+                                         .home = opts->home,
+                                         .env = c->user_env };
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;
         c->shell_text = opts->shell_text;
         c->argv = opts->argv;
         c->control_fd = opts->control_fd;
         c->control_socket = opts->control_socket;
+        c->report = opts->report;
         c->debug = opts->debug;
         c->quiet = opts->quiet;
         c->ask_seconds = opts->ask_seconds;
@@ -213,6 +218,48 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         }
         *ret = c;
         return 0;
+}
+
+/* How many files and folders the rules of one entry name. */
+static json_int_t count_matches(const struct cg_rules *rules, const char *setting, const char *path)
+{
+        json_int_t n = 0;
+
+        for (size_t i = 0; i < rules->n; i++)
+                n += rules->v[i].kind != CG_RULE_KEEP && !rules->v[i].missing &&
+                     strcmp(rules->v[i].why, setting) == 0;
+        /* There are no rules for /proc and the like, or for links that are not followed. */
+        return n ? n : access(path, F_OK) == 0;
+}
+
+json_t *cg_command_entries(const struct cg_command *c)
+{
+        const struct cg_settings_filesystem *fs = &c->settings->filesystem;
+        const struct {
+                const char *name;
+                const struct cg_path_list *list;
+        } lists[] = { { "denyRead", &fs->deny_read },
+                      { "allowRead", &fs->allow_read },
+                      { "allowWrite", &fs->allow_write },
+                      { "denyWrite", &fs->deny_write } };
+        json_t *all = json_array();
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
+                for (size_t k = 0; k < lists[i].list->n; k++) {
+                        const char *entry = lists[i].list->v[k].path;
+                        char setting[48], path[PATH_MAX];
+
+                        snprintf(setting, sizeof(setting), "filesystem.%s.%zu", lists[i].name, k);
+                        if (cg_path_absolute(&c->base, entry, path, NULL) < 0)
+                                continue;
+                        if (!lists[i].list->v[k].literal)
+                                cg_path_strip_all(path);
+                        json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:I}", "setting", setting,
+                                                             "entry", entry, "path", path, "matches",
+                                                             count_matches(&c->rules, setting, path)));
+                }
+        }
+        return all;
 }
 
 struct cg_command *cg_command_free(struct cg_command *c)

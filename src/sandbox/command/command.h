@@ -35,6 +35,7 @@ struct cg_command {
         int control_fd;         /* settings as JSON lines, see ask_seconds; -1: none */
         /* control_fd is connected to the host: denials go there, and its end ends the network */
         bool control_socket;
+        bool report; /* and cg_command_entries(), as the first line */
         bool debug;
         /*
          * control_fd is a stream socket: questions about hosts on no list go there as JSON lines,
@@ -46,8 +47,11 @@ struct cg_command {
 };
 
 struct cg_command_options {
-        const char *cwd;  /* absolute; these two borrowed for the command's whole life */
+        const char *cwd;  /* absolute; these three borrowed for the command's whole life */
         const char *home; /* absolute, or NULL */
+        const char *base; /* where relative entries of the settings begin; NULL: cwd */
+        /* absolute paths that are hidden whatever the settings say, NULL-terminated; or NULL */
+        const char *const *hides;
         /* the file that the settings came from, which the command must not write; or NULL */
         const char *settings;
         char *const *env;
@@ -57,6 +61,7 @@ struct cg_command_options {
         const char *tier;
         int control_fd;      /* -1: none */
         bool control_socket; /* as in struct cg_command */
+        bool report;         /* as in struct cg_command */
         bool debug;
         bool watch_files; /* as the setting cellgate.watchFiles */
         int ask_seconds;  /* as in struct cg_command */
@@ -79,6 +84,13 @@ int cg_command_run(struct cg_command *c, struct cg_err *err);
 
 /* @policy of the egress proxy (takes; returns) with what does not change while the command runs. */
 json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
+
+/*
+ * The entries of "filesystem" with what they are here: [{"setting": "filesystem.denyRead.0", "entry":
+ * ".env", "path": "/work/.env", "matches": 1}, ...]. "path": the spelling made absolute; "matches":
+ * the files and folders that it names. The caller owns it; NULL: out of memory.
+ */
+json_t *cg_command_entries(const struct cg_command *c);
 
 /*
  * explain.c: the paths that may be read and written, and why: as text, or as one JSON object.

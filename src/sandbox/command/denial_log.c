@@ -48,20 +48,28 @@ static bool is_ignored(const struct cg_denial_log *v, const char *line)
 }
 
 /* The keeper does not wait for a host that does not read: it omits denials, and counts them. */
-static void send_control(struct cg_denial_log *v, char *text, size_t len)
+static void send_control(struct cg_denial_log *v, char *text, size_t len, const char *sentence)
 {
+        cg_auto_buf struct cg_buf after = { .max = 65536 };
         char before[100];
         int n = snprintf(before, sizeof(before),
                          "{\"type\":\"denied\",\"unsent\":%" PRIu64 ",\"denial\":", v->unsent);
-        struct iovec iov[] = { { before, (size_t)n }, { text, len }, { (char *)"}\n", 2 } };
+        struct iovec iov[] = { { before, (size_t)n }, { text, len }, { NULL, 0 } };
         struct msghdr m = { .msg_iov = iov, .msg_iovlen = CG_ARRAY_LEN(iov) };
         ssize_t sent;
 
         if (v->control < 0)
                 return;
+        if (v->with_text && sentence &&
+            (cg_buf_adds(&after, ",\"text\":", NULL) < 0 ||
+             cg_json_quote(&after, sentence, strlen(sentence), NULL) < 0))
+                return;
+        if (cg_buf_adds(&after, "}\n", NULL) < 0)
+                return;
+        iov[2] = (struct iovec){ after.data, after.len };
         /* A line is smaller than half a socket buffer: all of it is sent, or nothing. */
         sent = sendmsg(v->control, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent == n + (ssize_t)len + 2)
+        if (sent == n + (ssize_t)(len + after.len))
                 v->unsent = 0;
         else if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS))
                 v->unsent++;
@@ -69,7 +77,7 @@ static void send_control(struct cg_denial_log *v, char *text, size_t len)
                 v->control = -1;
 }
 
-static void write_log(struct cg_denial_log *v, const json_t *denial)
+static void write_log(struct cg_denial_log *v, const json_t *denial, const char *sentence)
 {
         cg_auto_free char *text = NULL;
         size_t len;
@@ -81,7 +89,7 @@ static void write_log(struct cg_denial_log *v, const json_t *denial)
                 return;
         v->logged += len + 1;
         if (v->logged <= CG_DENIAL_LOG_BYTES)
-                send_control(v, text, len);
+                send_control(v, text, len, sentence);
         /* in the place of the NUL: one write, so that logs that commands share have whole lines */
         text[len] = '\n';
         if (v->logged > CG_DENIAL_LOG_BYTES || (v->log >= 0 && cg_write_all(v->log, text, len + 1, NULL) < 0))
@@ -168,11 +176,13 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
         if (!line || is_ignored(v, line))
                 return;
         cg_denial_log_debug(v, "%s", line);
-        write_log(v, o);
-        v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
         folder = program_folder(v, o, &inside);
         shown = folder ? about_folder(o, folder, inside) : NULL;
-        if (cg_denial_sentence(shown ? shown : o, &b, NULL) < 0 || !b.len)
+        if (cg_denial_sentence(shown ? shown : o, &b, NULL) < 0)
+                b.len = 0;
+        write_log(v, o, b.len ? b.data : NULL);
+        v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
+        if (!b.len)
                 return;
         for (size_t i = 0; i < v->n; i++) {
                 if (strcmp(v->sentences[i], b.data) == 0 ||

@@ -24,6 +24,7 @@ struct cg_denial_log {
         int log;                               /* -1: none */
         int control;                           /* the control socket (borrowed); -1: none */
         size_t logged;                         /* bytes */
+        bool with_text;                        /* it gets the sentences, too */
         uint64_t unsent;                       /* denials that the control socket had no room for */
         bool debug;                            /* each is reported at once, too */
         char *sentences[CG_DENIAL_LOG_LISTED]; /* sentences */

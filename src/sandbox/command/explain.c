@@ -85,6 +85,8 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
                 json_object_set_new(o, "nothingNewReadableIn", unread);
                 json_object_set_new(o, "notHeld", unheld);
         }
+        json_object_set_new(o, "base", json_string(c->base.cwd));
+        json_object_set_new(o, "entries", cg_command_entries(c));
         json_object_set_new(o, "network",
                             json_string(!c->proxy                        ? "off"
                                         : c->settings->network.allowed.n ? "proxy"
@@ -118,6 +120,43 @@ static int line(struct cg_buf *out, const char *view, const char *path, const ch
         if (r == 0 && (why || *more))
                 r = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
         return r == 0 ? cg_buf_adds(out, "\n", err) : r;
+}
+
+/* The entries of the settings, with the paths that they are here. */
+static int explain_entries(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_json json_t *entries = cg_command_entries(c);
+        const json_t *v;
+        size_t i;
+        int r = 0;
+
+        if (!json_array_size(entries))
+                return 0;
+        r = cg_buf_adds(out, "Entries, of which relative ones begin in ", err);
+        if (r == 0)
+                r = cg_text_render(out, c->base.cwd, strlen(c->base.cwd), 0, err);
+        if (r == 0)
+                r = cg_buf_adds(out, ":\n", err);
+        json_array_foreach(entries, i, v)
+        {
+                const char *entry = json_string_value(json_object_get(v, "entry")),
+                           *setting = json_string_value(json_object_get(v, "setting"));
+                json_int_t n = json_integer_value(json_object_get(v, "matches"));
+                char more[64] = "";
+
+                if (n == 0)
+                        snprintf(more, sizeof(more), "names nothing that is there now");
+                else if (n > 1)
+                        snprintf(more, sizeof(more), "%lld matches", (long long)n);
+                if (r == 0)
+                        r = cg_buf_adds(out, "  ", err);
+                if (r == 0)
+                        r = cg_text_render(out, entry, strlen(entry), 0, err);
+                if (r == 0)
+                        r = line(out, "  ->", json_string_value(json_object_get(v, "path")), setting, more,
+                                 err);
+        }
+        return r;
 }
 
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
@@ -172,6 +211,8 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
                 r = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
                                 c->rules.skipped);
 
+        if (r == 0)
+                r = explain_entries(c, out, err);
         if (r == 0)
                 r = cg_buf_addf(out, err, "Network: %s\n",
                                 !c->proxy              ? "off"

@@ -30,6 +30,7 @@
 
 #include "base/fd.h"
 #include "base/ceilings.h"
+#include "base/json.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/egress/doors_client.h"
@@ -41,6 +42,8 @@
 
 /* Longest wait for the end of a killed process, which may be stuck in the kernel. */
 #define GONE_MS 10000
+/* Bytes of the report of entries. */
+#define REPORT_MAX (64u << 10)
 
 static const int handed_on[] = { SIGINT,  SIGQUIT,  SIGHUP,  SIGTERM, SIGUSR1,
                                  SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM };
@@ -365,13 +368,37 @@ static void read_denials(struct keeper *k)
  * on, or with --ask the answer to a question
  */
 
+/*
+ * The host wants to know what was denied until now: for an error that the command has just written,
+ * all of that is reported before the answer.
+ */
+static bool answer_sync(struct keeper *k, const char *line, size_t len)
+{
+        cg_auto_json json_t *m = NULL, *o = NULL;
+        cg_auto_free char *text = NULL;
+
+        if (!k->c->report || cg_json_object(line, len, "request", &m, NULL) < 0 ||
+            strcmp(json_string_value(json_object_get(m, "type")) ?: "", "sync") != 0)
+                return false;
+        read_denials(k);
+        cg_egress_client_read_events(&k->egress);
+        o = json_pack("{s:s, s:O*}", "type", "synced", "id", json_object_get(m, "id"));
+        text = o ? cg_json_text(o, &len) : NULL;
+        if (text) {
+                text[len++] = '\n'; /* in the place of the NUL */
+                send(k->c->control_fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
+        return true;
+}
+
 static void control_line(struct keeper *k, const char *line, size_t len)
 {
         cg_auto_settings struct cg_settings *s = NULL;
         struct cg_err err = { 0 };
         json_t *policy;
 
-        if (strspn(line, " \t\r") == len || cg_egress_client_answer(&k->egress, line, len))
+        if (strspn(line, " \t\r") == len || answer_sync(k, line, len) ||
+            cg_egress_client_answer(&k->egress, line, len))
                 return;
         if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
             cg_egress_policy(s, k->c->host_env, &policy, &err) < 0) {
@@ -556,6 +583,21 @@ static int start_doors(struct keeper *k, struct cg_err *err)
         return r;
 }
 
+/* A fresh socket has room for it, or the host does without. */
+static void report_entries(const struct cg_command *c)
+{
+        cg_auto_json json_t *o = json_pack("{s:s, s:s, s:o}", "type", "entries", "base", c->base.cwd,
+                                           "entries", cg_command_entries(c));
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        text = o ? cg_json_text(o, &len) : NULL;
+        if (!text || len > REPORT_MAX)
+                return;
+        text[len++] = '\n'; /* in the place of the NUL */
+        send(c->control_fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static int start(struct keeper *k, struct cg_err *err)
 {
         const char *log_path = k->c->settings->own.violation_log;
@@ -584,6 +626,9 @@ static int start(struct keeper *k, struct cg_err *err)
         cg_denial_log_init(&k->denials, k->c->settings, k->c->base.home, log, k->c->debug);
         if (k->c->control_socket)
                 k->denials.control = k->c->control_fd;
+        k->denials.with_text = k->c->report;
+        if (r == 0 && k->c->report)
+                report_entries(k->c);
         command_line(k->c, k->denials.command, sizeof(k->denials.command));
         if (r == 0 && k->c->proxy)
                 r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);

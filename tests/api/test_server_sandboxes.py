@@ -1,0 +1,248 @@
+"""MCP servers with a sandbox of ours: where its settings begin, what it hides, what it reports and asks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Outcome, Session
+from server_definitions import PYTHON
+
+PROBE = Path(__file__).parent / "probe_server.py"
+Define = Callable[..., dict[str, Any]]
+
+
+def settings(**files: list[str]) -> dict[str, Any]:
+    rules = {"denyRead": [], "allowWrite": [], "denyWrite": [], **files}
+    return {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": rules}
+
+
+@pytest.fixture(params=["object", "file", "srt", "cellgate"])
+def define(request: pytest.FixtureRequest, tmp_path: Path, prefix: Path) -> Define:
+    """A definition whose server runs in a sandbox with these settings, in each way to say so."""
+
+    def make(rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+        file = tmp_path / "box.json"
+        file.write_text(json.dumps(rules))
+        plain = [PYTHON, str(PROBE)]
+        if request.param in ("object", "file"):
+            return {
+                "command": plain[0],
+                "args": plain[1:],
+                "sandbox": rules if request.param == "object" else str(file),
+                **more,
+            }
+        if request.param == "cellgate":
+            return {"command": str(prefix / "bin/cellgate"), "args": ["sandbox", "-s", str(file), "--", *plain], **more}
+        link = tmp_path / "bin/srt"
+        if not link.exists():
+            link.parent.mkdir()
+            link.symlink_to(prefix / "bin/cellgate")
+        return {"command": str(link), "args": ["--settings", str(file), *plain], **more}
+
+    return make
+
+
+def call(s: Session, tool: str, what: object = "", decide: object = lambda _: True) -> Outcome:
+    code = f"import mcptools.s.{tool}\nr = mcptools.s.{tool}.call(what={str(what)!r})\nprint(r.is_error, r.text)"
+    return s.run(code, decide)
+
+
+def texts(events: list[Event], type: str) -> list[str]:
+    return [e.text for e in events if e.type == type]
+
+
+# ---------------------------------------------------------------- where relative entries begin
+
+
+def test_relative_entries_begin_at_the_workspace(client: Client, workspace: Path, define: Define) -> None:
+    for name in (".env", "keys/one", "open"):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text("SECRET")
+    rules = settings(denyRead=[".env", "key?", "no/such"], allowWrite=["."], denyWrite=["kept"])
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(rules)})
+        assert call(s, "folder").stdout != f"False {workspace}\n"
+        for hidden in (".env", "keys/one"):
+            assert call(s, "read", workspace / hidden).stdout.startswith("True ")
+        assert call(s, "read", workspace / "open").stdout == "False SECRET\n"
+        assert call(s, "write", workspace / "made").stdout == "False done\n" and (workspace / "made").exists()
+        assert call(s, "write", workspace / "kept").stdout.startswith("True ") and not (workspace / "kept").exists()
+
+
+def test_a_folder_of_its_own_is_where_they_begin(
+    client: Client, workspace: Path, tmp_path: Path, define: Define
+) -> None:
+    """A definition with a "cwd" means that folder, as for other clients."""
+    (tmp_path / "own").mkdir()
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings(allowWrite=["."]), cwd=str(tmp_path / "own"))})
+        assert call(s, "write", tmp_path / "own/made").stdout == "False done\n"
+        assert call(s, "write", workspace / "made").stdout.startswith("True ")
+
+
+def test_the_start_says_where_entries_lead(client: Client, workspace: Path, define: Define) -> None:
+    (workspace / ".env").write_text("x")
+    rules = settings(denyRead=[".env", "no/such"], allowWrite=["."])
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(rules)})
+        seen = call(s, "folder").events
+        (notice,) = [t for t in texts(seen, "notice") if "runs in a sandbox" in t]
+        assert f"; it may write {workspace}; it cannot read {workspace}/.env, {workspace}/no/such;" in notice
+        assert notice.endswith(
+            f"nothing is there now that these entries name: {workspace}/no/such (filesystem.denyRead.1)"
+        )
+        call(s, "die", "/proc/no")  # it is started again: that is said once
+        assert not texts(call(s, "folder").events, "notice")
+
+
+def test_a_definition_does_not_choose_them(client: Client, workspace: Path, tmp_path: Path, define: Define) -> None:
+    """What the supervisor tells the sandbox is no part of a definition."""
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings(allowWrite=["."]), base=str(tmp_path), hide=["/etc"], ask=60)})
+        assert call(s, "write", tmp_path / "made").stdout.startswith("True ")
+        assert call(s, "read", "/etc/hostname").stdout.startswith("False ")
+
+
+# ---------------------------------------------------------------- files with secrets of other servers
+
+
+def test_files_that_are_hidden_from_cells_are_hidden_from_it(
+    client: Client, workspace: Path, tmp_path: Path, define: Define
+) -> None:
+    files = [tmp_path / "servers.json", workspace / "settings.json"]
+    for f in files:
+        f.write_text("OTHERS-SECRET")
+    (workspace / "open").write_text("open")
+    (tmp_path / "link").symlink_to(files[0])
+    with client.session(workspace=workspace, hide=[str(f) for f in files]) as s:
+        s.add_servers({"s": define(settings(allowWrite=["."]))})
+        for f in [*files, tmp_path / "link"]:
+            assert call(s, "read", f).stdout.startswith("True "), f
+            assert call(s, "write", f).stdout.startswith("True "), f
+        assert call(s, "read", workspace / "open").stdout == "False open\n"
+    assert [f.read_text() for f in files] == ["OTHERS-SECRET"] * 2
+
+
+# ---------------------------------------------------------------- what it refuses
+
+
+def test_denials_are_events_and_end_errors(client: Client, workspace: Path, define: Define) -> None:
+    (workspace / ".env").write_text("x")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings(denyRead=[".env"]))})
+        out = call(s, "write", workspace / "x")
+        (denied,) = [e for e in out.events if e.type == "denied"]
+        assert denied.json["server"] == "s" and denied.json["path"] == str(workspace / "x")
+        assert denied.text.startswith("MCP server s: ")
+        first, last = out.stdout.rstrip("\n").split("\n")
+        assert first == "True a connection issue"
+        assert last.startswith('[cellgate] the sandbox of MCP server "s": ') and f"{workspace}/x" in last
+        assert "allowWrite" in last
+        # the next error has no sentence of the last one
+        assert call(s, "fetch", "no address").stdout == "True a connection issue\n"
+        # nothing is put into what is no error
+        out = call(s, "quiet", "/proc/no/such")
+        assert out.stdout == "False a connection issue\n"
+
+
+def test_hosts_that_are_denied(client: Client, workspace: Path, define: Define) -> None:
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings())})
+        out = call(s, "fetch", "http://files.example.org/")
+        (denied,) = [e for e in out.events if e.type == "denied"]
+        assert (denied.json["server"], denied.json["host"]) == ("s", "files.example.org")
+        assert out.stdout.startswith("True a connection issue\n[cellgate] ") and "files.example.org" in out.stdout
+        assert "allowedDomains" in out.stdout
+
+
+# ---------------------------------------------------------------- hosts on no list
+
+
+ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    """The address of a web server of this machine."""
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def fetch(s: Session, url: str) -> Event:
+    """The question about its host."""
+    s.execute(f"import mcptools.s.fetch\nr = mcptools.s.fetch.call(what={url!r})\nprint(r.is_error, r.text)")
+    s.accept(s.until("approval_request")[-1].approval)
+    return s.until("egress_request")[-1]
+
+
+def printed(events: list[Event]) -> str:
+    return "".join(e.text for e in events if e.type == "stream")
+
+
+@pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY_ONCE])
+def test_a_host_is_asked_about(client: Client, workspace: Path, web: str, define: Define, decision: int) -> None:
+    with client.session(workspace=workspace, ask_egress=1) as s:
+        s.add_servers({"s": define(settings())})
+        asked = fetch(s, web)
+        assert asked.json["server"] == "s" and asked.json["host"] == "127.0.0.1"
+        with pytest.raises(CellgateError):
+            s.accept(asked.approval)  # no decision about a call is one about a host
+        s.decide_egress(asked.approval, decision, "not today")
+        out = printed(s.until("result"))
+        if decision == ALLOW_ONCE:
+            assert out == "False 200\n"
+        else:
+            assert out.startswith("True a connection issue\n[cellgate] ") and "127.0.0.1" in out
+
+
+def test_the_answer_for_the_session(client: Client, workspace: Path, web: str, define: Define) -> None:
+    with client.session(workspace=workspace, ask_egress=1) as s:
+        s.add_servers({"s": define(settings())})
+        s.decide_egress(fetch(s, web).approval, ALLOW_SESSION)
+        assert printed(s.until("result")) == "False 200\n"
+        assert call(s, "fetch", web).stdout == "False 200\n"
+
+
+def test_nobody_answers(client: Client, workspace: Path, web: str, define: Define) -> None:
+    with client.session(workspace=workspace, ask_egress=1, approval_timeout_ms=1500) as s:
+        s.add_servers({"s": define(settings())})
+        asked = fetch(s, web)
+        events = s.until("result")
+        assert [e.approval for e in events if e.type == "approval_closed"] == [asked.approval]
+        assert printed(events).startswith("True a connection issue\n")
+
+
+def test_a_question_ends_with_its_server(client: Client, workspace: Path, web: str, define: Define) -> None:
+    with client.session(workspace=workspace, ask_egress=1) as s:
+        s.add_servers({"s": define(settings())})
+        asked = fetch(s, web)
+        s.add_servers({"s": define(settings(), env={"OTHER": "definition"})})
+        closed = s.until("approval_closed")[-1]
+        assert closed.approval == asked.approval
+        with pytest.raises(CellgateError):
+            s.decide_egress(asked.approval, ALLOW_ONCE)
+
+
+def test_a_list_that_is_strict(client: Client, workspace: Path, web: str, define: Define) -> None:
+    rules = settings()
+    rules["network"]["strictAllowlist"] = True
+    with client.session(workspace=workspace, ask_egress=1) as s:
+        s.add_servers({"s": define(rules)})
+        assert call(s, "fetch", web).stdout.startswith("True ")
