@@ -27,10 +27,12 @@
 #include "supervisor/sup.h"
 
 /*
- * Processor time for the check of all definitions of one registration, and of those of all sessions
- * when one opens: all sessions wait for it.
+ * Processor time for the check of one definition, and for what all of a registration share: all
+ * sessions wait for it. Each has its own, so that none is refused for the files of another.
  */
 #define CHECK_MS 5000
+/* For all definitions of a registration together, or those of all sessions when one opens. */
+#define ALL_CHECKS_MS (4 * CHECK_MS)
 
 /* A session with cells in a sandbox, and what its kernel was started with. */
 struct examined {
@@ -118,6 +120,39 @@ static int check_time(const struct server_scope *scope, struct cg_err *err)
                                  CHECK_MS / 1000);
 }
 
+static struct cg_budget new_budget(int64_t cpu_ms)
+{
+        return cg_budget_start(cpu_ms, cpu_ms + cpu_ms / 2);
+}
+
+/* The definition whose check took longest. */
+struct slowest {
+        const char *name; /* NULL: none so far; borrowed */
+        int64_t ms;
+};
+
+/* Begins the time of the definition @name. Its turn never comes where others have used it all up. */
+static int begin_check(struct server_scope *scope, const struct cg_budget *all, const struct slowest *slowest,
+                       const char *name, struct cg_err *err)
+{
+        if (cg_budget_is_spent(all))
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "MCP server \"%s\": its files were not checked, because the check of other "
+                               "servers took longer than %d s, most of it that of \"%s\": keep large folders "
+                               "away from its program, or where cells cannot write",
+                               name, ALL_CHECKS_MS / 1000, slowest->name ? slowest->name : "?");
+        scope->budget = new_budget(CHECK_MS);
+        return 0;
+}
+
+static void end_check(struct slowest *slowest, const char *name, int64_t since_ms)
+{
+        int64_t ms = cg_now_ms() - since_ms;
+
+        if (ms >= slowest->ms)
+                *slowest = (struct slowest){ .name = name, .ms = ms };
+}
+
 /* Unless cells of that session write the same as those of another view, or anything. */
 static int add_view(struct server_scope *scope, const struct session *ss, json_t *known, struct cg_err *err)
 {
@@ -194,12 +229,15 @@ static bool has_program(const json_t *definition)
 
 static int check_all(struct registration *g, const json_t *servers)
 {
+        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
+        struct slowest slowest = { .name = NULL };
         const json_t *definition;
         const char *name;
         int r = 0;
 
         json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
         {
+                int64_t since_ms = cg_now_ms();
                 struct cg_err why;
                 struct check c;
 
@@ -208,9 +246,16 @@ static int check_all(struct registration *g, const json_t *servers)
                                 return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
                         continue;
                 }
+                r = begin_check(&g->scope, &all, &slowest, name, &why);
+                if (r < 0) {
+                        if (mark_invalid(g->checked, name, definition, &why, &g->err) < 0)
+                                return CG_E_NOMEM;
+                        continue;
+                }
                 r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->n_server_dirs, &why);
                 if (r == 0 && cg_sup_is_sandboxed(g->session))
                         r = check_startable(g, c.guards, &why);
+                end_check(&slowest, name, since_ms);
                 if (r < 0)
                         r = mark_invalid(g->checked, name, definition, &why, &g->err);
                 else if (json_object_set(g->checked, name, c.def) < 0 ||
@@ -222,6 +267,7 @@ static int check_all(struct registration *g, const json_t *servers)
                 if (r < 0)
                         return r;
         }
+        g->scope.budget = new_budget(CHECK_MS);
         return 0;
 }
 
@@ -445,7 +491,7 @@ static int begin(struct registration *g, struct session *ss)
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
-                                        .budget = cg_budget_start(CHECK_MS, CHECK_MS + CHECK_MS / 2) };
+                                        .budget = new_budget(CHECK_MS) };
         if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
                 return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         r = add_view(scope, ss, known, &g->err);
@@ -510,9 +556,11 @@ static char *definition_key(const struct session *x, const json_t *definition)
 }
 
 /* *ret: borrowed from @known, {definition_key(): guards of what cells of the scope could write}. */
-static int guards_for(const struct server_scope *scope, const struct session *x, const char *name,
-                      const json_t *definition, json_t *known, json_t **ret, struct cg_err *err)
+static int guards_for(struct server_scope *scope, const struct cg_budget *all, struct slowest *slowest,
+                      const struct session *x, const char *name, const json_t *definition, json_t *known,
+                      json_t **ret, struct cg_err *err)
 {
+        int64_t since_ms = cg_now_ms();
         cg_auto_free char *key = definition_key(x, definition);
         struct check c;
         int r;
@@ -522,9 +570,10 @@ static int guards_for(const struct server_scope *scope, const struct session *x,
         *ret = json_object_get(known, key);
         if (*ret)
                 return 0;
-        r = check_time(scope, err);
+        r = begin_check(scope, all, slowest, name, err);
         if (r == 0) {
                 r = cg_sup_server_check(&c, scope, name, definition, 0, err);
+                end_check(slowest, name, since_ms);
                 if (r < 0)
                         cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
                 if (r == 0 && json_object_set(known, key, c.guards) < 0)
@@ -555,8 +604,8 @@ static int keep_more(struct session *x, const char *name, const json_t *guards, 
 }
 
 /* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
-static int check_servers_of(struct session *x, const struct server_scope *scope, json_t *known,
-                            struct cg_err *err)
+static int check_servers_of(struct session *x, struct server_scope *scope, const struct cg_budget *all,
+                            struct slowest *slowest, json_t *known, struct cg_err *err)
 {
         static const char *const lists[] = { "all", "pending" };
         json_t *definition, *guards = NULL;
@@ -567,7 +616,7 @@ static int check_servers_of(struct session *x, const struct server_scope *scope,
                 {
                         if (!has_program(definition))
                                 continue;
-                        if (guards_for(scope, x, name, definition, known, &guards, err) < 0 ||
+                        if (guards_for(scope, all, slowest, x, name, definition, known, &guards, err) < 0 ||
                             keep_more(x, name, guards, err) < 0)
                                 return -1;
                 }
@@ -593,7 +642,9 @@ static int check_servers(const struct session *ss, struct cg_err *err)
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
-                                      .budget = cg_budget_start(CHECK_MS, CHECK_MS + CHECK_MS / 2) };
+                                      .budget = new_budget(CHECK_MS) };
+        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
+        struct slowest slowest = { .name = NULL };
         cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
         bool needed = false;
         int r = 0;
@@ -613,7 +664,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
         r = add_view(&scope, ss, list, err);
         for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0 && scope.n_views; i++)
                 if (has_servers(ss->sup->sessions[i]))
-                        r = check_servers_of(ss->sup->sessions[i], &scope, known, err);
+                        r = check_servers_of(ss->sup->sessions[i], &scope, &all, &slowest, known, err);
         cg_rules_fini(&view.rules);
         return r;
 }

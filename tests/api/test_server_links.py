@@ -503,3 +503,15 @@ def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
         assert "deep" in refuse(s, definition(script))
         assert s.run("6 * 7").value == "42"
     shutil.rmtree(script.parent)
+
+
+def test_time_that_other_servers_need_is_not_missing_for_the_next(
+    client: Client, workspace: Path, large: Path
+) -> None:
+    """Servers with many files beside their programs, whose checks take over 5 s together, and a last one with few."""
+    small = scripts(workspace / "small")
+    many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], "cwd": "/nonexistent"} for i in range(20)}
+    with client.session(workspace=workspace) as s:
+        report = s.add_servers({**many, "last": definition(small)})
+        assert "error" not in report["last"]
+        assert all("/nonexistent" in report[name]["error"] for name in many)
