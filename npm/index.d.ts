@@ -1,15 +1,21 @@
 type PathEntry = string | { path: string; literal: true }
+export interface NetworkConfig { allowedDomains: string[]; deniedDomains: string[]; [key: string]: unknown }
+export interface FilesystemConfig { denyRead: PathEntry[]; allowWrite: PathEntry[]; denyWrite: PathEntry[]; [key: string]: unknown }
+export type IgnoreViolationsConfig = Record<string, string[]>
 /** As in a settings file (docs/settings.md); other keys of it may be given, too. */
 export interface SandboxRuntimeConfig {
-  network: { allowedDomains: string[]; deniedDomains: string[]; [key: string]: unknown }
-  filesystem: { denyRead: PathEntry[]; allowWrite: PathEntry[]; denyWrite: PathEntry[]; [key: string]: unknown }
-  ignoreViolations?: Record<string, string[]>
+  network: NetworkConfig
+  filesystem: FilesystemConfig
+  ignoreViolations?: IgnoreViolationsConfig
   [key: string]: unknown
 }
 export type CustomConfig = { [K in keyof SandboxRuntimeConfig]?: Partial<SandboxRuntimeConfig[K]> }
 export interface NetworkHostPattern { host: string; port: number | undefined }
 /** Decides about a host that is on no list. Only `true` allows it. */
 export type SandboxAskCallback = (params: NetworkHostPattern) => Promise<boolean | { allow: false; reason: string }>
+export interface FsReadRestrictionConfig { denyOnly: string[]; allowWithinDeny: string[] }
+export interface FsWriteRestrictionConfig { allowOnly: string[]; denyWithinAllow: string[] }
+export interface NetworkRestrictionConfig { allowedHosts?: string[]; deniedHosts?: string[] }
 export interface SandboxViolationEvent { line: string; command?: string; encodedCommand?: string; timestamp: Date }
 export declare class SandboxViolationStore {
   addViolation(violation: SandboxViolationEvent): void
@@ -56,9 +62,9 @@ export declare const SandboxManager: {
   waitForNetworkInitialization(): Promise<boolean>
   cleanupAfterCommand(): void
   /** Patterns as the paths that match them now; with the files of credentials that no command can read. */
-  getFsReadConfig(): { denyOnly: string[]; allowWithinDeny: string[] }
-  getFsWriteConfig(): { allowOnly: string[]; denyWithinAllow: string[] }
-  getNetworkRestrictionConfig(): { allowedHosts?: string[]; deniedHosts?: string[] }
+  getFsReadConfig(): FsReadRestrictionConfig
+  getFsWriteConfig(): FsWriteRestrictionConfig
+  getNetworkRestrictionConfig(): NetworkRestrictionConfig
   getProxyPort(): number | undefined
   getSocksProxyPort(): number | undefined
   getSentinelRegistry(): SentinelRegistry
