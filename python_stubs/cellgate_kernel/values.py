@@ -167,7 +167,8 @@ class _Copier:
         if kind is dict:
             return self._dict(value, list(value.items()), level)
         tools = sys.modules.get("cellgate_tools")
-        if isinstance(value, getattr(tools, "DictModel", ())):  # objects and texts of tools' results
+        objects: Any = getattr(tools, "DictModel", ())  # of tools' results, as the texts
+        if isinstance(value, objects):
             return self._dict(value, list(dict.items(value)), level)
         if isinstance(value, getattr(tools, "Text", ())):
             return self.copy(str.__str__(value))
