@@ -73,10 +73,10 @@ class Suite:
 
 
 SUITES = (
-    Suite("ipykernel", "7.4.0", "tests", 0),
-    Suite("nbclient", "0.11.0", "tests", 0),
-    Suite("jupyter_client", "8.10.0", "tests", 0),
-    Suite("papermill", "2.7.0", "papermill/tests", 0),
+    Suite("ipykernel", "7.4.0", "tests", 95),
+    Suite("nbclient", "0.11.0", "tests", 45),
+    Suite("jupyter_client", "8.10.0", "tests", 65),
+    Suite("papermill", "2.7.0", "papermill/tests", 11),
 )
 
 
