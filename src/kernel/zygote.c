@@ -206,6 +206,12 @@ static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sand
 
 /* ------------------------------------------------------------------ requests */
 
+/* The supervisor has closed its end of the control socket. */
+static bool has_ended(const struct cg_zygote *z)
+{
+        return cg_wait_fd(z->control, 0, 0, NULL) == 0;
+}
+
 /* The rest of the warm-up, before the forks of kernels that share what it imports. */
 static int warm_up(struct cg_zygote *z, struct cg_err *err)
 {
@@ -215,7 +221,7 @@ static int warm_up(struct cg_zygote *z, struct cg_err *err)
                 if (r < 0)
                         return r;
                 z->cold = r > 0;
-                if (cg_wait_fd(z->control, 0, 0, NULL) == 0)
+                if (has_ended(z))
                         return cg_fail(err, CG_E_CLOSED, "the supervisor has ended");
         }
         return 0;
@@ -306,8 +312,8 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                 r = spawn(z, id, spare, fds, &why);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
-        if (r < 0 && (why.code == CG_E_CLOSED || why.sys_errno == EPIPE))
-                return CG_CLOSED; /* the supervisor has ended meanwhile, and needs no kernel */
+        if (r < 0 && has_ended(z))
+                return CG_CLOSED; /* the supervisor needs no kernel any more */
         if (r < 0) {
                 cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
                 return send_json(z,
