@@ -138,7 +138,7 @@ static enum fit fits_at(const char *pattern, const char *at, const char **end)
 /* Matches @pattern at each name of @path; BEGINS only at the end of the path. */
 static bool fits(const char *pattern, const char *path, size_t root, enum fit want)
 {
-        const char *end;
+        const char *end = path;
 
         for (const char *at = path; (at = strchr(at, '/'));) {
                 at++;
