@@ -602,10 +602,10 @@ struct cg_request_options {
  * UnpicklingError or ArrowError for set_variables; mistakes in a request have other names and lack
  * the last three members. JSON expresses exactly: None, bool, float, int of 64 bits, str, list, and
  * dict with keys of str, of just these types, up to 190 levels; and the dicts and texts that tools
- * return. It does not: NaN, infinities, larger integers, texts with NUL or half of a surrogate pair,
- * tuples, sets, bytes, other keys, objects of other subclasses (enums, named tuples, OrderedDict)
- * and all others (of numpy and pandas, too). set_variables refuses numbers that do not fit a
- * float, and objects with two members of the same name.
+ * return. It does not: NaN, infinities, larger integers, texts with NUL or half of a surrogate
+ * pair, tuples, sets, bytes, other keys, objects of other subclasses (enums, named tuples,
+ * OrderedDict) and all others (of numpy and pandas, too). set_variables refuses numbers that do
+ * not fit a float, and objects with two members of the same name.
  *
  * With "lossy" NaN and infinities become null, large integers texts, such characters U+FFFD,
  * tuples and sets arrays, bytes base64, keys their str(), subclasses their base, objects with a
