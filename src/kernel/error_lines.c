@@ -47,6 +47,10 @@ void cg_error_lines_add(struct cg_error_lines *e, int stream, const char *text, 
         struct cg_error_part *part = &e->part[stream];
         const char *p = text, *end = text + len, *hit, *last;
 
+        if (len == 1 && *text == '\n') { /* every other write of print() */
+                part->len = 0;
+                return;
+        }
         while ((hit = find(p, end))) {
                 const char *start = memrchr(p, '\n', (size_t)(hit - p));
                 const char *stop = memchr(hit, '\n', (size_t)(end - hit));

@@ -133,7 +133,6 @@ struct cg_io {
         pthread_mutex_t lock; /* protects all members below */
         bool woken;
         struct cg_outq out;
-        struct cg_error_lines error_lines;
         uint64_t sent; /* items of `out` that are in the socket, ever */
         bool blocked;  /* the socket of the kernel wire is full; dequeued messages wait in conn */
         size_t n_sent; /* calls, on both connections: CG_MAX_CALLS at most */
@@ -159,6 +158,8 @@ struct cg_io {
         int crash_fd; /* eventfd: the output is sent */
 
         struct cg_usage usage; /* used by the I/O thread only */
+
+        struct cg_error_lines error_lines; /* protected by the lock; large, so behind all others */
 };
 
 /* io_state.c */
