@@ -144,8 +144,8 @@ static char *program_folder(const struct cg_denial_log *v, const json_t *denial,
 }
 
 /*
- * The denial for the sentence, which names @folder. Entries of allowWrite that do not exist are left
- * out, so the folder has to be made first. NULL: out of memory.
+ * The denial for the sentence, which names @folder. Entries of allowWrite that do not exist are
+ * left out, so the folder has to be made first. NULL: out of memory.
  */
 static json_t *about_folder(const json_t *denial, const char *folder, bool inside)
 {
