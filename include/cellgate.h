@@ -840,8 +840,8 @@ enum cg_event_type {
         CG_EVENT_EGRESS_REQUEST,
         /*
          * the sandbox refused an operation: cg_event_json() is {"operation", "why", "how", ...}:
-         * what was refused, by which rule, and how to allow it (docs/denials.md), and "server" where
-         * it was the sandbox of an MCP server; cg_event_text()
+         * what was refused, by which rule, and how to allow it (docs/denials.md), and "server"
+         * where it was the sandbox of an MCP server; cg_event_text()
          * says it in one sentence, rendered; cg_event_cell() is the cell, 0 where none is known
          */
         CG_EVENT_DENIED,

@@ -131,7 +131,7 @@ struct slowest {
         int64_t ms;
 };
 
-/* Begins the time of the definition @name. Its turn never comes where others have used it all up. */
+/* Begins the time of the definition @name, unless others have used up the time of all. */
 static int begin_check(struct server_scope *scope, const struct cg_budget *all, const struct slowest *slowest,
                        const char *name, struct cg_err *err)
 {

@@ -86,8 +86,8 @@ int cg_command_run(struct cg_command *c, struct cg_err *err);
 json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
 
 /*
- * The entries of "filesystem" with what they are here: [{"setting": "filesystem.denyRead.0", "entry":
- * ".env", "path": "/work/.env", "matches": 1}, ...]. "path": the spelling made absolute; "matches":
+ * The entries of "filesystem" with what they are here: [{"setting": "filesystem.denyRead.0",
+ * "entry": ".env", "path": "/work/.env", "matches": 1}, ...]. "path": the spelling made absolute; "matches":
  * the files and folders that it names. The caller owns it; NULL: out of memory.
  */
 json_t *cg_command_entries(const struct cg_command *c);
