@@ -481,7 +481,7 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         return 0;
 }
 
-/* An account such as "nobody" has none, on purpose: its programs find nothing there that another left. */
+/* An account such as "nobody" has none, on purpose. */
 static bool is_in_missing_home(const char *path)
 {
         const char *home = getenv("HOME");

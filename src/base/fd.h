@@ -117,7 +117,8 @@ bool cg_make_own_dir(const char *path);
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
 /*
- * Like mkdir -p: makes @path and the missing folders above it, each with @mode; never the user's home.
+ * Like mkdir -p: makes @path and the missing folders above it, each with @mode; never the user's
+ * home.
  */
 int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
 
