@@ -968,3 +968,23 @@ def test_read_only_for_whoever_cannot_write(box: Box) -> None:
     p = box.run("-c", "echo ran", settings=Box.settings({"allowWrite": ["/usr"]}), cwd=Path("/usr"))
     assert (p.returncode, p.stdout) == (0, "ran\n"), p.stderr
     assert subprocess.run(["find", "/usr", "-maxdepth", "1", "-name", ".bashrc"], capture_output=True).stdout == b""
+
+
+def test_the_search_for_hard_links_is_not_made_in_the_sandboxs_own_folders(box: Box) -> None:
+    """Of the whole disk all but /proc, /sys and /dev: the search opens every folder on the way, and would fail there."""
+    box.file("denied", "keep")
+    os.link(box.work / "denied", box.work / "alias")
+    top = Path(f"/dev/shm/cellgate-test-{os.getpid()}")
+    deep = top / "/".join(["d"] * 150)
+    subprocess.run([*box.as_user, "mkdir", "-p", deep], check=True)
+    settings = box.settings({"allowWrite": ["/"], "denyWrite": ["./denied"]})
+    try:
+        argv = box.argv("-c", "echo pwn > alias", settings=settings)
+        p = subprocess.run(
+            ["bash", "-c", 'ulimit -n 128; exec "$@"', "-", *argv], cwd=box.work, env=box.env, capture_output=True, text=True
+        )
+    finally:
+        subprocess.run(["rm", "-rf", top], check=True)
+    assert str(top) not in p.stderr
+    assert p.returncode != 0  # refused as a whole on a large machine, or the other name is denied
+    assert (box.work / "denied").read_text() == "keep"

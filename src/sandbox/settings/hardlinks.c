@@ -214,7 +214,7 @@ static int search_folder(struct search *s, int fd, size_t len)
         while (r == 0 && (d = readdir(dir))) {
                 n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name);
                 if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
-                    (size_t)n >= sizeof(s->path) - len)
+                    (size_t)n >= sizeof(s->path) - len || (!len && cg_rules_is_own(s->path)))
                         continue;
                 if (++s->entries > ENTRIES_MAX ||
                     (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget))) {

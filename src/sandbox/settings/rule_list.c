@@ -31,14 +31,17 @@ void cg_rules_cut(struct cg_rules *rules, size_t n)
         }
 }
 
+bool cg_rules_is_own(const char *path)
+{
+        return cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev");
+}
+
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err)
 {
         struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder };
 
-        /* These are always the sandbox's own. */
-        if (cg_path_within(place->path, "/proc") || cg_path_within(place->path, "/sys") ||
-            cg_path_within(place->path, "/dev"))
+        if (cg_rules_is_own(place->path))
                 return 0;
         if (rules->n == CG_RULES_MAX)
                 return cg_fail(err, CG_E_LIMIT,

@@ -79,6 +79,8 @@ int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, str
 void cg_rules_fini(struct cg_rules *rules);
 /* Removes those that were added last: the first @n stay. */
 void cg_rules_cut(struct cg_rules *rules, size_t n);
+/* @path is in a folder of which each sandbox has its own: no rule concerns it. */
+bool cg_rules_is_own(const char *path);
 /* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
