@@ -456,3 +456,28 @@ left
     finally:
         ended.set()
         other.join()
+
+
+@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
+def test_a_later_session_removes_a_clone(client: Client, workspace: Path, settings: dict | None) -> None:
+    """Whole, and with a work tree; the user's own stays."""
+    opts = {"settings": settings} if settings else {}
+    try:
+        os.setxattr(workspace, "user.test", b"1")
+    except OSError as e:
+        pytest.skip(f"what init has made is marked by an extended attribute: {e}")
+    subprocess.run(["git", "init", "-q", "mine"], cwd=workspace, check=True)
+    identity = "'-c', 'user.name=n', '-c', 'user.email=e@x'"
+    with client.session(workspace=workspace, **opts) as s:
+        s.run(PUT)
+        for code in (
+            f"run('git', '-C', 'mine', {identity}, 'commit', '-q', '--allow-empty', '-m', 'm')",
+            "run('git', 'clone', '-q', 'mine', 'a/copy')",
+            "run('git', '-C', 'a/copy', 'worktree', 'add', '-q', '../tree')",
+        ):
+            assert s.run(code).value == "(0, '')", code
+    with client.session(workspace=workspace, **opts) as s:
+        assert s.run("import shutil; shutil.rmtree('a')").status == "ok"
+        assert s.run("shutil.rmtree('mine')").status == "error"
+    assert not (workspace / "a").exists()
+    assert (workspace / "mine/.git/config").exists()

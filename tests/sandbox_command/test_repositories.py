@@ -1,5 +1,6 @@
 """Repositories below the top of a write root: their settings stay, and what those name cannot be written either."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -205,3 +206,126 @@ def test_options_of_the_users_own_pick(box: Box) -> None:
         assert "edit = false" in mine.read_text()
     assert box.sh("rm -rf own/.git/sequencer").returncode == 0
     assert not mine.parent.exists()
+
+
+IDENTITY = "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x\n"
+
+
+def needs_marks(box: Box) -> None:
+    """What init has made is marked by an extended attribute."""
+    probe = box.file("probe", "")
+    try:
+        os.setxattr(probe, "user.test", b"1")
+    except OSError as e:
+        pytest.skip(f"no extended attributes in {box.work}: {e}")
+    probe.unlink()
+
+
+def test_a_later_sandbox_removes_what_an_earlier_one_cloned(box: Box) -> None:
+    needs_marks(box)
+    p = box.sh(
+        f"set -e\n{IDENTITY}git init -q own; git -C own commit -q --allow-empty -m m; git clone -q own a/copy\n"
+        "git clone -q --bare --template= own bare.git; git -C own worktree add -q ../tree"
+    )
+    assert (p.returncode, p.stderr) == (0, "")
+    # Changed is none of them by a later sandbox.
+    assert box.sh("git -C a/copy remote set-url origin https://example.org/forged.git").returncode != 0
+    assert box.sh("git -C a/copy config core.pager less").returncode != 0
+    p = box.sh("rm -r own a bare.git tree")
+    assert (p.returncode, p.stderr) == (0, "")
+    assert sorted(x.name for x in box.work.iterdir() if not x.name.startswith(".")) == []
+
+
+def test_a_repository_of_the_user_is_not_removed(box: Box) -> None:
+    """Nor is one whose settings the user has changed since."""
+    needs_marks(box)
+    config = repository(box, "mine")
+    assert box.sh("git init -q own").returncode == 0
+    git(box, "-C", "own", "remote", "add", "origin", "https://example.org/mine.git")
+    assert box.sh("rm -rf mine own").returncode != 0
+    assert config.read_text() == PLAIN
+    assert "mine.git" in (box.work / "own/.git/config").read_text()
+
+
+def test_work_trees(box: Box) -> None:
+    """Of the user's repository and of one of its own; their files name it, and git outside uses them."""
+    git(box, "init", "-q", "mine")
+    p = box.sh(
+        f"set -e\n{IDENTITY}git -C mine commit -q --allow-empty -m m; git clone -q mine own\n"
+        "for r in mine own; do git -C $r worktree add -q ../$r-tree -b topic; echo x > $r-tree/f; git -C $r-tree add f\n"
+        "git -C $r-tree commit -qm more; git -C $r worktree add -q --detach deep/in/it; done"
+    )
+    assert (p.returncode, p.stderr) == (0, "")
+    for name in ("mine", "own"):
+        assert (box.work / f"{name}-tree/.git").read_text() == f"gitdir: {box.work}/{name}/.git/worktrees/{name}-tree\n"
+        assert (box.work / f"{name}/.git/worktrees/{name}-tree/commondir").read_text() == "../..\n"
+        git(box, "-C", f"{name}-tree", "diff", "--exit-code", "HEAD")
+
+
+# The folder of a new work tree, up to where its own file is made: $G is the repository, tree the work tree.
+BEGUN = "G=$PWD/mine/.git; mkdir -p $G/worktrees/t tree; echo $PWD/tree/.git > $G/worktrees/t/gitdir; "
+
+
+@pytest.mark.parametrize(
+    ("put", "named"),
+    [
+        ("echo 'gitdir: '$PWD/evil > tree/.git", True),  # what is written goes nowhere
+        ("python3 -c \"import os; f = os.open('tree/.git', os.O_RDWR | os.O_CREAT); os.pwrite(f, b'gitdir: /x', 0)\"", True),
+        ("echo 'gitdir: '$PWD/evil > file; mv file tree/.git", False),
+        ("echo 'gitdir: '$PWD/evil > file; ln file tree/.git", False),
+        ("ln -s ../evil tree/.git", False),
+        ("mv evil tree/.git", False),
+        ("echo x > tree/.git; echo 'gitdir: '$PWD/evil > tree/.git", True),
+        ("echo x > tree/.git; echo 'gitdir: '$PWD/evil >> tree/.git", True),
+        ("mkdir other; echo 'gitdir: '$PWD/evil > other/.git", False),
+        ("echo $PWD/evil/.git > $G/worktrees/t/gitdir; echo x > tree/.git", False),
+        ("rm $G/worktrees/t/gitdir; ln -s /etc/hostname $G/worktrees/t/gitdir; echo x > tree/.git", False),
+        ("mv $G/worktrees/t $G/worktrees/u; echo x > tree/.git", False),
+    ],
+)
+def test_the_file_of_a_work_tree_names_only_its_repository(box: Box, put: str, named: bool) -> None:
+    git(box, "init", "-q", "mine")
+    box.sh("mkdir -p evil/objects evil/refs")
+    box.sh(BEGUN + put)
+    file = box.work / "tree/.git"
+    expected = f"gitdir: {box.work}/mine/.git/worktrees/t\n"
+    assert not file.is_symlink()
+    assert (file.read_text() if file.exists() else None) in ((expected,) if named else (None, expected))
+    assert not (box.work / "other/.git").exists()
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "echo /x > $G/worktrees/t/commondir",
+        "echo /x > f; mv f $G/worktrees/t/commondir",
+        "echo x > $G/worktrees/t/commondir; echo /x > $G/worktrees/t/commondir",
+        "echo /x > $G/commondir",
+        "mkdir -p $G/modules/worktrees/t; echo /x > $G/modules/worktrees/t/commondir",
+    ],
+)
+def test_the_common_folder_of_a_work_tree(box: Box, put: str) -> None:
+    git(box, "init", "-q", "mine")
+    box.sh(BEGUN + put)
+    found = {f.read_text() for f in (box.work / "mine/.git").rglob("commondir")}
+    assert found <= {"../..\n"}
+
+
+@pytest.mark.parametrize(
+    "setting", ["core.hooksPath=ci/hooks", "filter.x.clean=./clean.sh", "core.fsmonitor=./watch", "include.path=more"]
+)
+def test_no_work_tree_of_a_repository_whose_settings_name_files(box: Box, setting: str) -> None:
+    """They would be in the new work tree, where nothing protects them."""
+    git(box, "init", "-q", "mine")
+    git(box, "-C", "mine", "config", *setting.split("="))
+    git(box, "-C", "mine", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m")
+    p = box.sh("git -C mine worktree add -q ../tree")
+    assert p.returncode != 0
+    assert not (box.work / "tree/.git").exists()
+
+
+def test_denied_files_of_work_trees(box: Box) -> None:
+    git(box, "init", "-q", "mine")
+    git(box, "-C", "mine", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m")
+    assert box.sh("git -C mine worktree add -q ../tree", {"denyWrite": ["./tree/.git"]}).returncode != 0
+    assert not (box.work / "tree/.git").exists()

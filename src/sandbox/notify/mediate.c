@@ -53,8 +53,10 @@ static int do_mkdirat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t
                 return r;
         cg_med_apply_umask(call);
         r = cg_med_check_created(call, &arg, CG_OP_MKDIR, cg_med_result(mkdirat(arg.dir, arg.name, mode)));
-        if (r == 0 && arg.region == CG_REGION_ROOT)
+        if (r == 0 && arg.region == CG_REGION_ROOT) {
                 cg_made_add(&call->mediator->folders, arg.dir, arg.name);
+                cg_med_made_folder(call, &arg);
+        }
         return r;
 }
 
@@ -236,20 +238,6 @@ static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from,
         return scan.left ? 0 : -EXDEV;
 }
 
-/* Reads a configuration that is as git init writes it. */
-static bool read_plain_config(int dir, const char *name, char *text, size_t *len)
-{
-        cg_auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        struct stat st;
-        ssize_t n;
-
-        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-                return false;
-        n = pread(fd, text, CG_GIT_CONFIG_MAX + 1, 0);
-        *len = n > 0 ? (size_t)n : 0;
-        return n >= 0 && n <= (ssize_t)CG_GIT_CONFIG_MAX && cg_git_config_is_plain(text, *len);
-}
-
 /*
  * Git writes config.lock and renames it, and opts.lock of a cherry-pick. If its text is plain it is
  * written to a new file, to which the caller has no descriptor or mapping.
@@ -273,7 +261,7 @@ static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg
         else
                 ok = cg_made_has(&call->mediator->configs, to->dir, to->name);
         if (!text || fstatat(lock->dir, lock->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-            !ok || !read_plain_config(lock->dir, lock->name, text, &len))
+            !ok || !cg_med_read_plain_config(lock->dir, lock->name, text, &len))
                 return cg_med_deny(call, to, NULL);
         snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
         unlinkat(to->dir, fresh, 0);
@@ -289,6 +277,7 @@ static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg
                 return -r;
         }
         cg_made_add(&call->mediator->configs, fd, "");
+        cg_made_mark(fd);
         unlinkat(lock->dir, lock->name, 0);
         return 0;
 }

@@ -23,6 +23,7 @@
 #ifndef CG_SANDBOX_NOTIFY_MEDIATE_H
 #define CG_SANDBOX_NOTIFY_MEDIATE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -57,6 +58,7 @@ struct cg_mediator {
         uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;
+        char worktree[PATH_MAX]; /* the last folder .../worktrees/NAME that was made; "": none */
         /* children that wait for the other end of a FIFO; 0: room */
         pid_t helpers[CG_MEDIATE_HELPERS];
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -213,6 +214,24 @@ bool cg_made_has(const struct cg_made_list *list, int dir, const char *name)
         return false;
 }
 
+#define MADE_MARK "user.cellgate.made"
+
+void cg_made_mark(int fd)
+{
+        fsetxattr(fd, MADE_MARK, "1", 1, 0);
+}
+
+static bool is_marked(int dir, const char *name)
+{
+        cg_auto_fd int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        char link[48];
+        struct stat st;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+               getxattr(link, MADE_MARK, NULL, 0) > 0;
+}
+
 static bool brings_names(enum cg_operation operation)
 {
         return operation == CG_OP_CREATE_LINK || operation == CG_OP_CREATE_TREE;
@@ -233,16 +252,18 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
 
         switch (cg_med_git_part(arg)) {
         case CG_GIT_SELF:
-                /* Only an empty folder can be removed. */
-                return operation == CG_OP_MKDIR || (operation == CG_OP_REMOVE && is_folder(arg)) ? NULL
-                                                                                                 : ".git";
+                /* An empty folder, or the file of a work tree that was made in a sandbox. */
+                if (operation == CG_OP_REMOVE && (is_folder(arg) || is_marked(arg->dir, arg->name)))
+                        return NULL;
+                return operation == CG_OP_MKDIR ? NULL : ".git";
         case CG_GIT_CONFIG:
                 /*
                  * A configuration that was made here: git init changes its mode and back, to
                  * find out whether the file system has modes.
                  */
                 if (call->mediator->sb->git_config ||
-                    (operation == CG_OP_REMOVE && strcasecmp(last, "opts") == 0) ||
+                    (operation == CG_OP_REMOVE &&
+                     (strcasecmp(last, "opts") == 0 || is_marked(arg->dir, arg->name))) ||
                     ((operation == CG_OP_REMOVE || operation == CG_OP_SETATTR) &&
                      cg_made_has(&call->mediator->configs, arg->dir, arg->name)))
                         return NULL;
@@ -254,7 +275,7 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
         case CG_GIT_SAMPLE:
                 return brings_names(operation) || operation == CG_OP_MKDIR ? ".git/hooks" : NULL;
         case CG_GIT_DENIED:
-                return ".git/hooks";
+                return operation == CG_OP_REMOVE && is_marked(arg->dir, arg->name) ? NULL : ".git/hooks";
         default:
                 break;
         }
@@ -267,7 +288,8 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                  * without its HEAD the rest would not be protected any more.
                  */
                 return has_entry(arg->path, (size_t)(last - 1 - arg->path), "config") &&
-                                       !cg_made_has(&call->mediator->configs, arg->dir, "config")
+                                       !cg_made_has(&call->mediator->configs, arg->dir, "config") &&
+                                       !is_marked(arg->dir, "config")
                                ? "HEAD"
                                : NULL;
         case CG_OP_MODIFY:

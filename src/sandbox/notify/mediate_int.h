@@ -3,6 +3,7 @@
  *
  *      mediate.c         the switch over the calls; making, removing, renaming, linking
  *      mediate_open.c    opening and truncating
+ *      mediate_worktree.c  files of git worktree add
  *      mediate_path.c    resolution of path arguments
  *      mediate_decide.c  whether an operation is allowed at a path
  */
@@ -143,6 +144,11 @@ int cg_med_deny(struct cg_med_call *call, const struct cg_path_arg *arg, const c
 enum cg_git_part cg_med_git_part(const struct cg_path_arg *arg);
 /* Remembers that @name in @dir ("": @dir itself) was made by init for a process inside. */
 void cg_made_add(struct cg_made_list *list, int dir, const char *name);
+/*
+ * Marks the file @fd as made by init for a process inside, so that later sandboxes may remove it:
+ * an extended attribute, which no process inside can set. File systems may have none.
+ */
+void cg_made_mark(int fd);
 bool cg_made_has(const struct cg_made_list *list, int dir, const char *name);
 /*
  * Decides whether an existing or new file with @mode may get the name @arg: in folders of PATH no
@@ -180,6 +186,19 @@ static inline int cg_med_result(int r)
 {
         return r < 0 ? -errno : 0;
 }
+
+/*
+ * mediate_worktree.c: reads the configuration @name, if it is as git init writes it. @text:
+ * CG_GIT_CONFIG_MAX + 1 bytes.
+ */
+bool cg_med_read_plain_config(int dir, const char *name, char *text, size_t *len);
+/*
+ * A file that git worktree add makes, and whose contents init decides: the caller gets a descriptor
+ * of another file. CG_MED_UNKNOWN: it is none of these.
+ */
+int cg_med_new_worktree_file(struct cg_med_call *call, const struct cg_path_arg *arg, mode_t mode, int *ret);
+/* Remembers the folder @arg, which has been made, if it is of a new work tree. */
+void cg_med_made_folder(struct cg_med_call *call, const struct cg_path_arg *arg);
 
 /* mediate_open.c. Return: the call's result, -errno, or an outcome. */
 int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode);

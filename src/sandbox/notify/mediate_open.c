@@ -170,7 +170,12 @@ static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int
 
         if (r == 0)
                 r = cg_med_decide_program(call, arg, S_IFREG | mode, 1);
+        if (r == CG_MED_DENIED) {
+                int file = cg_med_new_worktree_file(call, arg, mode, &fd);
 
+                if (file != CG_MED_UNKNOWN)
+                        return file < 0 ? file : install_fd(call, &fd, flags);
+        }
         if (r < 0)
                 return r;
         cg_med_apply_umask(call);

@@ -343,6 +343,27 @@ static enum cg_verdict options_by_lock(struct cg_try *t, const struct cg_attempt
                      "names/pick/.git/sequencer/opts");
 }
 
+/* As git worktree add makes it, but with another repository in it. */
+static enum cg_verdict worktree_file(struct cg_try *t, const struct cg_attempt *a)
+{
+        char cwd[PATH_MAX], text[PATH_MAX + 64] = "";
+        int fd;
+
+        if (getcwd(cwd, sizeof(cwd)))
+                snprintf(text, sizeof(text), "%s/names/of-tree/.git\n", cwd);
+        if (repository("names/tree") < 0 || make_parents("names/tree/.git/worktrees/w/gitdir") < 0 ||
+            make_parents("names/of-tree/.git") < 0 || put("names/tree/.git/worktrees/w/gitdir", text) < 0)
+                return cg_fails(t, "no repository: %s", cg_errno_name(errno));
+        if (put("names/of-tree/.git", "gitdir: /nowhere") < 0)
+                return cg_refused(t, -1);
+        fd = open("names/of-tree/.git", O_RDONLY);
+        if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0)
+                return cg_fails(t, "it cannot be read");
+        close(fd);
+        unlink("names/of-tree/.git");
+        return strstr(text, "/nowhere") ? cg_hole(t, "it was written") : cg_held(t, "it was not written");
+}
+
 static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
 static const char evil[] = "[core]\n\tfsmonitor = /bin/false #########\n";
 
@@ -623,6 +644,8 @@ static const struct cg_attempt attempts[] = {
         CG_DENY("name-git-lock-remote", L, config_by_lock, "with a program for a remote",
                 .arg = "[remote \"o\"]\n\turl = ext::sh -c false\n"),
         CG_DENY("name-git-lock-options", L, options_by_lock, "git's way to write options of a cherry-pick"),
+        CG_DENY("name-git-worktree-file", L, worktree_file,
+                "the file of a work tree, which names a repository"),
         CG_DENY("name-git-lock-open", L, config_kept_open, "a plain one, changed by a descriptor"),
         CG_DENY("name-git-head", L, in_pieces, "a HEAD beside a configuration", .arg = "config", .arg2 = ""),
         CG_DENY("name-git-head-hooks", L, in_pieces, "a HEAD beside hooks", .arg = "hooks/update",
