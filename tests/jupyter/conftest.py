@@ -278,6 +278,7 @@ def start(
     ) -> Kernel:
         where = file or tmp_path / f"kernel-{len(kernels)}.json"
         if connection is not None:
+            where.touch(0o600)
             where.write_text(json.dumps(connection))
         argv = [*(by or []), str(cellgate), "jupyter", "run", "-f", str(where), "--linger=2", *map(str, options)]
         work = tmp_path / "work"

@@ -13,8 +13,8 @@ int cg_serve_help(void)
                 "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that\n"
                 "keeps its state.\n"
                 "\n"
-                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output. Cells call the tools of\n"
-                "other MCP servers as Python functions; each such call must be allowed here.\n"
+                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output. Cells\n"
+                "call the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
                 "\n",
                 "\n"
                 "Tool calls that no --approve rule decides are refused. With --approve ask the user of the MCP\n"
