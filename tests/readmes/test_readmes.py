@@ -124,6 +124,12 @@ def test_ipybox(place: Place, written: list[str]) -> None:
     assert run_ipybox(place, *written)["error"] == []
 
 
+def test_ipybox_filesystem_server(place: Place) -> None:
+    """The page expects macOS's words for the refusal."""
+    usage = ipybox.FILESYSTEM_USAGE.replace("operation not permitted", "EACCES: permission denied")
+    assert run_ipybox(place, ipybox.FILESYSTEM_PARAMS, usage)["error"] == []
+
+
 def test_ipybox_default_configuration(place: Place) -> None:
     (place.work / "sandbox.json").write_text(ipybox.DEFAULT_JSON)
     p = place.shell("srt --settings sandbox.json 'echo x > f; cat f; cat .env'")
