@@ -106,6 +106,18 @@ static int add_parts(struct cg_secrets *s, const char *value, struct cg_err *err
         return colon ? add_one(s, colon + 1, (size_t)(at - colon - 1), err) : 0;
 }
 
+bool cg_secrets_has_name(const char *name)
+{
+        static const char *const words[] = { "token", "secret", "password",  "passwd",
+                                             "key",   "auth",   "credential" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
+                if (strcasestr(name, words[i]))
+                        return true;
+        }
+        return false;
+}
+
 int cg_secrets_add(struct cg_secrets *s, const char *value, struct cg_err *err)
 {
         size_t len = strlen(value);

@@ -8,6 +8,7 @@
 #define CG_BASE_SECRETS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
 
@@ -24,6 +25,9 @@ int cg_secrets_add(struct cg_secrets *s, const char *value, struct cg_err *err);
 /* The same for the strings of @values (may be NULL). */
 int cg_secrets_add_all(struct cg_secrets *s, const json_t *values, struct cg_err *err);
 void cg_secrets_fini(struct cg_secrets *s);
+
+/* True for names whose values are secrets, such as "--api-token". */
+bool cg_secrets_has_name(const char *name);
 
 /* Replaces secrets in @text (changed in place, never longer) by "***". */
 void cg_secrets_redact(const struct cg_secrets *s, char *text);

@@ -160,6 +160,25 @@ def test_the_sandbox_is_on_unless_told(sdk: Sdk, run: Callable, tmp_path: Path) 
     run(main())
 
 
+def test_variables_that_are_secrets_are_not_shown(sdk: Sdk, run: Callable) -> None:
+    secret = "s3cret/value+12"
+    code = (
+        "import os, base64\nt = os.environ['API_TOKEN']\nprint('a' + t + 'b', base64.b64encode(t.encode()).decode(), '\\0', t)\n"
+        "print(os.environ['MODE'], os.environ['SHORT_KEY'])\nt"
+    )
+
+    async def main() -> None:
+        async with sdk("--env", f"API_TOKEN={secret}", "--env", "MODE=production", "--env", "SHORT_KEY=abc") as session:
+            assert await ok(session, code) == "a***b *** \0 ***\nproduction abc\n'***'"
+            assert "***" in await fails(session, "raise ValueError(t)")
+            assert "Truncated" not in await ok(session, "print('x' * 10_000, t)")
+            page = text_of(await session.call_tool("read_output", {"start": 9_990}))
+            assert page.endswith("***") and secret not in page
+            assert await ok(session, "len(t)") == str(len(secret))
+
+    run(main())
+
+
 # ---------------------------------------------------------------------- long output
 
 
@@ -739,7 +758,9 @@ def test_fonts_are_listed_once_by_no_cell_and_in_a_sandbox(sdk: Sdk, run: Callab
             assert not (await install(session, "matplotlib")).is_error
             for _ in range(2):
                 said = await ok(session, cell)
-                assert [line for line in said.splitlines() if line and "[cellgate: the sandbox refused writing" not in line] == [
+                assert [
+                    line for line in said.splitlines() if line and "[cellgate: the sandbox refused writing" not in line
+                ] == [
                     'False {"files": [], "root": false}',
                     "Read-only file system",
                 ]

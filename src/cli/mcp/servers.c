@@ -200,18 +200,6 @@ static int add(const struct servers_options *o, struct cg_mcp_config *c, struct 
         return r < 0 ? CG_E_INVAL : 0;
 }
 
-/* True for names whose values are secrets, such as "--api-token". */
-static bool is_secret_name(const char *name)
-{
-        static const char *const words[] = { "token", "secret", "password",  "passwd",
-                                             "key",   "auth",   "credential" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++)
-                if (strcasestr(name, words[i]))
-                        return true;
-        return false;
-}
-
 /* Copies a URL without its user, password, query and fragment. */
 static json_t *shown_url(const char *url)
 {
@@ -232,7 +220,7 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
         bool next = false;
         size_t i;
 
-        hide |= key && (is_secret_name(key) || strcmp(key, "env") == 0 || strcmp(key, "headers") == 0);
+        hide |= key && (cg_secrets_has_name(key) || strcmp(key, "env") == 0 || strcmp(key, "headers") == 0);
         if (text && hide) /* a reference to a variable is no secret */
                 return json_string(strncmp(text, "${", 2) == 0 &&
                                                    strchr(text, '}') == text + strlen(text) - 1 &&
@@ -254,7 +242,7 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
         {
                 const char *word = json_string_value(item) ?: "", *scheme = strstr(word, "://");
                 bool is_url = scheme && strcspn(word, "= ") > (size_t)(scheme - word);
-                bool secret = !is_url && (is_secret_name(word) || strncasecmp(word, "Bearer ", 7) == 0);
+                bool secret = !is_url && (cg_secrets_has_name(word) || strncasecmp(word, "Bearer ", 7) == 0);
                 size_t name_len = strcspn(word, ":= ");
 
                 /* "--token VALUE", "--token=VALUE", "TOKEN=VALUE", "Authorization: VALUE", "Key:VALUE" */

@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/secrets.h"
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "cli/common/denials.h"
@@ -107,7 +108,8 @@ struct cg_serve {
         char *workspace;
         char *settings; /* of the sandbox; NULL: the default policy */
         struct cg_packages packages;
-        int io_fd, work_fd; /* eventfds that wake the I/O thread and the worker */
+        struct cg_secrets secrets; /* values of --env, which no answer shows */
+        int io_fd, work_fd;        /* eventfds that wake the I/O thread and the worker */
 
         /* guarded by lock */
         pthread_mutex_t lock;
@@ -245,8 +247,9 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
 void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret);
 /* Adds @max characters of @output from the character @start on, and says how to get more. */
 void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max);
-/* The CallToolResult. */
-int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
+/* The CallToolResult, in whose texts @secrets are "***". */
+int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, struct cg_buf *b,
+                     struct cg_err *err);
 
 /* ---- install.c */
 /* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */

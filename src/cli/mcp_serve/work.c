@@ -665,7 +665,7 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
                 cg_answer_error(a);
                 cg_answer_note(a, "%s", err.msg);
         }
-        if (!a || cg_answer_result(a, &b, NULL) < 0) {
+        if (!a || cg_answer_result(a, &sv->secrets, &b, NULL) < 0) {
                 cg_serve_finish_job(sv, job, failed, strlen(failed));
         } else if (execute) {
                 cg_answer_take_output(a, &sv->output);
