@@ -163,15 +163,19 @@ static void report_entries(struct ts_box *box, const json_t *line)
 static void keep_sentence(struct ts_box *box, const char *text)
 {
         size_t i = 0;
+        bool known;
         char *copy;
 
         while (i < box->n_sentences && strcmp(box->sentences[i], text) != 0)
                 i++;
-        copy = i < box->n_sentences ? box->sentences[i] : strdup(text);
+        known = i < box->n_sentences;
+        copy = known ? box->sentences[i] : strdup(text);
         if (!copy)
                 return;
-        if (i == SENTENCES) /* the oldest one makes room */
-                free(box->sentences[i = 0]);
+        if (!known && box->n_sentences == SENTENCES) { /* the oldest one makes room */
+                i = 0;
+                free(box->sentences[0]);
+        }
         if (i < box->n_sentences) {
                 memmove(box->sentences + i, box->sentences + i + 1,
                         (box->n_sentences - i - 1) * sizeof(*box->sentences));

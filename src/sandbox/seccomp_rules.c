@@ -393,7 +393,7 @@ static void add_rules(struct rules *r, unsigned int flags)
                  */
                 for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++) {
                         if (brokered[i] == SCMP_SYS(utimensat))
-                                deny_if1(r, brokered[i], SCMP_CMP(1, SCMP_CMP_NE, 0));
+                                deny_if1(r, brokered[i], ARG_NOT(1, 0));
                         else if (brokered[i] != SCMP_SYS(fchown))
                                 deny(r, brokered[i], REPORTED);
                 }

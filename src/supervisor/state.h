@@ -100,7 +100,7 @@ struct session {
         struct rate server_denials;  /* denials of the sandboxes of MCP servers */
         struct rate program_denials; /* programs that were refused */
         struct rate undecided;       /* questions about programs, but those that the host has decided */
-        json_t *held_denials; /* reported at the end of the running cell; NULL: none */
+        json_t *held_denials;        /* reported at the end of the running cell; NULL: none */
         json_t *told_denials; /* "OPERATION PATH" of those that the cell's tracebacks explain; NULL: none */
         bool network_told;    /* a traceback explains that there is no network */
         /* denials that were not reported one by one: too many, or the host read nothing */

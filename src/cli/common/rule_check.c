@@ -214,10 +214,10 @@ static void explain_server(struct cg_buf *b, const struct cg_approve_parts *r, c
         add_name(b, r->server, r->server_len);
         if (best) {
                 size_t least = farthest(strlen(tool));
+                const char *near = r->tools && !has_tool(tools, tool) ? nearest_tool(tool, tools, &least)
+                                                                      : NULL;
 
-                if (r->tools && !has_tool(tools, tool))
-                        tool = nearest_tool(tool, tools, &least) ?: tool;
-                add_suggestion(b, r, best, tool);
+                add_suggestion(b, r, best, near ? near : tool);
                 return;
         }
         json_object_foreach((json_t *)(uintptr_t)known, server, one)

@@ -102,9 +102,8 @@ bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
         for (size_t k = 0; k < CG_BESIDE_SERVERS; k++)
                 any = any || n->servers[k];
         /* The arguments are numbers, so what continues is what was checked. */
-        if (!any || (pid_t)call->pid == who)
-                cg_reply_continue(n, call);
-        else if (n->foreign_proc || (group ? has_beside(n, who) : is_beside(n, who)))
+        if (any && (pid_t)call->pid != who &&
+            (n->foreign_proc || (group ? has_beside(n, who) : is_beside(n, who))))
                 cg_reply_deny(n, call, EPERM, NULL);
         else
                 cg_reply_continue(n, call);
