@@ -32,7 +32,7 @@ from cellgate_api import (
     Session,
 )
 from forging import LIBRARY
-from processes import children, gate, words
+from processes import by_age, children, gate, words
 from wire_table import HOST, HOST_WIRE, VERSION
 
 SERVER = Path(__file__).parent / "echo_server.py"
@@ -430,7 +430,8 @@ def _works_in(proc: Path, folder: Path) -> bool:
 
 def _tool_server() -> tuple[int, int]:
     """The guard and the tool server of the newest supervisor of this process."""
-    supervisor = max(p for p in children(os.getpid()) if words(p)[0].endswith(b"cellgate-supervisor"))
+    supervisors = [p for p in children(os.getpid()) if words(p)[0].endswith(b"cellgate-supervisor")]
+    supervisor = by_age(supervisors)[-1]
     (guard,) = [p for p in children(supervisor) if words(p)[0].endswith(b"cellgate-toolserver")]
     return guard, children(guard)[0]
 
