@@ -274,7 +274,7 @@ def test_nothing_is_asked_at_the_terminal(
 ) -> None:
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
     assert p.end() == 1
-    assert "--ask needs --control-fd with a stream socket" in p.seen
+    assert "--ask and --report need --control-fd with a stream socket" in p.seen
     assert "refused" not in p.seen
 
 
