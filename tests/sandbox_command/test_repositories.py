@@ -324,6 +324,23 @@ def test_no_work_tree_of_a_repository_whose_settings_name_files(box: Box, settin
     assert not (box.work / "tree/.git").exists()
 
 
+@pytest.mark.parametrize(
+    ("setting", "made"),
+    [
+        ("[core]\n\thooksPath = ci/hk\n", False),
+        ("[core]\n\tfsmonitor = ./lint/watch\n", False),
+        ("[core]\n\tfsmonitor = sh lint/watch\n", False),
+        ("[core]\n\teditor = vim\n\texcludesFile = ~/.gitignore\n[user]\n\tname = n\n", True),
+    ],
+)
+def test_no_work_tree_where_the_users_settings_name_files_in_it(box: Box, setting: str, made: bool) -> None:
+    git(box, "init", "-q", "mine")
+    git(box, "-C", "mine", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m")
+    (box.home / ".gitconfig").write_text(setting)
+    p = box.sh("git -C mine -c core.fsmonitor=false worktree add -q ../tree")
+    assert (p.returncode == 0, (box.work / "tree/.git").exists()) == (made, made), p.stderr
+
+
 def test_denied_files_of_work_trees(box: Box) -> None:
     git(box, "init", "-q", "mine")
     git(box, "-C", "mine", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m")

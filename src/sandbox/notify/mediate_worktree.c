@@ -108,8 +108,8 @@ int cg_med_new_worktree_file(struct cg_med_call *call, const struct cg_path_arg 
         char text[PATH_MAX + 16];
         cg_auto_fd int fd = -1, own = -1;
 
-        /* Not what another rule denies. */
-        if (arg->region != CG_REGION_ROOT || call->denied_setting ||
+        /* Not what another rule denies, nor where git would obey names that are only then made. */
+        if (arg->region != CG_REGION_ROOT || call->denied_setting || call->mediator->sb->git_relative ||
             cg_names_find(arg->path, arg->root, CG_NAME_WRITE) ||
             (!commondir_text(call, arg, text, sizeof(text)) && !gitdir_text(call, arg, text, sizeof(text))))
                 return CG_MED_UNKNOWN;

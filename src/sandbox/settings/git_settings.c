@@ -124,6 +124,8 @@ static int each_path(struct git_reader *g, const char *base, const char *word, p
         if (!word[0])
                 return 0;
         if (word[0] != '/' && (word[0] != '~' || !rest)) {
+                if (to == FOLDER || (to != INCLUDE && rest))
+                        g->rules->git_relative = true;
                 if (!base || (to != INCLUDE && g->which == ABSOLUTE))
                         return 0;
                 return call_joined(g, base, word, fn, to, depth);

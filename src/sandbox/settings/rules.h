@@ -51,8 +51,9 @@ struct cg_rules {
         size_t n_patterns;
         char **programs; /* folders of PATH that are write roots: no programs are made in them */
         size_t n_programs;
-        size_t skipped; /* allowWrite entries left out because of a symlink */
-        bool linked;    /* files of write roots that have names outside of these are not written */
+        size_t skipped;    /* allowWrite entries left out because of a symlink */
+        bool git_relative; /* git's settings name files relative to each work tree */
+        bool linked;       /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
         const struct cg_path_base *base;      /* borrowed, while the rules are made */
         /* names of the table in the homes, for cg_sandbox_add_default_hides() */

@@ -175,12 +175,13 @@ static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const st
                      struct cg_err *err)
 {
         const char *path = node->path;
+        size_t missing = node->missing; /* adding nodes moves them */
         struct node pin = { .path = (char *)path, .pin = true, .folder = true };
         char above[PATH_MAX];
         int r = 0;
 
         for (const char *slash = strchr(path + 1, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
-                if (node->missing && (size_t)(slash - path) >= node->missing)
+                if (missing && (size_t)(slash - path) >= missing)
                         break;
                 snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
                 if (cg_view_state(rules, above) == CG_VIEW_WRITE &&
@@ -214,6 +215,7 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
                 sb->root_writable = true;
+        sb->git_relative = rules->git_relative;
 
         for (size_t i = 0; i < rules->n_patterns && r == 0; i++)
                 r = cg_plan_add_pattern(sb, rules->patterns[i].text, rules->patterns[i].why, err);
