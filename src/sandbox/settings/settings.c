@@ -515,6 +515,7 @@ struct cg_settings *cg_settings_free(struct cg_settings *s)
         free(s->ignores);
         free(s->safe_directories.v);
         free(s->own.env.v);
+        free(s->own.writable_names.v);
         json_decref(s->root);
         free(s);
         return NULL;
