@@ -94,7 +94,8 @@ bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
 
         while (i < CG_ARRAY_LEN(calls) && calls[i].nr != nr)
                 i++;
-        if (!n->servers || i == CG_ARRAY_LEN(calls) || user)
+        /* In the landlock tier every other process may be one of the host's: the filter denies. */
+        if (!n->servers || n->broker || i == CG_ARRAY_LEN(calls) || user)
                 return false;
         who = (pid_t)call->data.args[calls[i].who];
         if (who == 1)
