@@ -204,8 +204,8 @@ def explain(value: BaseException) -> list[str]:
 
 # ---------------------------------------------------------------- output
 
-# What programs print of an error, and what it is compared with: a read is only refused where the
-# path is hidden. Init reports most writes that are refused (src/sandbox/notify/watch.h).
+# Texts of errors that programs print, with the access and the errno that they mean: a read is only
+# refused where the path is hidden. Init reports most writes that are refused (src/sandbox/notify/watch.h).
 _TEXTS = (
     (b"ermission denied", "file-read", errno.EACCES),
     (b"o such file or directory", "file-read", errno.ENOENT),

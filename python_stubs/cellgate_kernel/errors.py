@@ -25,7 +25,7 @@ _INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
 _STDLIB = os.path.dirname(traceback.__file__) + "/"
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _USER_CODE = ("<Cell In", "<string>", "<stdin>", "<ipython")
-# Of a brief traceback: most frames of the user at either end; most characters of a line of code, of
+# Limits of a brief traceback: frames of the user at either end; characters of a line of code, of
 # the text of an exception, and of that of an exception behind it.
 _MAX_OWN = 4
 _LONG_LINE = re.compile(r"(?m)^((?:-+> *| +)\d+ .{240}).+$")

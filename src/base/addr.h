@@ -66,8 +66,8 @@ enum cg_addr_class cg_addr_class(const struct cg_addr *a);
  */
 enum cg_addr_class cg_addr_class_here(const struct cg_addr *a);
 /*
- * Whether a server at an address of class @from may name one of class @to for this machine to
- * connect to: public ones and those around itself, and from this machine any.
+ * True if this machine may connect to an address of class @to that a server at an address of class
+ * @from has named: public ones, those of the server's own class, and any from this machine.
  */
 bool cg_addr_class_may_name(enum cg_addr_class from, enum cg_addr_class to);
 /* "a loopback address" */

@@ -14,7 +14,7 @@
 /* The least part of a secret that is replaced: from its beginning, and from its middle. */
 #define PREFIX_MIN 8
 #define PIECE_MIN  16
-/* Of such a part, found at every so many bytes of the text. */
+/* Length and distance of the windows of a text that are looked up in a secret. */
 #define GRAM 8
 
 void cg_secrets_fini(struct cg_secrets *s)
@@ -48,8 +48,8 @@ static int add_one(struct cg_secrets *s, const char *value, size_t len, struct c
 }
 
 /*
- * What of its base64 does not depend on the bytes around it, when it begins as the @shift-th byte
- * of three.
+ * Adds the characters of @value's base64 that do not depend on the bytes around it, where it begins
+ * as byte @shift of a group of three.
  */
 static int add_base64(struct cg_secrets *s, const char *value, size_t len, size_t shift, const char *last,
                       struct cg_err *err)

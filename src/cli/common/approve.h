@@ -82,7 +82,7 @@ int cg_approve_name(struct cg_buf *b, const char *server, const char *method, co
 /* True if a name can be part of a rule that a person copies into a shell. */
 bool cg_approve_is_plain(const char *name);
 
-/* What a rule that was given with cg_approve_add() says. Borrows. */
+/* A rule that was given with cg_approve_add(), in parts. Borrows. */
 struct cg_approve_parts {
         const char *text;
         bool deny;

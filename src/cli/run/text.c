@@ -125,7 +125,7 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
         return 0;
 }
 
-/* Of a server. That of cellgate, about a call that is silent, has no number: it is a note. */
+/* True for progress of a server; a note of cellgate about a silent call has no number. */
 static bool is_call_progress(const struct cg_event *e)
 {
         struct cg_slice number;
