@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from pathlib import Path
@@ -75,8 +76,13 @@ open('sent', 'w').close()
     assert 0 < len(asked) < 400
     assert set(closed) <= set(asked)
     assert not mark.exists()
-    # The session is as good as before: a host that reads again is asked again.
-    assert tools.run("from mcptools.echo import danger", decide=lambda e: "no").status == "ok"
+    # The session is as good as before: a host that reads again is asked again. Questions of calls that were taken back
+    # may still come, for the tool server reads them by itself.
+    cell = tools.execute("danger.run(text='again')")
+    while (event := tools.next()) and not (event.type == "result" and event.cell == cell):
+        if event.type == "approval_request" and json.loads(event.args) == {"text": "again"}:
+            tools.reject(event.approval, "no")
+    assert event is not None and event.refused
 
 
 def test_function_calls_that_are_taken_back_do_not_fill_the_memory_of_a_host_that_does_not_read(

@@ -64,6 +64,7 @@ class Place:
             "PYTHONPATH": str(prefix / "lib/cellgate/package"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CELLGATE": str(prefix / "bin/cellgate"),
+            "CELLGATE_PRIVATE": "1",
             "SSL_CERT_FILE": str(ca),
             "CURL_CA_BUNDLE": str(ca),
         }
