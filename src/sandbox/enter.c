@@ -5,9 +5,7 @@
 #include "sandbox/steps.h"
 
 #include <errno.h>
-#include <linux/capability.h>
 #include <linux/keyctl.h>
-#include <linux/securebits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -136,62 +134,6 @@ static int start_in(const struct cg_spawn *sp, struct cg_err *err)
         return chdir("/") < 0 ? cg_fail_errno(err, "sandbox: working directory /") : 0;
 }
 
-int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
-{
-        for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
-                if (setfcap && cap == CAP_SETFCAP)
-                        continue;
-                if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-                        return cg_fail_errno(err, "sandbox: capability bounding set");
-        }
-        return 0;
-}
-
-/* Keeps @more (bits), and CAP_SETFCAP across an exec with @setfcap. */
-static int set_caps(bool setfcap, uint32_t more, struct cg_err *err)
-{
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-
-        if (setfcap)
-                left[0].effective = left[0].permitted = left[0].inheritable = 1U << CAP_SETFCAP;
-        left[0].effective |= more;
-        left[0].permitted |= more;
-        if (syscall(SYS_capset, &header, left) < 0)
-                return cg_fail_errno(err, "sandbox: capabilities");
-        return 0;
-}
-
-int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err)
-{
-        /*
-         * Being or becoming uid 0 gives no capabilities, a change of user keeps none, and these
-         * bits are locked.
-         */
-        static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
-                                          SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
-                                          SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-
-        /* Bits first: changing them needs CAP_SETPCAP, which the last line drops. */
-        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "sandbox: ambient capabilities");
-        /* Keeps CAP_SETFCAP across an exec, by an ambient capability. */
-        if (setfcap) {
-                if (syscall(SYS_capget, &header, caps) < 0)
-                        return cg_fail_errno(err, "sandbox: capabilities");
-                for (size_t i = 0; i < CG_ARRAY_LEN(caps); i++)
-                        caps[i].inheritable = i == 0 ? 1U << CAP_SETFCAP : 0;
-                if (syscall(SYS_capset, &header, caps) < 0 ||
-                    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
-                        return cg_fail_errno(err, "sandbox: capability for nested user namespaces");
-        }
-        if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "sandbox: securebits");
-        return set_caps(setfcap, more, err);
-}
-
 static int no_new_privs(struct cg_err *err)
 {
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -292,28 +234,6 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         return r;
 }
 
-/*
- * For the landlock tier. Outside of a user namespace only root has the capabilities to clear the
- * bounding set and to lock securebits. Other users cannot gain capabilities because of
- * no_new_privs.
- */
-int cg_enter_drop_caps_outside(struct cg_err *err)
-{
-        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } },
-                                      none[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-
-        if (syscall(SYS_capget, &header, caps) < 0)
-                return cg_fail_errno(err, "sandbox: capabilities");
-        if (caps[0].effective & (1U << CAP_SETPCAP))
-                return cg_enter_bounding_set(false, err) < 0 ? -1 : cg_enter_drop_caps(false, 0, err);
-        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "sandbox: ambient capabilities");
-        if (syscall(SYS_capset, &header, none) < 0)
-                return cg_fail_errno(err, "sandbox: capabilities");
-        return 0;
-}
-
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
@@ -329,7 +249,7 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         if (!sp->late && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
-        if (cg_enter_drop_caps_outside(err) < 0 || no_new_privs(err) < 0)
+        if (cg_caps_drop_outside(err) < 0 || no_new_privs(err) < 0)
                 return -1;
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
                 return -1;
@@ -400,10 +320,10 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (!sp->late && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
-        if (!sp->late && cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err) < 0)
+        if (!sp->late && cg_caps_drop_bounding(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
-        if ((sp->late ? set_caps(sp->sb->nested_users && !sp->uid, 0, err)
-                      : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, 0, err)) < 0)
+        if ((sp->late ? cg_caps_set(sp->sb->nested_users && !sp->uid, 0, err)
+                      : cg_caps_drop(sp->sb->nested_users && !sp->uid, 0, err)) < 0)
                 return -1;
         /*
          * No program can regain privileges; required for Landlock and seccomp without capabilities.

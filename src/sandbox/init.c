@@ -178,7 +178,7 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
                 return -1;
         if (sp->go_in >= 0 && write(sp->go_out, "g", 1) != 1)
                 return cg_fail_errno(err, "sandbox: word to the main process");
-        return cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err);
+        return cg_caps_drop_bounding(sp->sb->nested_users && !sp->uid, err);
 }
 
 /*
@@ -250,9 +250,9 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
          * Init keeps the capabilities of the main process, which reading a caller's memory
          * requires, and CAP_SYS_PTRACE for callers that are not dumpable (gpg-agent).
          */
-        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err)
-                            : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid,
-                                                 cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
+        if ((sp->sb->grants ? cg_caps_drop_outside(err)
+                            : cg_caps_drop(sp->sb->nested_users && !sp->uid,
+                                           cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -609,8 +609,8 @@ static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
         prctl(PR_SET_NAME, "cg-guard", 0, 0, 0);
         memset(fds, -1, sizeof(fds));
         fds[SIGNAL_FD] = open_signals(sp);
-        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 ||
-            cg_enter_drop_caps_outside(&err) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 || cg_caps_drop_outside(&err) < 0 ||
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 _exit(125); /* init ends with it, without a status */
         while (!ended) {
                 while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {

@@ -16,9 +16,6 @@
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
 
-/* 1980-01-01 00:00:01 UTC: no file system uses it as a default, and all can store it. */
-#define MARK 315532801
-
 /* Retries, and the wait before each, if another process removes the placeholder meanwhile. */
 #define TRIES   100
 #define WAIT_MS 1
@@ -44,14 +41,6 @@ static int open_it(int dir, const char *name)
         return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/*
- * The owner does not matter: another user's placeholder is removed when that user's sandbox ends.
- */
-bool cg_placeholder_is(const struct stat *st)
-{
-        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
-}
-
 static bool is_still_there(int dir, const char *name, int fd)
 {
         struct stat named, opened;
@@ -62,7 +51,8 @@ static bool is_still_there(int dir, const char *name, int fd)
 
 static int make_marked(int dir, const char *name)
 {
-        static const struct timespec times[2] = { { .tv_sec = MARK }, { .tv_sec = MARK } };
+        static const struct timespec times[2] = { { .tv_sec = CG_PLACEHOLDER_MTIME },
+                                                  { .tv_sec = CG_PLACEHOLDER_MTIME } };
         int fd = mkdirat(dir, name, 0555) < 0 ? -1 : open_it(dir, name);
 
         if (fd < 0)

@@ -15,8 +15,18 @@
 #include <sys/stat.h>
 #include "sandbox/sandbox.h"
 
-/* By the result of lstat(2). Rules treat a placeholder as missing. */
-bool cg_placeholder_is(const struct stat *st);
+/* 1980-01-01 00:00:01 UTC: no file system uses it as a default, and all can store it. */
+#define CG_PLACEHOLDER_MTIME 315532801
+
+/*
+ * By the result of lstat(2). Rules treat a placeholder as missing. The owner does not matter:
+ * another user's placeholder is removed when that user's sandbox ends.
+ */
+static inline bool cg_placeholder_is(const struct stat *st)
+{
+        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == CG_PLACEHOLDER_MTIME &&
+               (st->st_mode & 07777) == 0555;
+}
 
 /*
  * Makes those of @sb and keeps them locked. *fds (returns): one for each; -1 if the existing file

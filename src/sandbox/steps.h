@@ -79,19 +79,22 @@ int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err 
 int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err);
 /* Drops all privileges that the main process does not need. */
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
+/* caps.c: */
 /*
  * Clears the bounding set. Once, in init before its fork: 41 changes of credentials are a tenth of
  * a sandbox's start time.
  */
-int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
+int cg_caps_drop_bounding(bool setfcap, struct cg_err *err);
+/* Keeps @more (bits), and CAP_SETFCAP across an exec with @setfcap. */
+int cg_caps_set(bool setfcap, uint32_t more, struct cg_err *err);
 /*
  * Drops all capabilities for good but @more (bits), which init keeps. Called by the main process,
  * and by init once the main process runs. @setfcap: keeps CAP_SETFCAP, which user 0 needs to make a
  * user namespace in which it is user 0.
  */
-int cg_enter_drop_caps(bool setfcap, uint32_t more, struct cg_err *err);
+int cg_caps_drop(bool setfcap, uint32_t more, struct cg_err *err);
 /* The same outside of a user namespace, with the bounding set if the caller has the capability. */
-int cg_enter_drop_caps_outside(struct cg_err *err);
+int cg_caps_drop_outside(struct cg_err *err);
 
 /* landlock.c */
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);

@@ -67,7 +67,7 @@ static int drop_rights(struct cg_err *err)
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "egress: reading capabilities");
         if (caps[0].effective & (1u << CAP_SETPCAP)) {
-                if (cg_enter_drop_caps(false, 0, err) < 0)
+                if (cg_caps_drop(false, 0, err) < 0)
                         return -1;
         } else {
                 memset(caps, 0, sizeof(caps));

@@ -1,0 +1,43 @@
+"""How many lines of src/ each program links. Limits are raised by editing the table, with a reason in the commit."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from layering.test_circles import object_files
+
+# Upper limits, in lines of .c files, for the source files of which a program holds a function.
+LIMITS = {
+    "bin/cellgate": 26_500,
+    "libexec/cellgate/cellgate-cli": 63_500,
+    "libexec/cellgate/cellgate-egress": 10_000,
+    "libexec/cellgate/cellgate-kernel": 28_500,
+    "libexec/cellgate/cellgate-run": 26_000,
+    "libexec/cellgate/cellgate-supervisor": 30_000,
+    "libexec/cellgate/cellgate-toolserver": 22_800,
+    "lib/libcellgate.so": 7_500,
+}
+
+
+def functions(path: Path, kinds: str) -> set[str]:
+    """Functions that an object or a program defines, of the kinds of nm: "T" external, "t" static or hidden."""
+    out = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True, timeout=60).stdout
+    fields = [line.split() for line in out.splitlines()]
+    return {f[-1] for f in fields if f[-2] in kinds and f[-1].startswith("cg_")}
+
+
+@pytest.fixture(scope="module")
+def external(build_dir: Path, repo: Path) -> dict[str, set[str]]:
+    """The external functions of each source file."""
+    return {source: functions(o, "T") for source, o in object_files(build_dir, repo).items() if o.exists()}
+
+
+@pytest.mark.parametrize("program", LIMITS)
+def test_linked_lines(repo: Path, prefix: Path, external: dict[str, set[str]], program: str) -> None:
+    symbols = functions(prefix / program, "Tt")
+    files = [repo / "src" / source for source, names in external.items() if names & symbols]
+    lines = {str(f.relative_to(repo)): len(f.read_text().splitlines()) for f in files}
+    largest = sorted(lines.items(), key=lambda row: -row[1])[:10]
+    assert len(lines) > 2  # the names are still found
+    total = sum(lines.values())
+    assert total <= LIMITS[program], f"{len(lines)} files; the largest: {largest}"
