@@ -289,6 +289,7 @@ static void on_drained(uv_timer_t *t)
 {
         struct kernel *k = t->data;
         struct session *ss = k->session;
+        bool was_ready = cg_sup_kernel_was_ready(k);
         char how[400];
 
         /*
@@ -306,7 +307,7 @@ static void on_drained(uv_timer_t *t)
                 ss->kernel = NULL;
         kernel_dispose(k);
         if (ss)
-                ss->sup->kernel_ops->dead(ss, how);
+                ss->sup->kernel_ops->dead(ss, how, was_ready);
 }
 
 static void on_kernel_end(struct watch *w)

@@ -37,8 +37,8 @@
 #define QUICK_MS  2000
 #define MAX_QUICK 5
 /*
- * A zygote that ends while it starts a session's kernel, so many times in a row, ends the session;
- * a single failure could be chance.
+ * Kernels of a session that end while they start, also with their zygote, so many in a row, end the
+ * session; a single failure could be chance.
  */
 #define MAX_LOST         3
 #define DEFAULT_START_MS 30000
@@ -306,7 +306,7 @@ static void renew_kernel(struct session *ss)
         start_again(ss);
 }
 
-static void start_lost(struct session *ss)
+static void start_lost(struct session *ss, const char *how)
 {
         struct cg_err err;
 
@@ -315,13 +315,12 @@ static void start_lost(struct session *ss)
                 start_again(ss);
                 return;
         }
-        cg_fail(&err, CG_E_CLOSED,
-                "the zygote, which all kernels are forked from, ended %d times in a row while it started this one",
+        cg_fail(&err, CG_E_CLOSED, "%s; this is the %dth in a row that ended while it started", how,
                 MAX_LOST);
         kernel_failed(ss, &err);
 }
 
-static void kernel_dead(struct session *ss, const char *how)
+static void kernel_dead(struct session *ss, const char *how, bool was_ready)
 {
         struct cg_err err;
         char text[700], queued[700];
@@ -333,6 +332,11 @@ static void kernel_dead(struct session *ss, const char *how)
                 cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
                 kernel_failed(ss, &err);
+                return;
+        }
+        if (!was_ready) { /* it has run nothing: cells wait for the next one */
+                snprintf(text, sizeof(text), "the kernel ended: %s", how);
+                start_lost(ss, text);
                 return;
         }
         ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running

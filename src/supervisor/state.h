@@ -69,7 +69,7 @@ struct session {
         bool ever_used;       /* one of its kernels has */
         uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
         unsigned quick_deaths;
-        /* zygotes that ended while they started its kernel, since the last that was ready */
+        /* kernels that ended while they started, since the last that was ready */
         unsigned lost_starts;
         int64_t kernel_started_ms;
 
@@ -113,10 +113,10 @@ struct cg_kernel_ops {
         /* No kernel could be started. */
         void (*failed)(struct session *ss, const struct cg_err *err);
         void (*message)(struct session *ss, struct cg_msg *m);
-        /* Its processes have ended; @how describes that. */
-        void (*dead)(struct session *ss, const char *how);
-        /* The zygote ended while it started the kernel. */
-        void (*start_lost)(struct session *ss);
+        /* Its processes have ended; @how describes that. @was_ready: it may have run cells. */
+        void (*dead)(struct session *ss, const char *how, bool was_ready);
+        /* Something else (@how) ended while it started the kernel. */
+        void (*start_lost)(struct session *ss, const char *how);
 };
 
 /* Calls of lower layers to sessions; session.c implements them. */

@@ -232,7 +232,8 @@ static void on_zygote_end(struct watch *w)
                 struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
 
                 if (k && k->state != K_WAITING && !cg_sup_kernel_was_ready(k))
-                        s->kernel_ops->start_lost(s->sessions[i]);
+                        s->kernel_ops->start_lost(s->sessions[i],
+                                                  "the zygote, which all kernels are forked from, ended");
         }
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client
-from processes import by_age, children, eventually, words
+from processes import by_age, children, eventually, named, words
 
 
 def kernels(client: Client) -> int:
@@ -83,6 +83,44 @@ def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) 
             (tmp_path / f"{i}.d" / ".env").write_text("secret")
             with c.session(workspace=tmp_path, settings=settings) as s:
                 assert s.run(f"open('{i}.d/.env').read()").error is not None
+
+
+def test_cells_wait_for_the_successor_of_a_kernel_that_ended_while_it_started(tmp_path: Path) -> None:
+    """Nothing has run in it, be it a successor itself or in the place of a spare. A kernel needs the tool server."""
+    with Client(no_spare=1) as c, c.session(workspace=tmp_path) as s:
+        assert s.run("1").value == "1"
+        supervisor = _newest(children(os.getpid()))
+        zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
+        toolserver = named(children(named(children(supervisor), "cellgate-toolse")), "cellgate-toolse")
+        ended = children(zygote)
+        os.kill(toolserver, signal.SIGSTOP)
+        try:
+            kill(ended[0], signal.SIGKILL)
+            s.until("kernel_died")
+            cell = s.execute("2")
+            for _ in range(2):
+                eventually(lambda: serving(zygote, ended) != [])
+                ended.extend(serving(zygote, ended))
+                kill(ended[-1], signal.SIGKILL)
+            eventually(lambda: serving(zygote, ended) != [])
+        finally:
+            os.kill(toolserver, signal.SIGCONT)
+        result = s.until("result")[-1]
+        assert (result.cell, result.status) == (cell, "ok"), result.text
+
+
+def serving(zygote: int, ended: list[int]) -> list[int]:
+    """Other inits, whose kernels have a thread for their connections."""
+    mains = {init: children(init) for init in children(zygote) if init not in ended}
+    return [init for init, pids in mains.items() if pids and len(threads_of(pids[0])) > 1]
+
+
+def threads_of(pid: int) -> list[str]:
+    """None where it has gone."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def kill(pid: int, sig: int) -> None:
