@@ -5,17 +5,19 @@
 #include "base/util.h"
 
 /* "*" at the end: any name that begins so. */
-static const char *const names[] = {
-        "PATH",
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_STATE_HOME",
-        "XDG_RUNTIME_DIR",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_CONFIG_KEY_*",
-        "GIT_CONFIG_VALUE_*",
+static const char *const names[] = { "PATH",
+                                     "XDG_CONFIG_HOME",
+                                     "XDG_DATA_HOME",
+                                     "XDG_CACHE_HOME",
+                                     "XDG_STATE_HOME",
+                                     "XDG_RUNTIME_DIR",
+                                     "GIT_CONFIG_GLOBAL",
+                                     "GIT_CONFIG_SYSTEM",
+                                     "GIT_CONFIG_KEY_*",
+                                     "GIT_CONFIG_VALUE_*",
+#define X(name, to) name,
+                                     CG_USER_ENV_NAMED(X)
+#undef X
 };
 
 static bool is_listed(const char *entry, size_t len)

@@ -12,6 +12,30 @@
 /* The most pairs of GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n that are read. */
 #define CG_USER_ENV_PAIRS 100
 
+/* Those that name programs, folders and files, as git's settings do: git_settings.c. */
+#define CG_USER_ENV_NAMED(X) \
+        X("GIT_SSH_COMMAND", PROGRAM) \
+        X("GIT_SSH", PROGRAM) \
+        X("GIT_PROXY_COMMAND", PROGRAM) \
+        X("GIT_ASKPASS", PROGRAM) \
+        X("SSH_ASKPASS", PROGRAM) \
+        X("SUDO_ASKPASS", PROGRAM) \
+        X("GIT_EXTERNAL_DIFF", PROGRAM) \
+        X("GIT_EDITOR", PROGRAM) \
+        X("GIT_SEQUENCE_EDITOR", PROGRAM) \
+        X("VISUAL", PROGRAM) \
+        X("EDITOR", PROGRAM) \
+        X("GIT_PAGER", PROGRAM) \
+        X("MANPAGER", PROGRAM) \
+        X("PAGER", PROGRAM) \
+        X("LESSOPEN", PROGRAM) \
+        X("BROWSER", PROGRAM) \
+        X("GIT_EXEC_PATH", FOLDER) \
+        X("GIT_TEMPLATE_DIR", FOLDER) \
+        X("BASH_ENV", FILE_) \
+        X("ENV", FILE_) \
+        X("PYTHONSTARTUP", FILE_)
+
 /*
  * {"NAME": "VALUE"} of those that are set in @env (NULL-terminated "NAME=VALUE"), and as
  * CG_USER_ENV_CWD the folder @cwd (may be NULL), where relative entries of PATH begin. Values that

@@ -48,11 +48,12 @@ static int check_key(const struct cg_jconn *c, struct cg_err *err)
 {
         struct cg_host h;
 
-        if (!c->key)
+        if (!c->key || (*c->key && !c->key[strspn(c->key, " \t\r\n\v\f")]))
                 return cg_fail(
                         err, CG_E_PARSE,
-                        "\"key\" is missing: without it anybody who can connect could run code; put a long random "
-                        "string there, or remove the file, and one with a key is made");
+                        "\"key\" %s: without it anybody who can connect could run code; put a long random "
+                        "string there, or remove the file, and one with a key is made",
+                        c->key ? "has only blanks" : "is missing");
         if (*c->key || c->ipc || c->curve_public ||
             (cg_host_parse(c->ip, strlen(c->ip), &h, NULL) == 0 && cg_host_is_this_machine(&h)))
                 return 0;

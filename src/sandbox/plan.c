@@ -335,7 +335,6 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
         to->report_stopped = sb->report_stopped;
         to->watch = sb->watch;
         to->watch_network = sb->watch_network;
-        to->git_relative = sb->git_relative;
         to->by_settings = sb->by_settings;
         to->doors = sb->doors;
         for (size_t i = 0; i < sb->n_placeholders && r == 0; i++)

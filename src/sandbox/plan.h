@@ -84,7 +84,7 @@ struct cg_plan_placeholder {
 
 /* Paths in write roots that are never written, and cannot be made: the settings' denyWrite. */
 struct cg_plan_pattern {
-        char *text; /* absolute; pattern.h */
+        char *text; /* pattern.h: absolute, or two stars and what is denied below any write root */
         char *why;  /* the setting that it comes from */
 };
 
@@ -116,8 +116,6 @@ struct cg_sandbox {
         unsigned int doors;  /* CG_DOOR_* */
         bool names;          /* names in write roots are protected: names.h, mediate.h */
         bool git_config;     /* except .git/config */
-        /* git's settings of the user name files relative to each work tree: no work tree is made */
-        bool git_relative;
         char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
         size_t n_writable_names;
         uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */
@@ -193,6 +191,8 @@ bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 #define CG_WHY_PATH "PATH"
 /* The same: named_programs.c. " " and the name of the protected file follow. */
 #define CG_WHY_NAMED "named by"
+/* The same: git_settings.c. " " and the path follow, which is relative to each repository. */
+#define CG_WHY_GIT "git's setting"
 /* The same: hides.c. */
 #define CG_WHY_CREDENTIALS "cellgate.hideCredentials"
 /* The same: hardlinks.c. */

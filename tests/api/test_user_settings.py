@@ -220,15 +220,109 @@ def test_files_that_settings_name(client: Client, home: Path, workspace: Path, m
     assert {str(p.relative_to(workspace)) for p in workspace.rglob("*") if p.is_file()} & denied == {"filters/clean.py"}
 
 
-def test_hooks_relative_to_each_repository(client: Client, home: Path, workspace: Path) -> None:
-    (home / ".gitconfig").write_text("[core]\n\thooksPath = .my/hooks\n")
+@KERNELS
+def test_hooks_relative_to_each_repository(client: Client, home: Path, workspace: Path, settings: dict | None) -> None:
+    """Also in repositories that cells make, whose hooks git outside would run."""
+    (home / ".gitconfig").write_text(
+        "[core]\n\thooksPath = ./my/../my/hooks\n\tfsmonitor = sh lint/watch.sh\n[alias]\n\tl = !git log origin/main\n"
+    )
     for repository in ("one", "two/deeper"):
         subprocess.run(["git", "init", "-q", repository], cwd=workspace, check=True)
+    (workspace / "files").mkdir()
+    (workspace / "files/pre-commit").write_text("#!/bin/sh\ntouch RAN\n")
+    (workspace / "files/pre-commit").chmod(0o755)
+    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        s.run("import subprocess, shutil; subprocess.run(['git', 'init', '-q', 'deep/er/new'], check=True)")
+        for repository in ("one", "two/deeper", "deep/er/new"):
+            assert refused(s.run(f"put('{repository}/my/hooks/pre-commit')").value), repository
+            assert refused(s.run(f"put('{repository}/lint/watch.sh')").value), repository
+            assert s.run(f"put('{repository}/my/other')").value == "True"
+            assert s.run(f"put('{repository}/origin/main')").value == "True"  # of an alias
+        for way in (
+            "os.symlink('../../../files', 'deep/er/new/my/hooks')",
+            "os.rename('files', 'deep/er/new/my/hooks')",
+            "os.makedirs('deep/er/next/hooks'); os.rename('deep/er/next', 'deep/er/new/my2'); os.rename('deep/er/new/my2', 'two/my')",
+            "os.makedirs('t/hooks'); shutil.copy('files/pre-commit', 't/hooks'); os.symlink('../../../t', 'deep/er/new/my')",
+        ):
+            s.run("os.makedirs('deep/er/new/my', exist_ok=True)" if "hooks')" in way else "shutil.rmtree('deep/er/new/my')")
+            assert s.run(way).status == "error", way
+    commit = ["git", "-c", "core.fsmonitor=false", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m"]
+    subprocess.run(commit, cwd=workspace / "deep/er/new", check=True)
+    assert list(workspace.rglob("RAN")) == []
+
+
+def test_a_refusal_names_the_relative_setting(prefix: Path, home: Path, workspace: Path) -> None:
+    (home / ".gitconfig").write_text("[core]\n\thooksPath = ci/hooks\n")
+    p = command(prefix, workspace, "mkdir -p new/ci; mkdir new/ci/hooks")
+    assert p.returncode != 0
+    assert 'add "ci/hooks" to cellgate.writableNames' in p.stderr
+    assert "relative to each repository" in p.stderr
+    file = workspace.parent / "opened.json"
+    file.write_text(json.dumps({**SETTINGS, "cellgate": {"writableNames": ["ci/hooks"]}}))
+    argv = [prefix / "bin/cellgate", "sandbox", "--settings", file, "-c", "mkdir -p new/ci/hooks"]
+    assert subprocess.run(argv, cwd=workspace, timeout=60).returncode == 0
+
+
+NAMED_BY_VARIABLES = {
+    "GIT_SSH_COMMAND": "WS/tools/ssh -v",
+    "GIT_SSH": "WS/tools/plain-ssh",
+    "GIT_ASKPASS": "WS/tools/ask",
+    "GIT_EXTERNAL_DIFF": "WS/tools/diff",
+    "GIT_EDITOR": "python3 WS/tools/edit.py",
+    "VISUAL": "'WS/tools/my editor' --wait",
+    "EDITOR": "tools/relative",
+    "GIT_PAGER": "WS/tools/git-pager | cat",
+    "PAGER": "WS/tools/pager",
+    "LESSOPEN": "|WS/tools/open %s",
+    "GIT_TEMPLATE_DIR": "WS/template",
+    "GIT_EXEC_PATH": "WS/git-core",
+    "BASH_ENV": "WS/env.sh",
+    "PYTHONSTARTUP": "WS/startup.py",
+    "GIT_CONFIG_GLOBAL": "relative.cfg",
+}
+
+
+def test_programs_that_variables_name(
+    prefix: Path, client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the program that requests the sandbox; in commands and in kernels."""
+    workspace = workspace.parent / "plain"
+    workspace.mkdir()
+    (workspace / "tools").mkdir()
+    (workspace / "tools/edit.py").write_text("")
+    for name, value in NAMED_BY_VARIABLES.items():
+        monkeypatch.setenv(name, value.replace("WS", str(workspace)))
+    denied = [
+        "tools/ssh", "tools/plain-ssh", "tools/ask", "tools/diff", "tools/edit.py", "tools/my editor", "tools/relative", "deep/tools/relative",
+        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "relative.cfg",
+        "deep/relative.cfg",
+    ]  # fmt: skip
+    for settings in (None, SETTINGS):
+        with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+            s.run(PUT)
+            for name in denied:
+                assert refused(s.run(f"put({name!r})").value), name
+            for name in ("tools/other", "deep/tools/other", "other.cfg"):
+                assert s.run(f"put({name!r})").value == "True", name
+    written = "; ".join(f"mkdir -p \"$(dirname '{name}')\"; echo pwn > '{name}' && echo '{name}'" for name in denied)
+    assert command(prefix, workspace, written).stdout == ""
+
+
+def test_an_address_and_a_work_tree_elsewhere(client: Client, home: Path, workspace: Path) -> None:
+    """git instaweb starts a program; a repository may name its work tree."""
+    workspace = workspace.parent / "plain"
+    workspace.mkdir()
+    (home / ".gitconfig").write_text(f"[instaweb]\n\thttpd = {workspace}/tools/httpd -f\n")
+    subprocess.run(["git", "init", "-q", "--bare", "store"], cwd=workspace, check=True)
+    with (workspace / "store/config").open("a") as f:
+        f.write("[core]\n\tbare = false\n\thooksPath = ci/hooks\n\tworktree = ../tree\n")
+    (workspace / "tree").mkdir()
     with client.session(workspace=workspace) as s:
         s.run(PUT)
-        for repository in ("one", "two/deeper"):
-            assert refused(s.run(f"put('{repository}/.my/hooks/pre-commit')").value)
-        assert s.run("put('two/.my/hooks/pre-commit')").value == "True"  # no repository is there
+        assert refused(s.run("put('tools/httpd')").value)
+        assert refused(s.run("put('tree/ci/hooks/pre-commit')").value)
+        assert s.run("put('tree/ci/other')").value == "True"
 
 
 def test_settings_that_cannot_be_read_whole(client: Client, home: Path, workspace: Path) -> None:

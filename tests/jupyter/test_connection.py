@@ -110,6 +110,8 @@ def test_curve(start: Any) -> None:
         ({"curve_publickey": "x" * 40}, "belong together"),
         ({"key": None}, '"key" must be a string'),
         ({"key": "", "ip": "0.0.0.0"}, "anybody who can connect to 0.0.0.0"),
+        ({"key": " \t\n", "ip": "0.0.0.0"}, '"key" has only blanks'),
+        ({"key": " "}, '"key" has only blanks'),
     ],
 )
 def test_files_that_are_refused(start: Any, change: dict[str, Any], why: str) -> None:

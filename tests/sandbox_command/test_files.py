@@ -557,6 +557,23 @@ def test_programs_that_protected_files_name(box: Box, allowed: list[str]) -> Non
     assert box.sh("echo new > data.csv && echo new > tools/other.js && echo new > tools/new.js").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (".mcp.json", '{"mcpServers": {"a": {"type": "stdio", "command": "./bin/mine", "args": ["./data/in"]}}}'),
+        (".codex/config.toml", '[mcp_servers.a]\ncommand = "bin/mine"\nargs = ["./data/in"]\n'),
+        (".pre-commit-config.yaml", "repos:\n- hooks:\n  - id: x\n    entry: ./bin/mine --fix ./data/in\n"),
+    ],
+)
+def test_commands_that_are_not_there_yet(box: Box, name: str, text: str) -> None:
+    """Whatever their names end with; other words are files like others."""
+    box.file(name, text)
+    assert box.sh("mkdir bin; echo pwn > bin/mine").returncode != 0
+    assert box.sh("rmdir bin; mkdir -p other; echo pwn > other/mine; mv -T other bin || ln -sT other bin").returncode != 0
+    assert not (box.work / "bin/mine").exists()
+    assert box.sh("mkdir -p data bin; echo 1 > data/in && echo fine > bin/other").returncode == 0
+
+
 def test_what_the_settings_of_a_repository_name(box: Box) -> None:
     """Its owner's hooks may lie anywhere: what git runs or reads by name cannot be written either."""
     config = "[core]\n\thooksPath = tools/hooks\n\tfsmonitor = ./tools/watch --now\n[include]\n\tpath = ../shared.conf\n"

@@ -242,9 +242,17 @@ def test_a_repository_of_the_user_is_not_removed(box: Box) -> None:
     config = repository(box, "mine")
     assert box.sh("git init -q own").returncode == 0
     git(box, "-C", "own", "remote", "add", "origin", "https://example.org/mine.git")
-    assert box.sh("rm -rf mine own").returncode != 0
+    assert box.sh("git init -q edited; git init -q touched").returncode == 0
+    for name, text in (("edited", "[user]\n\tname = mine\n"), ("touched", "")):
+        with (box.work / name / ".git/config").open("a") as f:  # in place, as editors may
+            f.write(text)
+    # Times are no evidence: cells may set them by a descriptor.
+    box.sh("python3 -c \"import os; os.utime(os.open('edited/.git/config', os.O_RDONLY), ns=(0, 0))\"")
+    assert box.sh("rm -rf mine own edited").returncode != 0
     assert config.read_text() == PLAIN
-    assert "mine.git" in (box.work / "own/.git/config").read_text()
+    for name in ("own", "edited"):
+        assert "mine" in (box.work / name / ".git/config").read_text()
+    assert box.sh("rm -rf touched").returncode == 0
 
 
 def test_work_trees(box: Box) -> None:
@@ -325,20 +333,30 @@ def test_no_work_tree_of_a_repository_whose_settings_name_files(box: Box, settin
 
 
 @pytest.mark.parametrize(
-    ("setting", "made"),
+    ("setting", "name"),
     [
-        ("[core]\n\thooksPath = ci/hk\n", False),
-        ("[core]\n\tfsmonitor = ./lint/watch\n", False),
-        ("[core]\n\tfsmonitor = sh lint/watch\n", False),
-        ("[core]\n\teditor = vim\n\texcludesFile = ~/.gitignore\n[user]\n\tname = n\n", True),
+        ("[core]\n\thooksPath = ci/hk\n", "ci/hk/pre-commit"),
+        ("[core]\n\tfsmonitor = ./lint/watch\n", "lint/watch"),
+        ("[core]\n\tfsmonitor = sh lint/watch\n", "lint/watch"),
     ],
 )
-def test_no_work_tree_where_the_users_settings_name_files_in_it(box: Box, setting: str, made: bool) -> None:
+def test_files_in_work_trees_that_the_users_settings_name(box: Box, setting: str, name: str) -> None:
+    """They are protected at any depth, so that work trees can be made."""
     git(box, "init", "-q", "mine")
     git(box, "-C", "mine", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m")
     (box.home / ".gitconfig").write_text(setting)
-    p = box.sh("git -C mine -c core.fsmonitor=false worktree add -q ../tree")
-    assert (p.returncode == 0, (box.work / "tree/.git").exists()) == (made, made), p.stderr
+    p = box.sh("git -C mine -c core.fsmonitor=false worktree add -q ../a/tree")
+    assert p.returncode == 0, p.stderr
+    for top in ("a/tree", "a/plain"):
+        assert box.sh(f"mkdir -p $(dirname {top}/{name}); echo pwn > {top}/{name}").returncode != 0
+        assert not (box.work / top / name).exists()
+
+
+def test_a_denied_pattern_holds_for_new_repositories(box: Box) -> None:
+    """Also for the rename by which git replaces its settings."""
+    p = box.sh("git init -q own; git -C own remote add o https://example.org/x.git", {"denyWrite": ["**/own/.git/config"]})
+    assert p.returncode != 0
+    assert not (box.work / "own/.git/config").exists()
 
 
 def test_denied_files_of_work_trees(box: Box) -> None:

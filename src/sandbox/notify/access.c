@@ -240,6 +240,8 @@ static const char *why_built_in(const char *setting)
                 return "it is in a folder of PATH, where programs are found outside of the sandbox";
         if (name_after(setting, CG_WHY_NAMED))
                 return "a file that programs outside of the sandbox obey names it";
+        if (name_after(setting, CG_WHY_GIT))
+                return "git settings or variables of the user name it, relative to each repository";
         if (strcmp(setting, CG_WHY_LINK) == 0)
                 return "it is a hard link, or a folder with hard links, to files outside of what cells write";
         return NULL;
@@ -293,6 +295,7 @@ static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret)
 {
+        const char *opened;
         static const struct {
                 const char *rule, *why, *how;
         } words[] = {
@@ -369,10 +372,10 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 ret->how = strcmp(setting, CG_WHY_LINK)
                                    ? NULL
                                    : "replace the links by copies (uv: UV_LINK_MODE=copy)";
-                if (name_after(setting, CG_WHY_NAMED)) {
+                opened = name_after(setting, CG_WHY_NAMED) ?: name_after(setting, CG_WHY_GIT);
+                if (opened && opened[0]) {
                         snprintf(ret->how_text, sizeof(ret->how_text),
-                                 "add \"%s\" to cellgate.writableNames of a settings file",
-                                 name_after(setting, CG_WHY_NAMED));
+                                 "add \"%s\" to cellgate.writableNames of a settings file", opened);
                         ret->how = ret->how_text;
                 }
                 if (name_in_path(setting)) {

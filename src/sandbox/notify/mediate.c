@@ -277,7 +277,7 @@ static int replace_git_config(struct cg_med_call *call, const struct cg_path_arg
                 return -r;
         }
         cg_made_add(&call->mediator->configs, fd, "");
-        cg_made_mark(fd);
+        cg_made_mark(fd, text, len);
         unlinkat(lock->dir, lock->name, 0);
         return 0;
 }
@@ -294,7 +294,8 @@ static bool is_git_config_update(const struct cg_med_call *call, const struct cg
                strcmp(from->name, options ? "opts.lock" : "config.lock") == 0 &&
                !cg_med_is_writable_name(sb, to->path, to->root) &&
                !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
-               !cg_med_absent_rule(sb, to->path, false, &setting);
+               !cg_med_absent_rule(sb, to->path, false, &setting) &&
+               !cg_med_pattern_rule(sb, to->path, false, &setting);
 }
 
 static int do_renameat(struct cg_med_call *call, int from_fd, uint64_t from_addr, int to_fd, uint64_t to_addr,

@@ -107,10 +107,15 @@ const char *cg_med_pattern_rule(const struct cg_sandbox *sb, const char *path, b
                                 const char **setting)
 {
         for (size_t i = 0; i < sb->n_patterns; i++) {
+                const char *text = sb->patterns[i].text;
                 struct cg_pattern pattern;
+                size_t root = 0;
 
-                if (!cg_pattern_init(&pattern, sb->patterns[i].text) ||
-                    (!cg_pattern_covers(&pattern, path) && !(leads && cg_pattern_leads(&pattern, path))))
+                if (text[0] != '/')
+                        cg_mediate_region(sb, path, &root);
+                if (!path[root] || !cg_pattern_init(&pattern, text) ||
+                    (!cg_pattern_covers(&pattern, path + root) &&
+                     !(leads && cg_pattern_leads(&pattern, path + root))))
                         continue;
                 *setting = sb->patterns[i].why;
                 return sb->patterns[i].text;
@@ -216,20 +221,26 @@ bool cg_made_has(const struct cg_made_list *list, int dir, const char *name)
 
 #define MADE_MARK "user.cellgate.made"
 
-void cg_made_mark(int fd)
+void cg_made_mark(int fd, const char *text, size_t len)
 {
-        fsetxattr(fd, MADE_MARK, "1", 1, 0);
+        uint64_t hash = cg_fnv1a(CG_FNV1A, text, len);
+
+        fsetxattr(fd, MADE_MARK, &hash, sizeof(hash), 0);
 }
 
+/* The file has the contents that init gave it. */
 static bool is_marked(int dir, const char *name)
 {
-        cg_auto_fd int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        char link[48];
+        cg_auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        cg_auto_free char *text = malloc(CG_GIT_CONFIG_MAX + 1);
+        uint64_t hash;
         struct stat st;
+        ssize_t n = text && fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                                    fgetxattr(fd, MADE_MARK, &hash, sizeof(hash)) == sizeof(hash)
+                            ? read(fd, text, CG_GIT_CONFIG_MAX + 1)
+                            : -1;
 
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-        return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-               getxattr(link, MADE_MARK, NULL, 0) > 0;
+        return n >= 0 && hash == cg_fnv1a(CG_FNV1A, text, (size_t)n);
 }
 
 static bool brings_names(enum cg_operation operation)

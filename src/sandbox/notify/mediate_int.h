@@ -145,10 +145,11 @@ enum cg_git_part cg_med_git_part(const struct cg_path_arg *arg);
 /* Remembers that @name in @dir ("": @dir itself) was made by init for a process inside. */
 void cg_made_add(struct cg_made_list *list, int dir, const char *name);
 /*
- * Marks the file @fd as made by init for a process inside, so that later sandboxes may remove it:
- * an extended attribute, which no process inside can set. File systems may have none.
+ * Marks the file @fd as made by init with this text for a process inside, so that later sandboxes
+ * may remove it while nobody has changed it: an extended attribute, which no process inside can
+ * set. File systems may have none.
  */
-void cg_made_mark(int fd);
+void cg_made_mark(int fd, const char *text, size_t len);
 bool cg_made_has(const struct cg_made_list *list, int dir, const char *name);
 /*
  * Decides whether an existing or new file with @mode may get the name @arg: in folders of PATH no

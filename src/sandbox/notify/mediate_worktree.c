@@ -109,7 +109,7 @@ int cg_med_new_worktree_file(struct cg_med_call *call, const struct cg_path_arg 
         cg_auto_fd int fd = -1, own = -1;
 
         /* Not what another rule denies, nor where git would obey names that are only then made. */
-        if (arg->region != CG_REGION_ROOT || call->denied_setting || call->mediator->sb->git_relative ||
+        if (arg->region != CG_REGION_ROOT || call->denied_setting ||
             cg_names_find(arg->path, arg->root, CG_NAME_WRITE) ||
             (!commondir_text(call, arg, text, sizeof(text)) && !gitdir_text(call, arg, text, sizeof(text))))
                 return CG_MED_UNKNOWN;
@@ -124,7 +124,7 @@ int cg_med_new_worktree_file(struct cg_med_call *call, const struct cg_path_arg 
                 unlinkat(arg->dir, arg->name, 0);
                 return -ENOSPC;
         }
-        cg_made_mark(fd);
+        cg_made_mark(fd, text, strlen(text));
         *ret = cg_steal_fd(&own);
         return 0;
 }

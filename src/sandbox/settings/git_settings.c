@@ -15,6 +15,7 @@
 #include "base/proc.h"
 #include "base/user_env.h"
 #include "base/util.h"
+#include "sandbox/plan.h"
 
 /* Depth of includes as in git, number of files that settings may come to, and size of each. */
 #define GIT_INCLUDES_MAX 10
@@ -23,7 +24,7 @@
 /* A value that is longer names no path. */
 #define GIT_VALUE_MAX (2 * PATH_MAX)
 
-enum named { NOTHING, FOLDER, FILE_, PROGRAM, INCLUDE };
+enum named { NOTHING, FOLDER, FILE_, PROGRAM, INCLUDE, WORK_TREE };
 
 /* Settings of all repositories have relative paths for each repository, and others once. */
 enum which { ALL, RELATIVE, ABSOLUTE };
@@ -31,7 +32,9 @@ enum which { ALL, RELATIVE, ABSOLUTE };
 struct git_reader {
         struct cg_rules *rules;
         enum which which;
-        const char *top; /* NULL: none */
+        const char *top;          /* NULL: none */
+        bool alias;               /* of an alias: a person has to start it */
+        char work_tree[PATH_MAX]; /* that the settings of a repository name, or "" */
         size_t files;
         struct cg_err *err;
 };
@@ -75,6 +78,8 @@ static enum named named_by(const char *section, const char *key, const char *val
                 { "tocmd", PROGRAM },
                 { "cccmd", PROGRAM },
                 { "headercmd", PROGRAM },
+                { "httpd", PROGRAM },
+                { "worktree", WORK_TREE },
         };
 
         if (strcasecmp(section, "include") == 0 || strcasecmp(section, "includeif") == 0)
@@ -107,6 +112,26 @@ static int call_joined(struct git_reader *g, const char *folder, const char *res
 }
 
 /*
+ * Denies the relative path @word of a setting of all repositories at any depth of write roots: each
+ * repository that is made later obeys it as well. "*" of the shell stays what it is.
+ */
+static int deny_everywhere(struct git_reader *g, const char *word)
+{
+        const struct cg_path_base base = { .cwd = "/" };
+        char path[PATH_MAX], pattern[PATH_MAX + 2], why[48];
+
+        if (g->alias || !g->rules->by_name || cg_path_absolute(&base, word, path, NULL) < 0 ||
+            cg_rules_is_opened(g->rules, path))
+                return 0;
+        if (snprintf(why, sizeof(why), CG_WHY_GIT " %s", path + 1) >= (int)sizeof(why))
+                snprintf(why, sizeof(why), CG_WHY_GIT);
+        for (char *p = path; (p = strchr(p, '['));)
+                *p = '?';
+        snprintf(pattern, sizeof(pattern), "**%s", path[1] ? path : "");
+        return cg_rules_add_pattern(g->rules, pattern, why, g->err);
+}
+
+/*
  * A path as git reads it. "~/" is HOME, and the account's home in a login shell that has another
  * HOME.
  */
@@ -124,9 +149,9 @@ static int each_path(struct git_reader *g, const char *base, const char *word, p
         if (!word[0])
                 return 0;
         if (word[0] != '/' && (word[0] != '~' || !rest)) {
-                if (to == FOLDER || (to != INCLUDE && rest))
-                        g->rules->git_relative = true;
-                if (!base || (to != INCLUDE && g->which == ABSOLUTE))
+                if (to != INCLUDE && g->which == ABSOLUTE)
+                        return to == FOLDER || rest ? deny_everywhere(g, word) : 0;
+                if (!base)
                         return 0;
                 return call_joined(g, base, word, fn, to, depth);
         }
@@ -258,6 +283,14 @@ static char *next_line(char **at)
 
 static int read_file(struct git_reader *g, const char *file, enum named to, int depth);
 
+static int note_work_tree(struct git_reader *g, const char *path, enum named to, int depth)
+{
+        (void)to;
+        (void)depth;
+        snprintf(g->work_tree, sizeof(g->work_tree), "%s", path);
+        return 0;
+}
+
 /* @file: of the setting, for includes; NULL: of a variable. */
 static int read_entry(struct git_reader *g, const char *section, const char *key, char *value,
                       const char *file, int depth)
@@ -266,15 +299,18 @@ static int read_entry(struct git_reader *g, const char *section, const char *key
         char folder[PATH_MAX];
         int r;
 
+        g->alias = strcasecmp(section, "alias") == 0;
+        snprintf(folder, sizeof(folder), "%s", file ? file : "");
+        if (file)
+                *strrchr(folder, '/') = '\0';
         switch (to) {
         case NOTHING:
                 return 0;
         case PROGRAM:
                 return deny_words(g, value);
+        case WORK_TREE:
+                return g->which == ALL ? each_path(g, folder, value, note_work_tree, to, depth) : 0;
         case INCLUDE:
-                snprintf(folder, sizeof(folder), "%s", file ? file : "");
-                if (file)
-                        *strrchr(folder, '/') = '\0';
                 r = g->which == RELATIVE ? 0 : each_path(g, file ? folder : NULL, value, deny, to, depth);
                 return r < 0 ? r : each_path(g, file ? folder : NULL, value, read_file, to, depth + 1);
         default:
@@ -342,8 +378,14 @@ static int read_file(struct git_reader *g, const char *file, enum named to, int 
 int cg_git_deny_named(struct cg_rules *rules, const char *file, const char *top, struct cg_err *err)
 {
         struct git_reader g = { .rules = rules, .which = ALL, .top = top, .err = err };
+        int r = read_file(&g, file, INCLUDE, 0);
 
-        return read_file(&g, file, INCLUDE, 0);
+        /* The work tree may be another folder than that of the repository. */
+        if (r == 0 && g.work_tree[0]) {
+                g.top = g.work_tree;
+                r = read_file(&g, file, INCLUDE, 0);
+        }
+        return r;
 }
 
 /* ---- settings that apply to all repositories */
@@ -370,6 +412,32 @@ static int read_variables(struct git_reader *g, const json_t *env)
         return r;
 }
 
+/* Commands, folders and files in other variables. */
+static int read_other_variables(struct git_reader *g, const json_t *env)
+{
+        static const struct {
+                const char *name;
+                enum named to;
+        } variables[] = {
+#define X(name, to) { name, to },
+                CG_USER_ENV_NAMED(X)
+#undef X
+        };
+        char value[GIT_VALUE_MAX];
+        int r = 0;
+
+        g->alias = false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(variables) && r == 0; i++) {
+                const char *v = g->which == RELATIVE ? NULL : cg_user_env_get(env, variables[i].name);
+
+                if (!v || snprintf(value, sizeof(value), "%s", v) >= (int)sizeof(value))
+                        continue;
+                r = variables[i].to == PROGRAM ? deny_words(g, value)
+                                               : each_path(g, NULL, value, deny, variables[i].to, 0);
+        }
+        return r;
+}
+
 /* $XDG_CONFIG_HOME/git, which cannot be made either. */
 static int deny_xdg(struct git_reader *g, const char *xdg)
 {
@@ -386,7 +454,7 @@ static int read_joined(struct git_reader *g, const char *folder, const char *nam
 /* A file that a variable names, which cannot be made either. */
 static int read_named(struct git_reader *g, const char *file)
 {
-        int r = file && file[0] == '/' && g->which != RELATIVE ? deny(g, file, FILE_, 0) : 0;
+        int r = file && g->which == ABSOLUTE ? each_path(g, NULL, file, deny, FOLDER, 0) : 0;
 
         return r == 0 && file && file[0] == '/' ? read_file(g, file, INCLUDE, 0) : r;
 }
@@ -419,5 +487,7 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_SYSTEM"));
         if (r == 0)
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_GLOBAL"));
-        return r == 0 ? read_variables(&g, env) : r;
+        if (r == 0)
+                r = read_variables(&g, env);
+        return r == 0 ? read_other_variables(&g, env) : r;
 }

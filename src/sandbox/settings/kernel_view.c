@@ -281,6 +281,8 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
                 h = cg_fnv1a(h, path, strlen(path) + 1);
                 h = cg_fnv1a(h, &id, sizeof(id));
         }
+        for (size_t i = 0; i < plan->n_patterns; i++)
+                h = cg_fnv1a(h, plan->patterns[i].text, strlen(plan->patterns[i].text) + 1);
         for (size_t i = 0; i < plan->n_programs; i++)
                 h = cg_fnv1a(h, plan->programs[i], strlen(plan->programs[i]) + 1);
         return h;

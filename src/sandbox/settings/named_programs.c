@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,17 +74,9 @@ struct name_reader {
         struct cg_rules *rules;
         const char *folder; /* where relative names begin */
         const char *file;   /* that names them, below @folder */
+        bool command;       /* the word is the first one of a command */
         struct cg_err *err;
 };
-
-static bool is_writable_name(const struct cg_rules *rules, const char *path)
-{
-        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
-                if (cg_names_match(rules->writable_names->v[i], path, 0))
-                        return true;
-        }
-        return false;
-}
 
 static bool is_script(const char *word)
 {
@@ -98,9 +91,22 @@ static bool is_script(const char *word)
         return false;
 }
 
+/* The value of @key is the command of a server, a hook or a task. */
+static bool is_command(const char *key)
+{
+        static const char *const keys[] = { "command", "entry", "run", "program" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                if (strcasecmp(keys[i], key) == 0)
+                        return true;
+        }
+        return false;
+}
+
 /*
- * Denies @path if it is a program: an executable file or a script. A script that does not exist
- * counts if its name has a folder, so that not each word that ends in ".js" is one.
+ * Denies @path if it is a program: an executable file, a script or the first word of a command. One
+ * that does not exist counts if its name has a folder, so that not each word that ends in ".js" is
+ * one.
  */
 static int deny_program(struct name_reader *f, const char *path, bool has_folder)
 {
@@ -112,7 +118,7 @@ static int deny_program(struct name_reader *f, const char *path, bool has_folder
         if (cg_place_find(path, &place, NULL) < 0)
                 return 0;
         snprintf(why, sizeof(why), CG_WHY_NAMED " %s", f->file);
-        if (place.missing ? !f->rules->by_name || !has_folder || !is_script(path)
+        if (place.missing ? !f->rules->by_name || !has_folder || (!f->command && !is_script(path))
                           : stat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
                                     (!(st.st_mode & 0111) && !is_script(path)))
                 goto out;
@@ -170,7 +176,8 @@ static int read_file(struct name_reader *f)
         ssize_t n;
         int r = 0;
 
-        if (!cg_path_join(path, f->folder, f->file) || is_writable_name(f->rules, path))
+        f->command = false;
+        if (!cg_path_join(path, f->folder, f->file) || cg_rules_is_opened(f->rules, path))
                 return 0;
         fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -181,8 +188,10 @@ static int read_file(struct name_reader *f)
         n = read(fd, text, TEXT_MAX);
         text[n > 0 ? n : 0] = '\0';
         for (char *word = strtok_r(text, separators, &save); word && r == 0 && words++ < WORDS_MAX;
-             word = strtok_r(NULL, separators, &save))
+             word = strtok_r(NULL, separators, &save)) {
                 r = deny_word(f, word);
+                f->command = is_command(word);
+        }
         return r;
 }
 

@@ -22,15 +22,6 @@ static const char *short_name(const char *path)
         return above > path ? above : last + 1;
 }
 
-static bool is_opened(const struct cg_rules *rules, const char *path)
-{
-        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
-                if (cg_names_match(rules->writable_names->v[i], path, 0))
-                        return true;
-        }
-        return false;
-}
-
 static bool is_rule(const struct cg_rule *rule)
 {
         return rule->kind == CG_RULE_DENY_WRITE && strncmp(rule->why, CG_WHY_PATH, strlen(CG_WHY_PATH)) == 0;
@@ -86,7 +77,7 @@ static int deny_folder(struct cg_rules *rules, const char *path, struct cg_err *
         struct cg_place place, link = { 0 };
         int r;
 
-        if (is_opened(rules, path))
+        if (cg_rules_is_opened(rules, path))
                 return 0;
         r = cg_place_find(path, &place, NULL);
         if (r < 0)
@@ -99,7 +90,7 @@ static int deny_folder(struct cg_rules *rules, const char *path, struct cg_err *
         if (place.missing)
                 place.folder = true;
         if (r == 0 && place.folder && (!place.missing || rules->by_name) &&
-            cg_rules_may_write(rules, place.path) && !is_opened(rules, place.path))
+            cg_rules_may_write(rules, place.path) && !cg_rules_is_opened(rules, place.path))
                 r = is_write_root(rules, place.path) ? add_programs(rules, place.path, err)
                                                      : add_folder(rules, &place, err);
         cg_place_fini(&place);

@@ -104,6 +104,15 @@ bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
         return false;
 }
 
+bool cg_rules_is_opened(const struct cg_rules *rules, const char *path)
+{
+        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
+                if (cg_names_match(rules->writable_names->v[i], path, 0))
+                        return true;
+        }
+        return false;
+}
+
 int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *name, bool is_folder,
                        bool absent_too, struct cg_err *err)
 {
@@ -111,12 +120,8 @@ int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *n
         struct cg_place place;
         int r;
 
-        if (!cg_path_join(path, folder, name))
+        if (!cg_path_join(path, folder, name) || cg_rules_is_opened(rules, path))
                 return 0;
-        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
-                if (cg_names_match(rules->writable_names->v[i], path, 0))
-                        return 0;
-        }
         r = cg_place_find(path, &place, err);
         if (r < 0)
                 return r;

@@ -32,9 +32,12 @@ struct cg_rule {
         size_t len;
 };
 
-/* A pattern of denyWrite, for files that are made later. */
+/*
+ * A pattern of denyWrite, for files that are made later, as in struct cg_plan_pattern. Of an
+ * absolute one the folder before the first part with a pattern is without symlinks.
+ */
 struct cg_rule_pattern {
-        char *text; /* absolute; the folder before the first part with a pattern is without symlinks */
+        char *text;
         char why[48];
 };
 
@@ -51,9 +54,8 @@ struct cg_rules {
         size_t n_patterns;
         char **programs; /* folders of PATH that are write roots: no programs are made in them */
         size_t n_programs;
-        size_t skipped;    /* allowWrite entries left out because of a symlink */
-        bool git_relative; /* git's settings name files relative to each work tree */
-        bool linked;       /* files of write roots that have names outside of these are not written */
+        size_t skipped; /* allowWrite entries left out because of a symlink */
+        bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
         const struct cg_path_base *base;      /* borrowed, while the rules are made */
         /* names of the table in the homes, for cg_sandbox_add_default_hides() */
@@ -95,6 +97,8 @@ int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, co
  */
 int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *name, bool is_folder,
                        bool absent_too, struct cg_err *err);
+/* True if cellgate.writableNames has a name of @path. */
+bool cg_rules_is_opened(const struct cg_rules *rules, const char *path);
 /* True if a write root holds @path, denials aside. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
