@@ -24,14 +24,13 @@ static void on_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
 
-        a->expire(a);
+        a->type->expire(a);
 }
 
-struct ask *cg_sup_ask_new(struct session *ss, enum ask_kind kind, uint64_t number, size_t bytes,
-                           int64_t timeout_ms, void (*expire)(struct ask *a))
+struct ask *cg_sup_ask_new(struct session *ss, const struct ask_type *type, uint64_t number, size_t bytes,
+                           int64_t timeout_ms)
 {
         struct ask *a = calloc(1, sizeof(*a));
-        uint64_t running = cg_sup_running_cell(ss);
         int64_t limit_ms = ss->approval_timeout_ms;
 
         if (!a)
@@ -39,43 +38,74 @@ struct ask *cg_sup_ask_new(struct session *ss, enum ask_kind kind, uint64_t numb
         if (timeout_ms > 0 && (limit_ms <= 0 || timeout_ms < limit_ms))
                 limit_ms = timeout_ms;
         a->session = ss;
-        a->kind = kind;
+        a->type = type;
         a->number = number;
         a->approval = ++ss->sup->next_approval;
-        a->cell = CELL_SLOT(running) == 0 ? running : 0;
+        a->running = cg_sup_running_cell(ss);
+        a->cell = CELL_SLOT(a->running) == 0 ? a->running : 0;
         a->bytes = bytes;
-        a->expire = expire;
         LIST_INSERT_HEAD(&ss->ask_list, a, entry);
         ss->asks++;
         ss->ask_bytes += bytes;
-        if (limit_ms > 0) {
+        if (limit_ms > 0 && type->expire) {
                 uv_timer_init(&ss->sup->loop, &a->timer);
                 a->timer.data = a;
                 a->timer_open = true;
-                uv_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms, 0);
+                cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms);
         }
         return a;
 }
 
-void cg_sup_ask_host(struct ask *a, uint16_t type, json_t *body, struct cg_msg *m)
+void cg_sup_ask_host(struct ask *a, const struct cg_out *message, json_t *body, struct cg_msg *m)
 {
         struct session *ss = a->session;
-        struct cg_out out = { .type = type, .session = ss->number, .id = a->approval };
+        struct cg_out out = *message;
         cg_auto_free char *text = cg_json_text(body, &out.body_len);
 
         json_decref(body);
+        out.session = ss->number;
+        out.id = a->approval;
         out.body = text;
-        cg_sup_host_forward(ss->host, &out, m);
+        if (m)
+                cg_sup_host_forward(ss->host, &out, m);
+        else
+                cg_sup_host_send(ss->host, &out, NULL);
         cg_sup_count_unread(ss, out.body_len + a->bytes);
         cg_sup_asks_changed(ss);
 }
 
-struct ask *cg_sup_ask_find(struct session *ss, uint64_t approval, unsigned kinds)
+static void decided(struct ask *a, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct decision d;
+
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "accept", false, &d.accept, NULL) < 0 ||
+            cg_json_bool(body, "timed_out", false, &d.timed_out, NULL) < 0 ||
+            cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
+            cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
+                d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };
+        a->type->decided(a, &d);
+}
+
+void cg_sup_ask_answered(struct session *ss, struct cg_msg *m)
 {
         struct ask *a;
 
         LIST_FOREACH(a, &ss->ask_list, entry)
-                if (a->approval == approval && (a->kind & kinds))
+                if (a->approval == m->id)
+                        break;
+        if (a && a->type->decision == m->type)
+                decided(a, m);
+        else if (a && a->type->answer == m->type)
+                a->type->answered(a, m);
+}
+
+struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->ask_list, entry)
+                if (a->number == number && (a->type->kind & kinds))
                         break;
         return a;
 }
@@ -86,7 +116,7 @@ size_t cg_sup_asks_count(const struct session *ss, unsigned kinds)
         size_t n = 0;
 
         LIST_FOREACH(a, &ss->ask_list, entry)
-                n += (a->kind & kinds) != 0;
+                n += (a->type->kind & kinds) != 0;
         return n;
 }
 
@@ -106,6 +136,7 @@ void cg_sup_ask_end(struct ask *a)
         free(a->server);
         free(a->tool);
         cg_frame_unref(a->args);
+        json_decref(a->denial);
         if (a->timer_open)
                 uv_close((uv_handle_t *)&a->timer, on_timer_closed);
         else
@@ -124,7 +155,7 @@ void cg_sup_asks_close(struct session *ss, unsigned kinds, const char *why)
 
         for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
                 next = LIST_NEXT(a, entry);
-                if (a->kind & kinds)
+                if (a->type->kind & kinds)
                         cg_sup_ask_close(a, why);
         }
 }

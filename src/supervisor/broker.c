@@ -107,16 +107,15 @@ static void expire_question(struct ask *a)
         cg_sup_ask_close(a, why);
 }
 
-void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
+static void question_answered(struct ask *a, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .has_raw = true };
-        struct ask *a = cg_sup_ask_find(ss, m->id, ASK_QUESTION);
+        struct session *ss = a->session;
+        struct cg_out out = {
+                .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .id = a->number, .has_raw = true
+        };
         cg_auto_json json_t *body = NULL;
         bool declined = true;
 
-        if (!a)
-                return;
-        out.id = a->number;
         out.raw = cg_msg_raw(m, 0, &out.raw_len);
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "decline", true, &declined, NULL) < 0 ||
             declined)
@@ -126,20 +125,27 @@ void cg_sup_broker_answer(struct session *ss, struct cg_msg *m)
         cg_sup_ask_end(a);
 }
 
-void cg_sup_broker_decide(struct session *ss, uint64_t approval, const struct decision *d)
+static void call_decided(struct ask *a, const struct decision *d)
 {
-        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = ss->number };
-        struct ask *a = cg_sup_ask_find(ss, approval, ASK_CALL);
+        struct cg_out out = { .type = CG_BROKER_ASK_DECISION,
+                              .session = a->session->number,
+                              .id = a->number };
 
-        if (!a)
-                return;
-        out.id = a->number;
-        broker_send(ss->sup, &out,
+        broker_send(a->session->sup, &out,
                     json_pack("{s:b, s:b, s:s, s:I, s:I}", "accept", d->accept, "timed_out", d->timed_out,
                               "reason", d->reason, "approval", (json_int_t)a->approval, "cell",
                               (json_int_t)a->cell));
         cg_sup_ask_end(a);
 }
+
+static const struct ask_type call_ask = {
+        .kind = ASK_CALL, .decision = CG_HOST_DECISION, .decided = call_decided, .expire = expire_call
+};
+
+static const struct ask_type question_ask = { .kind = ASK_QUESTION,
+                                              .answer = CG_HOST_SERVER_ANSWER,
+                                              .answered = question_answered,
+                                              .expire = expire_question };
 
 bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m)
 {
@@ -173,7 +179,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 refused = "too many calls wait for a decision";
         else
                 refused = cg_sup_ask_refused(ss, len);
-        if (!refused && !(a = cg_sup_ask_new(ss, ASK_CALL, m->id, len, 0, expire_call)))
+        if (!refused && !(a = cg_sup_ask_new(ss, &call_ask, m->id, len, 0)))
                 refused = "out of memory";
         if (refused) {
                 refuse(s, ss->number, m->id, false, refused);
@@ -182,7 +188,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         ss->counted.tool_calls++;
         json_object_del(body, "kernel");
         json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
-        cg_sup_ask_host(a, CG_HOST_APPROVAL_REQUEST, CG_STEAL(body), m);
+        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_APPROVAL_REQUEST }, CG_STEAL(body), m);
 }
 
 /* A question of an MCP server. It stops the clocks of cells as an approval does. */
@@ -203,14 +209,14 @@ static void handle_server_request(struct sup *s, struct session *ss, struct cg_m
                 refused = "too many questions wait for the host";
         else
                 refused = cg_sup_ask_refused(ss, len);
-        if (!refused && !(a = cg_sup_ask_new(ss, ASK_QUESTION, m->id, len, 0, expire_question)))
+        if (!refused && !(a = cg_sup_ask_new(ss, &question_ask, m->id, len, 0)))
                 refused = "out of memory";
         if (refused) {
                 decline(s, ss->number, m->id, "cancel", refused);
                 return;
         }
         json_object_del(body, "kernel");
-        cg_sup_ask_host(a, CG_HOST_SERVER_REQUEST, CG_STEAL(body), m);
+        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_SERVER_REQUEST }, CG_STEAL(body), m);
 }
 
 /* ------------------------------------------------------------------ sandboxes of MCP servers */
@@ -233,23 +239,15 @@ static void expire_host(struct ask *a)
         cg_sup_ask_close(a, why);
 }
 
-bool cg_sup_broker_host_decided(struct session *ss, const struct cg_msg *m)
+static void host_decided(struct ask *a, const struct decision *d)
 {
-        struct ask *a = cg_sup_ask_find(ss, m->id, ASK_HOST);
-        const char *name = "", *reason = NULL;
-        cg_auto_json json_t *body = NULL;
-
-        if (!a)
-                return false;
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "answer", "", &name, NULL) < 0 ||
-            cg_json_str(body, "reason", NULL, &reason, NULL) < 0) {
-                name = "no"; /* also where the answer itself could be read */
-                reason = "the host's decision could not be read";
-        }
-        answer_host(a, name, reason);
+        answer_host(a, d->answer, *d->reason ? d->reason : NULL);
         cg_sup_ask_end(a);
-        return true;
 }
+
+static const struct ask_type host_ask = {
+        .kind = ASK_HOST, .decision = CG_HOST_EGRESS_DECISION, .decided = host_decided, .expire = expire_host
+};
 
 /* A host on no list of the server's sandbox. It stops the clocks of cells as an approval does. */
 static void handle_egress_ask(struct session *ss, struct cg_msg *m)
@@ -265,13 +263,13 @@ static void handle_egress_ask(struct session *ss, struct cg_msg *m)
                 why = "too many questions wait for the host";
         else
                 why = cg_sup_ask_refused(ss, len);
-        if (!why && !(a = cg_sup_ask_new(ss, ASK_HOST, m->id, len, 0, expire_host)))
+        if (!why && !(a = cg_sup_ask_new(ss, &host_ask, m->id, len, 0)))
                 why = "out of memory";
         if (why) {
                 answer_host(&refused, "no", why);
                 return;
         }
-        cg_sup_ask_host(a, CG_HOST_EGRESS_REQUEST, CG_STEAL(body), m);
+        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_EGRESS_REQUEST }, CG_STEAL(body), m);
 }
 
 static void handle_denied(struct session *ss, const struct cg_msg *m)
@@ -462,9 +460,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         case CG_BROKER_ASK_CLOSED:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &text, NULL) < 0)
                         text = "cancelled";
-                LIST_FOREACH(a, &ss->ask_list, entry)
-                        if (a->number == m->id && (a->kind & ASK_TOOLSERVER))
-                                break;
+                a = cg_sup_ask_find(ss, m->id, ASK_TOOLSERVER);
                 if (a)
                         cg_sup_ask_close(a, text);
                 break;

@@ -10,7 +10,6 @@
 
 struct kernel;
 struct session;
-struct decision;
 struct sup;
 
 /* Calls to kernel.c and functions.c. */
@@ -33,11 +32,6 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers);
  * Takes @servers. The answer goes to the host as SERVERS_ADDED or FAILED of @request; 0: to nobody.
  */
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request);
-void cg_sup_broker_decide(struct session *ss, uint64_t approval, const struct decision *d);
-/* SERVER_ANSWER of the host. */
-void cg_sup_broker_answer(struct session *ss, struct cg_msg *m);
-/* Handles EGRESS_DECISION about a server's sandbox. False: it is about none. */
-bool cg_sup_broker_host_decided(struct session *ss, const struct cg_msg *m);
 /*
  * Gives the raw frame of @m, the result of @call of the kernel @k, to the tool server, which keeps
  * its long strings if it can, and answers with KEPT. False: there is no tool server.

@@ -6,14 +6,13 @@
 #include "supervisor/egress.h"
 
 #include <string.h>
-#include <sys/queue.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/settings/environ.h"
-#include "supervisor/clock.h"
+#include "supervisor/asks.h"
 #include "supervisor/denials.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
@@ -38,18 +37,10 @@
 /* The longest time that the proxy accepts. */
 #define ASK_MAX_MS (24 * 60 * 60 * 1000)
 
-struct egress_ask {
-        LIST_ENTRY(egress_ask) entry;
-        struct session *session;
-        uint64_t number;    /* the number the host knows */
-        json_int_t request; /* the number the proxy knows */
-};
-
 struct egress {
         struct cg_egress *proxy; /* NULL: not needed so far, or it has ended */
         uv_poll_t poll;
         bool polling;
-        LIST_HEAD(egress_asks, egress_ask) asks;
 };
 
 int cg_sup_egress_new(struct sup *s, struct cg_err *err)
@@ -150,90 +141,46 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
 
 /* ------------------------------------------------------------------ questions */
 
-static void ask_free(struct egress_ask *a)
-{
-        struct session *ss = a->session;
-
-        LIST_REMOVE(a, entry);
-        ss->asks--;
-        ss->connection_asks--;
-        cg_sup_asks_changed(ss);
-        free(a);
-}
-
-static void answer(struct sup *s, json_int_t request, enum cg_egress_answer what, const char *reason)
+static void answer(const struct sup *s, uint64_t request, enum cg_egress_answer what, const char *reason)
 {
         struct cg_err err;
 
-        if (s->egress->proxy && cg_egress_answer(s->egress->proxy, request, what, reason, &err) < 0)
+        if (s->egress->proxy && cg_egress_answer(s->egress->proxy, (int64_t)request, what, reason, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
 }
 
-static void close_ask(struct egress_ask *a, const char *why)
+static void connection_decided(struct ask *a, const struct decision *d)
 {
-        cg_sup_approval_closed(a->session, a->number, why);
-        ask_free(a);
+        answer(a->session->sup, a->number, cg_egress_answer_of(d->answer), *d->reason ? d->reason : NULL);
+        cg_sup_ask_end(a);
 }
 
-void cg_sup_egress_drop_asks(struct session *ss, const char *why)
+/* The proxy has its time limit. */
+static const struct ask_type connection_ask = { .kind = ASK_CONNECTION,
+                                                .decision = CG_HOST_EGRESS_DECISION,
+                                                .decided = connection_decided };
+
+static void on_request(struct session *ss, const json_t *event)
 {
-        struct egress_ask *next;
-
-        for (struct egress_ask *a = LIST_FIRST(&ss->sup->egress->asks); a; a = next) {
-                next = LIST_NEXT(a, entry);
-                if (a->session == ss)
-                        close_ask(a, why);
-        }
-}
-
-void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *name = "", *reason = NULL;
-        struct egress_ask *a;
-        struct cg_err err;
-
-        a = LIST_FIRST(&ss->sup->egress->asks);
-        while (a && (a->session != ss || a->number != m->id))
-                a = LIST_NEXT(a, entry);
-        if (!a)
-                return;
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "answer", "", &name, &err) < 0 ||
-            cg_json_str(body, "reason", NULL, &reason, &err) < 0) {
-                name = ""; /* a refusal, also where the answer itself could be read */
-                reason = "the host's decision could not be read";
-        }
-        answer(ss->sup, a->request, cg_egress_answer_of(name), reason);
-        ask_free(a);
-}
-
-static void on_request(struct session *ss, json_t *event)
-{
-        struct cg_out out = { .type = CG_HOST_EGRESS_REQUEST, .session = ss->number };
-        json_int_t request = json_integer_value(json_object_get(event, "id"));
-        struct egress_ask *a;
+        uint64_t request = (uint64_t)json_integer_value(json_object_get(event, "id"));
+        struct ask *a = NULL;
 
         if (ss->unread > MAX_UNREAD) {
                 answer(ss->sup, request, CG_EGRESS_NO, "the host does not read the session's events");
                 return;
         }
-        a = ss->connection_asks < MAX_ASKS ? calloc(1, sizeof(*a)) : NULL;
+        if (cg_sup_asks_count(ss, ASK_CONNECTION) < MAX_ASKS)
+                a = cg_sup_ask_new(ss, &connection_ask, request, 0, 0);
         if (!a) {
                 answer(ss->sup, request, CG_EGRESS_NO, "too many questions wait for the host");
                 return;
         }
-        a->session = ss;
-        a->request = request;
-        a->number = out.id = ++ss->sup->next_approval;
-        LIST_INSERT_HEAD(&ss->sup->egress->asks, a, entry);
-        ss->asks++;
-        ss->connection_asks++;
-        cg_sup_event_to_host(ss, &out,
-                             json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
-                                       "port", json_object_get(event, "port"), "protocol",
-                                       json_object_get(event, "protocol"), "address",
-                                       json_object_get(event, "address")));
-        cg_sup_asks_changed(ss);
+        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_EGRESS_REQUEST },
+                        json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"), "port",
+                                  json_object_get(event, "port"), "protocol",
+                                  json_object_get(event, "protocol"), "address",
+                                  json_object_get(event, "address")),
+                        NULL);
 }
 
 /* ------------------------------------------------------------------ events of the proxy */
@@ -244,9 +191,9 @@ static void on_event(struct sup *s, json_t *event)
         struct kernel *k = cg_sup_kernel_by_seq(
                 s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
         const char *text = json_string_value(json_object_get(event, "message")) ?: "";
-        json_int_t request = json_integer_value(json_object_get(event, "id"));
+        uint64_t request = (uint64_t)json_integer_value(json_object_get(event, "id"));
         struct session *ss = k ? k->session : NULL;
-        struct egress_ask *a;
+        struct ask *a;
 
         if (strcmp(type, "error") == 0)
                 cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", text);
@@ -255,11 +202,9 @@ static void on_event(struct sup *s, json_t *event)
         if (strcmp(type, "egress_request") == 0) {
                 on_request(ss, event);
         } else if (strcmp(type, "egress_cancel") == 0) {
-                a = LIST_FIRST(&s->egress->asks);
-                while (a && (a->session != ss || a->request != request))
-                        a = LIST_NEXT(a, entry);
+                a = cg_sup_ask_find(ss, request, ASK_CONNECTION);
                 if (a)
-                        close_ask(a, "no program waits for the connection any more");
+                        cg_sup_ask_close(a, "no program waits for the connection any more");
         } else if (strcmp(type, "decision") == 0 && json_is_true(json_object_get(event, "allowed"))) {
                 ss->counted.connections += !json_object_get(event, "error"); /* else: unreachable */
         } else if (strcmp(type, "decision") == 0) {
@@ -315,7 +260,7 @@ void cg_sup_egress_drain(struct sup *s)
                 if (!ss || !ss->kernel || !ss->kernel->has_egress)
                         continue;
                 ss->kernel->has_egress = false;
-                cg_sup_egress_drop_asks(ss, "the egress proxy has ended");
+                cg_sup_asks_close(ss, ASK_CONNECTION, "the egress proxy has ended");
                 if (ss->host)
                         cg_sup_notice(
                                 ss,

@@ -26,8 +26,5 @@ void cg_sup_egress_close(struct kernel *k);
  * refusal.
  */
 void cg_sup_egress_drain(struct sup *s);
-void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m);
-/* Closes the open questions of the session; the host is given @why. */
-void cg_sup_egress_drop_asks(struct session *ss, const char *why);
 
 #endif

@@ -103,17 +103,14 @@ static bool keep(struct kernel *k, uint64_t call, struct cg_msg *m)
         return true;
 }
 
-void cg_sup_functions_return(struct session *ss, struct cg_msg *m)
+static void returned(struct ask *a, struct cg_msg *m)
 {
-        struct ask *a = cg_sup_ask_find(ss, m->id, ASK_FUNCTION);
+        struct session *ss = a->session;
+        uint64_t call = a->number;
         struct cg_err err;
-        uint64_t call;
         size_t len;
         const char *result = cg_msg_raw(m, 0, &len);
 
-        if (!a)
-                return;
-        call = a->number;
         cg_sup_ask_end(a);
         if (len > CG_KEPT_RESULT && ss->kernel && keep(ss->kernel, call, m))
                 return;
@@ -169,7 +166,7 @@ static void refuse(struct ask *a, const char *status, const char *kind, const ch
 
 static void expire(struct ask *a)
 {
-        if (a->kind == ASK_FUNCTION) {
+        if (a->type->kind == ASK_FUNCTION) {
                 static const char why[] = "the function did not return in time";
 
                 refuse(a, "failed", "timeout", why);
@@ -183,27 +180,46 @@ static void expire(struct ask *a)
 /* Sends the call to the host, or before that the question whether it may run. */
 static void call_host(struct ask *a, struct cg_msg *m)
 {
-        bool first = a->kind == ASK_MAY_RUN;
+        bool first = a->type->kind == ASK_MAY_RUN;
 
-        cg_sup_ask_host(a, first ? CG_HOST_APPROVAL_REQUEST : CG_HOST_FUNCTION_CALL,
+        cg_sup_ask_host(a,
+                        &(struct cg_out){ .type = first ? CG_HOST_APPROVAL_REQUEST : CG_HOST_FUNCTION_CALL },
                         json_pack("{s:s, s:s*, s:s, s:I}", "server", a->server, "method",
                                   first ? "tools/call" : NULL, "tool", a->tool, "cell", (json_int_t)a->cell),
                         m);
 }
 
-void cg_sup_functions_decide(struct session *ss, uint64_t approval, const struct decision *d)
+static void rejected(struct ask *a, const struct decision *d)
 {
-        struct ask *a = cg_sup_ask_find(ss, approval, d->accept ? ASK_MAY_RUN : ASK_KERNEL), *call;
-        cg_auto_msg struct cg_msg m = { .n_frames = 2 };
+        refuse(a, "rejected", d->timed_out ? "approval_timeout" : "rejected", d->reason);
+        cg_sup_ask_end(a);
+}
 
-        if (!a)
-                return;
+/* The host may also reject a call that it was given to carry out. */
+static void function_decided(struct ask *a, const struct decision *d)
+{
+        if (!d->accept)
+                rejected(a, d);
+}
+
+static const struct ask_type function_ask = { .kind = ASK_FUNCTION,
+                                              .decision = CG_HOST_DECISION,
+                                              .decided = function_decided,
+                                              .answer = CG_HOST_FUNCTION_RETURN,
+                                              .answered = returned,
+                                              .expire = expire };
+
+static void may_run_decided(struct ask *a, const struct decision *d)
+{
+        struct session *ss = a->session;
+        cg_auto_msg struct cg_msg m = { .n_frames = 2 };
+        struct ask *call;
+
         if (!d->accept) {
-                refuse(a, "rejected", d->timed_out ? "approval_timeout" : "rejected", d->reason);
-                cg_sup_ask_end(a);
+                rejected(a, d);
                 return;
         }
-        call = cg_sup_ask_new(ss, ASK_FUNCTION, a->number, a->bytes, a->timeout_ms, expire);
+        call = cg_sup_ask_new(ss, &function_ask, a->number, a->bytes, a->timeout_ms);
         if (call) {
                 call->server = CG_STEAL(a->server);
                 call->tool = CG_STEAL(a->tool);
@@ -216,17 +232,11 @@ void cg_sup_functions_decide(struct session *ss, uint64_t approval, const struct
         cg_sup_ask_end(a);
 }
 
+static const struct ask_type may_run_ask = {
+        .kind = ASK_MAY_RUN, .decision = CG_HOST_DECISION, .decided = may_run_decided, .expire = expire
+};
+
 /* ------------------------------------------------------------------ messages of the kernel */
-
-static struct ask *find_call(struct session *ss, uint64_t number)
-{
-        struct ask *a;
-
-        LIST_FOREACH(a, &ss->ask_list, entry)
-                if (a->number == number && (a->kind & ASK_KERNEL))
-                        break;
-        return a;
-}
 
 /* The rules whose breach ends the kernel. */
 static int check_call(struct kernel *k, const struct cg_msg *m, const json_t *body, const char **server,
@@ -248,7 +258,7 @@ static int check_call(struct kernel *k, const struct cg_msg *m, const json_t *bo
         LIST_FOREACH(result, &k->large_results, entry)
                 if (result->call == m->id)
                         return cg_fail(err, CG_E_PROTO, "CALL: its id is in use");
-        if (find_call(k->session, m->id))
+        if (cg_sup_ask_find(k->session, m->id, ASK_KERNEL))
                 return cg_fail(err, CG_E_PROTO, "CALL: its id is in use");
         if (cg_sup_asks_count(k->session, ASK_KERNEL) >= CG_MAX_CALLS)
                 return cg_fail(err, CG_E_PROTO, "CALL: too many at once");
@@ -259,8 +269,8 @@ static void start_call(struct session *ss, struct cg_msg *m, const char *server,
                        int64_t timeout_ms, bool ask_first)
 {
         size_t len = cg_frame_bytes(m->frames[1]).len;
-        struct ask *a = cg_sup_ask_new(ss, ask_first ? ASK_MAY_RUN : ASK_FUNCTION, m->id, len,
-                                       ask_first ? 0 : timeout_ms, expire);
+        struct ask *a = cg_sup_ask_new(ss, ask_first ? &may_run_ask : &function_ask, m->id, len,
+                                       ask_first ? 0 : timeout_ms);
 
         if (a) {
                 a->server = strdup(server);
@@ -327,7 +337,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
                 if (on_call(k, m, &err) < 0)
                         cg_sup_kernel_violation(k, err.msg);
         } else if (m->type == CG_TOOL_CALL_CANCEL) {
-                a = find_call(k->session, m->id);
+                a = cg_sup_ask_find(k->session, m->id, ASK_KERNEL);
                 if (!a)
                         return; /* its result is on the way */
                 refuse(a, "failed", "cancelled", "cancelled");
@@ -373,7 +383,7 @@ void cg_sup_functions_added(struct session *ss, const json_t *definitions)
                         continue;
                 for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
                         next = LIST_NEXT(a, entry);
-                        if (!(a->kind & ASK_KERNEL) || strcmp(a->server, name) != 0)
+                        if (!(a->type->kind & ASK_KERNEL) || strcmp(a->server, name) != 0)
                                 continue;
                         fail(ss->kernel, a->number,
                              "the functions \"%s\" were replaced by others before this call ended", name);

@@ -11,16 +11,11 @@
 
 struct kernel;
 struct session;
-struct decision;
 
 /* Connects to the kernel @k. @on_end: of its connections. */
 int cg_sup_functions_open(struct kernel *k, cg_zlink_end_cb on_end, struct cg_err *err);
 /* Frees what waits for the kernel. @on_closed runs later from the loop, if true is returned. */
 bool cg_sup_functions_close(struct kernel *k, void (*on_closed)(struct cg_zlink *z));
-/* DECISION of the host. */
-void cg_sup_functions_decide(struct session *ss, uint64_t approval, const struct decision *d);
-/* FUNCTION_RETURN of the host. */
-void cg_sup_functions_return(struct session *ss, struct cg_msg *m);
 
 /* ---- calls of broker.c, see struct cg_broker_ops */
 

@@ -31,36 +31,6 @@
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (4u << 20))
 
-struct program_ask {
-        LIST_ENTRY(program_ask) entry;
-        struct session *session;
-        struct kernel *kernel;
-        uint64_t approval; /* the number the host knows */
-        uint32_t number;   /* the number init knows */
-        uint64_t cell;     /* which runs; 0: none */
-        json_t *denial;    /* of its refusal, without the reason */
-        size_t bytes;
-        uv_timer_t timer;
-};
-
-static void on_timer_closed(uv_handle_t *h)
-{
-        free(h->data);
-}
-
-/* Its number is never used again. */
-static void ask_remove(struct program_ask *a)
-{
-        struct session *ss = a->session;
-
-        LIST_REMOVE(a, entry);
-        ss->asks--;
-        ss->ask_bytes -= a->bytes;
-        json_decref(a->denial);
-        cg_sup_asks_changed(ss);
-        uv_close((uv_handle_t *)&a->timer, on_timer_closed);
-}
-
 static void answer(struct kernel *k, uint32_t number, bool accept)
 {
         struct cg_exec_message m = { .type = accept ? CG_EXEC_ACCEPTED : CG_EXEC_REFUSED, .number = number };
@@ -77,72 +47,56 @@ static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, co
         cg_sup_denial_report_some(ss, cell, denial, &ss->program_denials);
 }
 
-static void refuse(struct program_ask *a, const char *why)
+static void refuse(struct ask *a, const char *why)
 {
-        answer(a->kernel, a->number, false);
-        report_refusal(a->session, a->cell, json_incref(a->denial), why);
-        ask_remove(a);
+        answer(a->session->kernel, (uint32_t)a->number, false);
+        report_refusal(a->session, a->running, json_incref(a->denial), why);
 }
 
-static void on_timeout(uv_timer_t *t)
+static void expire(struct ask *a)
 {
-        struct program_ask *a = t->data;
-
-        cg_sup_approval_closed(a->session, a->approval,
-                               "nobody decided in time: the program was not started");
         refuse(a, "nobody decided in time");
+        cg_sup_ask_close(a, "nobody decided in time: the program was not started");
 }
 
-void cg_sup_programs_decide(struct session *ss, uint64_t approval, const struct decision *d)
+static void decided(struct ask *a, const struct decision *d)
 {
-        struct program_ask *a;
+        const char *who = d->timed_out ? "nobody decided in time" : "the host refused it";
         char why[600];
 
-        LIST_FOREACH(a, &ss->program_asks, entry)
-                if (a->approval == approval)
-                        break;
-        if (!a)
-                return;
-        cg_sup_rate_give(&ss->undecided);
-        if (d->accept) {
-                answer(a->kernel, a->number, true);
-                ask_remove(a);
-                return;
-        }
-        snprintf(why, sizeof(why), "%s%s%.500s",
-                 d->timed_out ? "nobody decided in time" : "the host refused it", *d->reason ? ": " : "",
-                 d->reason);
-        refuse(a, why);
+        cg_sup_rate_give(&a->session->undecided);
+        snprintf(why, sizeof(why), "%s%s%.500s", who, *d->reason ? ": " : "", d->reason);
+        if (d->accept)
+                answer(a->session->kernel, (uint32_t)a->number, true);
+        else
+                refuse(a, why);
+        cg_sup_ask_end(a);
 }
+
+static const struct ask_type program_ask = {
+        .kind = ASK_PROGRAM, .decision = CG_HOST_DECISION, .decided = decided, .expire = expire
+};
 
 void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
 {
-        struct program_ask *a, *next;
+        struct ask *next;
 
-        for (a = LIST_FIRST(&ss->program_asks); a; a = next) {
+        for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
                 next = LIST_NEXT(a, entry);
                 /* One without a cell may be that of a subshell's cell, which is not known. */
-                if (a->cell != cell && (a->cell || cell == cg_sup_running_cell(ss)))
+                if (a->type != &program_ask ||
+                    (a->running != cell && (a->running || cell == cg_sup_running_cell(ss))))
                         continue;
-                cg_sup_approval_closed(ss, a->approval,
-                                       "the cell was interrupted: the program was not started");
                 cg_sup_rate_give(&ss->undecided);
-                answer(a->kernel, a->number, false);
-                ask_remove(a);
+                answer(ss->kernel, (uint32_t)a->number, false);
+                cg_sup_ask_close(a, "the cell was interrupted: the program was not started");
         }
 }
 
 void cg_sup_programs_close(struct kernel *k, const char *why)
 {
-        struct program_ask *a, *next;
-
-        for (a = k->session ? LIST_FIRST(&k->session->program_asks) : NULL; a; a = next) {
-                next = LIST_NEXT(a, entry);
-                if (a->kernel != k)
-                        continue;
-                cg_sup_approval_closed(k->session, a->approval, why);
-                ask_remove(a);
-        }
+        if (k->session)
+                cg_sup_asks_close(k->session, ASK_PROGRAM, why);
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -257,7 +211,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
         struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .has_raw = true };
         cg_auto_json json_t *question = NULL, *denial = NULL;
         cg_auto_free char *text = NULL;
-        struct program_ask *a = NULL;
+        struct ask *a = NULL;
         char rule[CG_EXEC_RULE_NAME], denies[64];
         const char *why = NULL;
         struct cg_err err;
@@ -279,8 +233,6 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 why = "its arguments are too long to ask about them";
         else if (ss->unread > MAX_UNREAD)
                 why = "the host does not read the session's events";
-        else if (!(a = calloc(1, sizeof(*a))))
-                why = "out of memory";
         if (why) {
                 answer(k, number, false);
                 if (denial)
@@ -290,7 +242,6 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
         switch (cg_exec_rules_judge(cg_sup_exec_setting(ss->options), question, rule)) {
         case CG_EXEC_ALLOW:
                 answer(k, number, true);
-                free(a);
                 return;
         case CG_EXEC_DENY:
                 snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
@@ -303,41 +254,26 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                         why = "too many questions have ended before the host could decide: wait a few seconds";
                 break;
         }
+        if (!why && !(a = cg_sup_ask_new(ss, &program_ask, number, out.raw_len, 0)))
+                why = "out of memory";
         if (why) {
                 answer(k, number, false);
                 report_refusal(ss, running, CG_STEAL(denial), why);
-                free(a);
                 return;
         }
-        *a = (struct program_ask){ .session = ss,
-                                   .kernel = k,
-                                   .approval = ++k->sup->next_approval,
-                                   .number = number,
-                                   .cell = running,
-                                   .denial = CG_STEAL(denial),
-                                   .bytes = out.raw_len };
-        LIST_INSERT_HEAD(&ss->program_asks, a, entry);
-        ss->asks++;
-        ss->ask_bytes += a->bytes;
-        uv_timer_init(&k->sup->loop, &a->timer);
-        a->timer.data = a;
-        if (ss->approval_timeout_ms > 0)
-                cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)ss->approval_timeout_ms);
-        out.session = ss->number;
-        out.id = a->approval;
+        a->denial = CG_STEAL(denial);
         out.raw = text;
-        cg_sup_host_send(ss->host, &out,
-                         json_pack("{s:s, s:s, s:s, s:I}", "server", "", "method", "exec", "tool", "", "cell",
-                                   CELL_SLOT(running) == 0 ? (json_int_t)running : 0));
-        cg_sup_count_unread(ss, out.raw_len);
-        cg_sup_asks_changed(ss);
+        cg_sup_ask_host(a, &out,
+                        json_pack("{s:s, s:s, s:s, s:I}", "server", "", "method", "exec", "tool", "", "cell",
+                                  (json_int_t)a->cell),
+                        NULL);
 }
 
 static void on_message(struct watch *w)
 {
         struct kernel *k = w->data;
         struct cg_exec_message m;
-        struct program_ask *a = NULL;
+        struct ask *a;
         cg_auto_fd int fd = -1;
         size_t n_fds = 1;
         struct cg_err err;
@@ -354,15 +290,9 @@ static void on_message(struct watch *w)
                 handle_asked(k, m.number, fd);
                 return;
         }
-        if (k->session)
-                a = LIST_FIRST(&k->session->program_asks);
-        while (a && (a->kernel != k || a->number != m.number))
-                a = LIST_NEXT(a, entry);
-        if (a && m.type == CG_EXEC_WITHDRAWN) {
-                cg_sup_approval_closed(a->session, a->approval,
-                                       "the process that wanted to start it has ended");
-                ask_remove(a);
-        }
+        a = k->session ? cg_sup_ask_find(k->session, m.number, ASK_PROGRAM) : NULL;
+        if (a && m.type == CG_EXEC_WITHDRAWN)
+                cg_sup_ask_close(a, "the process that wanted to start it has ended");
 }
 
 int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err)

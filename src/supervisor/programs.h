@@ -8,14 +8,11 @@
 
 struct kernel;
 struct session;
-struct decision;
 
 /* The sandbox of @k is there: reads what its init asks at @fd (borrows). */
 int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err);
 /* The sandbox ends: closes its questions. */
 void cg_sup_programs_close(struct kernel *k, const char *why);
-/* The host's decision; nothing happens if no such question waits. */
-void cg_sup_programs_decide(struct session *ss, uint64_t approval, const struct decision *d);
 /* The cell is interrupted: refuses what it waits for. */
 void cg_sup_programs_interrupted(struct session *ss, uint64_t cell);
 

@@ -256,12 +256,6 @@ static void kernel_failed(struct session *ss, const struct cg_err *err)
         cg_sup_session_end(ss, first ? NULL : text);
 }
 
-static void close_asks(struct session *ss, const char *why)
-{
-        cg_sup_asks_close(ss, ASK_TOOLSERVER | ASK_KERNEL, why);
-        cg_sup_egress_drop_asks(ss, why);
-}
-
 /*
  * Each kernel opens the folder by its name. A kernel of another session, whose workspace contains
  * this one, could replace the folder by a symlink, and the next kernel would write to its target.
@@ -327,7 +321,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
 
         if (cg_sup_spare_ended(ss))
                 return;
-        close_asks(ss, "the kernel ended");
+        cg_sup_asks_close(ss, ASK_ALL, "the kernel ended");
         if (!ss->opened || ss->resetting) {
                 cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
@@ -355,7 +349,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
 static void replace_kernel(struct session *ss, struct shell *l, const char *status, const char *text)
 {
         cg_sup_kernel_end(ss->kernel);
-        close_asks(ss, "the kernel was replaced");
+        cg_sup_asks_close(ss, ASK_ALL, "the kernel was replaced");
         cg_sup_cells_end_replaced(ss, l, status, text);
         start_again(ss);
 }
@@ -399,7 +393,7 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         else
                 cg_sup_kernel_end(ss->kernel);
         ss->used = false;
-        close_asks(ss, "the session was reset");
+        cg_sup_asks_close(ss, ASK_ALL, "the session was reset");
         cg_sup_cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
         ss->quick_deaths = 0;
         ss->resetting = m->id;
@@ -434,21 +428,6 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 return;
 fail:
         cg_sup_host_failed(ss->host, ss->number, m->id, &err);
-}
-
-static void handle_decision(struct session *ss, struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        struct decision d = { .reason = "" };
-        struct cg_err err;
-
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "accept", false, &d.accept, &err) < 0 ||
-            cg_json_bool(body, "timed_out", false, &d.timed_out, &err) < 0 ||
-            cg_json_str(body, "reason", "", &d.reason, &err) < 0)
-                d = (struct decision){ .reason = "the host's decision could not be read" };
-        cg_sup_broker_decide(ss, m->id, &d);
-        cg_sup_functions_decide(ss, m->id, &d);
-        cg_sup_programs_decide(ss, m->id, &d);
 }
 
 static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
@@ -525,17 +504,10 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         /* Requests that only the host that opened the session may make. */
         switch (m->type) {
         case CG_HOST_DECISION:
-                handle_decision(ss, m);
-                break;
-        case CG_HOST_SERVER_ANSWER:
-                cg_sup_broker_answer(ss, m);
-                break;
-        case CG_HOST_FUNCTION_RETURN:
-                cg_sup_functions_return(ss, m);
-                break;
         case CG_HOST_EGRESS_DECISION:
-                if (!cg_sup_broker_host_decided(ss, m))
-                        cg_sup_egress_decide(ss, m);
+        case CG_HOST_SERVER_ANSWER:
+        case CG_HOST_FUNCTION_RETURN:
+                cg_sup_ask_answered(ss, m);
                 break;
         case CG_HOST_SESSION_RESET:
                 handle_reset(ss, m);
@@ -579,7 +551,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
         if (ss->ending)
                 return;
         ss->ending = true;
-        close_asks(ss, "the session ended");
+        cg_sup_asks_close(ss, ASK_ALL, "the session ended");
         cg_sup_commands_end_all(ss, "cancelled", why ? why : "the session ended");
         if (ss->kernel && ss->used) {
                 cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);

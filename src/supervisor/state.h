@@ -56,10 +56,9 @@ struct session {
         bool path_reported;     /* their missing entries of PATH have been reported */
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
-        LIST_HEAD(, ask) ask_list;             /* asks.c */
-        LIST_HEAD(, command) commands;         /* beside cells: commands.c */
-        LIST_HEAD(, program_ask) program_asks; /* programs.c */
-        uint64_t opening, resetting;           /* request to answer once the kernel is ready; 0 none */
+        LIST_HEAD(, ask) ask_list;     /* asks.c */
+        LIST_HEAD(, command) commands; /* beside cells: commands.c */
+        uint64_t opening, resetting;   /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         bool attachable; /* other hosts can list it and attach to it */
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
@@ -85,8 +84,7 @@ struct session {
         json_t *egress_policy; /* made of the settings; NULL: no network at all */
         /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
         json_t *egress_env;
-        size_t asks;            /* calls and connections waiting for a decision */
-        size_t connection_asks; /* the connections of these */
+        size_t asks; /* of ask_list */
         size_t ask_bytes;
         size_t unread;                   /* bytes of events the host has not acknowledged */
         struct cg_sandbox_limits limits; /* as set by the host or the settings */
