@@ -1,6 +1,6 @@
 /*
- * The least there is: open, a session, a cell, its events. Build: cc minimal.c $(pkg-config
- * --cflags --libs cellgate)
+ * Minimal host: open a client and a session, run a cell, print its events. Build: cc minimal.c
+ * $(pkg-config --cflags --libs cellgate)
  */
 #include <cellgate.h>
 #include <stdio.h>

@@ -804,7 +804,7 @@ enum cg_event_type {
          * is {"server", "method", "tool", "cell"}
          */
         CG_EVENT_APPROVAL_REQUEST,
-        /* what was asked about waits no more: cancelled, timed out, or its kernel ended */
+        /* the request is no longer pending: cancelled, timed out, or its kernel ended */
         CG_EVENT_APPROVAL_CLOSED,
         /* input() waits for cg_session_input(): cg_event_json() is {"prompt", "password"} */
         CG_EVENT_INPUT_REQUEST,

@@ -1,4 +1,4 @@
-"""Builds wheels of the work tree, installs them in clean environments and runs README's example there.
+"""Builds wheels of the work tree, installs them in clean environments and runs the package's first example there.
 
   scripts/build_wheels.py [--out DIR] PYTHON...
 
@@ -44,9 +44,9 @@ def run(*argv: str | Path, cwd: Path = REPO, path: Path | None = None) -> str:
 
 
 def example() -> str:
-    """The program of README."""
-    text = (REPO / "README.md").read_text()
-    return text.partition("## From Python")[2].partition("```python\n")[2].partition("```")[0]
+    """The first program of docs/python-package.md."""
+    text = (REPO / "docs/python-package.md").read_text()
+    return text.partition("## A session")[2].partition("```python\n")[2].partition("```")[0]
 
 
 def make(python: str, tools: Path, work: Path) -> Path:
@@ -135,10 +135,10 @@ def install(python: str, env: Path, out: Path, requirement: str | Path) -> None:
 
 
 def check(env: Path, workspace: Path) -> None:
-    """README's example, a cell, and the sandbox."""
+    """The example, a cell, and the sandbox."""
     workspace.mkdir()
     for argv, wanted in [
-        ([env / "bin/python", "-c", example()], "499500\n"),
+        ([env / "bin/python", "-c", example()], "499500\n2 data.csv\n"),
         ([env / "bin/cellgate", "run", "-c", "print(1 + 1)"], "2\n"),
         ([env / "bin/cellgate", "sandbox", "--", "echo", "inside"], "inside\n"),
     ]:

@@ -493,7 +493,7 @@ def srt_port() -> list[str]:
 
 
 def wheels(pythons: list[str]) -> list[str]:
-    """A wheel for each interpreter, installed in a clean environment, where README's example runs."""
+    """A wheel for each interpreter, installed in a clean environment, where the package's first example runs."""
     argv = [sys.executable, REPO / "scripts/build_wheels.py", "--out", run_tests.BUILDS / "wheels", *pythons]
     status, log = run_tests.run("soak-wheels", argv, 600 * len(pythons))
     return [run_tests.tail(log)] if status else []

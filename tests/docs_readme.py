@@ -41,9 +41,9 @@ class Block:
     commands: list[Command]
 
 
-def python_example(page: Path) -> str:
-    """The program under "From Python"."""
-    return page.read_text().partition("## From Python")[2].partition("```python\n")[2].partition("```")[0]
+def python_example(page: Path, heading: str) -> str:
+    """The first program under this heading."""
+    return page.read_text().partition(f"\n## {heading}\n")[2].partition("```python\n")[2].partition("```")[0]
 
 
 def complete(text: str) -> bool:

@@ -1,21 +1,30 @@
-"""README.md: its commands run as they are written, in order, in a fresh clone's place; options that its text names are there."""
+"""README.md and the pages for users: commands run as they are written, in order, in a fresh clone's place; the Python example, the
+settings of MCP clients and the picture are true; options, paths and headings that the texts name are there."""
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import picture
 import pytest
-from docs_readme import Block, Shell, differs, read_page
+from docs_readme import Block, Shell, differs, python_example, read_page
+from mcp_serve.helpers import Raw
 from shared_supervisor import runtime_folder
 
 KEPT = ("SSL_CERT_FILE", "LD_LIBRARY_PATH", "CG_SANITIZED")
 
 
+# The commands of these pages are run, one page after the other in one shell.
+PAGES = ["README.md", "docs/tour.md", "docs/install.md", "docs/mcp-serve.md", "docs/jupyter.md"]
+TEXTS = [*PAGES, "docs/README.md", "docs/python-package.md", "docs/c-api.md", "docs/events.md"]
+
+
 @pytest.fixture(scope="module")
 def blocks(repo: Path) -> list[Block]:
-    return read_page(repo / "README.md")
+    return [b for page in PAGES for b in read_page(repo / page)]
 
 
 @pytest.fixture
@@ -67,26 +76,145 @@ def test_what_is_not_run_says_why(blocks: list[Block]) -> None:
     assert [b.line for b in blocks if b.where == "not run"] != [b.line for b in blocks]
 
 
-def test_options_that_the_text_names_exist(repo: Path, cellgate: Path) -> None:
+@pytest.mark.parametrize("page", TEXTS)
+def test_options_that_the_text_names_exist(repo: Path, cellgate: Path, page: str) -> None:
     """`cellgate ...` in the text: the command is there, and its help has each of the options."""
-    text = re.sub(r"^```.*?^```$", "", (repo / "README.md").read_text(), flags=re.M | re.S)
-    spans = re.findall(r"`cellgate ([^`\n]+)`", text)
-    assert len(spans) >= 5
-    for span in spans:
+    text = re.sub(r"^```.*?^```$", "", (repo / page).read_text(), flags=re.M | re.S)
+    for span in re.findall(r"`cellgate ([^`\n]+)`", text):
         words = span.split()
         command = [w for w in words[: 2 if words[0] in ("mcp", "jupyter", "env") else 1] if w[0] != "-" and w != "..."]
-        if command in (["jupyter"], ["mcp"], ["env"]):
-            command = command[:1]
         p = subprocess.run([cellgate, *command, "--help"], capture_output=True, text=True, timeout=60)
         assert p.returncode == 0, span
         for option in re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", span):
             assert re.search(rf"(?<![\w-]){re.escape(option)}\b", p.stdout), f"{option} of `cellgate {span}`"
 
 
-def test_paths_that_the_page_names_exist(repo: Path) -> None:
-    text = (repo / "README.md").read_text()
-    paths = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(
-        r"`((?:scripts|bench|examples|docs)/[\w./-]+)", text
-    )
-    assert len(paths) >= 10
-    assert [p for p in paths if not (repo / p).exists()] == []
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
+
+
+def headings(page: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    return {anchor(h) for h in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def test_links_lead_somewhere(repo: Path) -> None:
+    """Links between documents, with the headings that they name; paths in the text."""
+    wrong = []
+    for page in [repo / "README.md", *(repo / "docs").glob("*.md")]:
+        text = page.read_text()
+        for path, name in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+            target = page.parent / path if path else page
+            if not target.exists() or (name and name not in headings(target)):
+                wrong.append(f"{page.name}: {path}#{name}")
+        if str(page.relative_to(repo)) in TEXTS:
+            paths = re.findall(r"`((?:scripts|bench|examples|docs)/[\w./-]+)`", text)
+            wrong += [f"{page.name}: {p}" for p in paths if not (repo / p).exists()]
+    assert wrong == []
+
+
+def test_every_document_is_in_the_index(repo: Path) -> None:
+    index = (repo / "docs/README.md").read_text()
+    assert [p.name for p in (repo / "docs").glob("*.md") if p.name != "README.md" and f"]({p.name})" not in index] == []
+
+
+def test_long_pages_begin_with_their_contents(repo: Path) -> None:
+    for page in (repo / "docs").glob("*.md"):
+        text = page.read_text()
+        if text.count("\n") > 150 and len(titles := re.findall(r"^## (.*)$", text, re.M)) > 2:
+            listed = re.findall(r"^- \[.*\]\(#(.*)\)$", text, re.M)
+            assert listed[: len(titles)] == [anchor(t) for t in titles], page.name
+
+
+def test_the_first_page_is_short(repo: Path) -> None:
+    assert (repo / "README.md").read_text().count("\n") <= 150
+
+
+# ---------------------------------------------------------------- the examples
+
+
+@pytest.fixture
+def package(prefix: Path) -> Path:
+    path = prefix / "lib/cellgate/package"
+    if not (path / "cellgate").is_dir():
+        pytest.skip("cellgate was built without -Dpython_package")
+    return path
+
+
+@pytest.mark.no_sanitizer  # the binding is loaded into a Python without it
+def test_python_example(repo: Path, package: Path, npm_dir: Path, test_python: str, tmp_path: Path) -> None:
+    """As it is written, but `npx` is a program that starts the same server from the tests' packages."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "work").mkdir()
+    npx = tmp_path / "bin/npx"
+    npx.write_text(f'#!/bin/sh\nshift 2\nexec {npm_dir}/node_modules/.bin/mcp-server-filesystem "$@"\n')
+    npx.chmod(0o755)
+    drafts = tmp_path / "drafts"
+    program = python_example(repo / "README.md", "From Python").replace("/tmp/drafts", str(drafts))
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PYTHONPATH": str(package)}
+    for answer, shown in (("n", "error None"), ("y", "ok Result(content=")):
+        argv = [test_python, "-c", program]
+        p = subprocess.run(argv, cwd=tmp_path / "work", env=env, input=answer + "\n", capture_output=True, text=True)
+        assert p.returncode == 0, p.stderr
+        question, _, rest = p.stdout.partition("  Allow? ")
+        assert question.startswith("files.write_file {") and rest.startswith(shown)
+        assert (drafts / "a.txt").exists() == (answer == "y")
+
+
+@pytest.mark.no_sanitizer
+def test_first_example_of_the_package(repo: Path, package: Path, test_python: str, tmp_path: Path) -> None:
+    program = python_example(repo / "docs/python-package.md", "A session")
+    env = {**os.environ, "PYTHONPATH": str(package)}
+    p = subprocess.run([test_python, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (p.stdout, p.stderr) == ("499500\n2 data.csv\n", "")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/mcp-serve.md"])
+def test_settings_of_mcp_clients(repo: Path, cellgate: Path, tmp_path: Path, page: str, slowness: float) -> None:
+    """The command lines that clients run start a server with the tool that the page names."""
+    text = (repo / page).read_text()
+    lines = [line.partition(" -- ")[2].split() for line in text.splitlines() if line.startswith("claude mcp add ")]
+    for settings in map(json.loads, re.findall(r"^```json\n(.*?)^```", text, re.M | re.S)):
+        for server in settings.get("mcpServers", settings.get("servers")).values():
+            if "cellgate" in server["command"]:
+                lines.append([server["command"], *server["args"]])
+    assert len(lines) == 3
+    for command, *args in lines:
+        assert command == "/usr/local/bin/cellgate"
+        args[args.index("--workspace") + 1] = str(tmp_path)
+        server = Raw([str(cellgate), *args], tmp_path, dict(os.environ), slowness)
+        try:
+            server.initialize()
+            assert "execute_ipython_cell" in json.dumps(server.result(server.request("tools/list")))
+        finally:
+            server.end()
+
+
+def test_tools_of_mcp_serve_are_documented(repo: Path) -> None:
+    source = (repo / "src/cli/mcp_serve/tools.c").read_text()
+    names = re.findall(r'"(\w+)"', source[source.index("cg_serve_tool_names[] = {") : source.index("NULL }")])
+    table = (repo / "docs/mcp-serve.md").read_text().partition("\n## Tools\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == set(names)
+
+
+def test_the_picture_is_current(prefix: Path, npm_dir: Path, slowness: float) -> None:
+    """Made again by scripts/picture.py it has the same texts, but for the digits of the accepting keys."""
+    drawn = picture.draw(picture.record(prefix, npm_dir, slowness))
+    assert picture.masked(drawn) == picture.masked(picture.PICTURE.read_text())
+
+
+def test_events_are_in_one_table(repo: Path) -> None:
+    """docs/events.md has every event of the C API, the Python class of each, and types of JSON lines that exist."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `(\w+)` \| (?:`(\w+)`)? ?\|", (repo / "docs/events.md").read_text(), re.M)
+    header = (repo / "include/cellgate.h").read_text()
+    header = header[header.index("enum cg_event_type {") : header.index("enum cg_status {")]
+    assert sorted(r[0] for r in rows) == sorted(re.findall(r"^\s+CG_EVENT_([A-Z_]+)", header, re.M))
+    events = (repo / "python/cellgate/_events.py").read_text()
+    for name, python, kind in rows:
+        # The function, or a lambda, that makes the object.
+        maker = re.search(rf"lib\.CG_EVENT_{name}: (.*),$", events, re.M)
+        assert maker, name
+        body = events.partition(f"\ndef {maker[1]}(")[2].partition("\ndef ")[0]
+        assert re.search(rf"\b{python}\(", maker[1] + body), name
+        assert not kind or f"`{kind}`" in (repo / "docs/cli-json.md").read_text(), kind

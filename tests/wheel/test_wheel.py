@@ -68,10 +68,10 @@ def test_no_path_of_the_build_is_compiled_in(files: Path, repo: Path, tmp_path: 
         assert str(repo).encode() not in (tmp_path / "stripped").read_bytes(), path
 
 
-def test_readme_example(env: Path, workspace: Path) -> None:
-    p = run(env, "-c", python_example(Path(__file__).parents[2] / "README.md"), cwd=workspace)
+def test_example_of_the_documents(env: Path, repo: Path, workspace: Path) -> None:
+    p = run(env, "-c", python_example(repo / "docs/python-package.md", "A session"), cwd=workspace)
     assert p.returncode == 0, p.stderr
-    assert p.stdout == "499500\n"
+    assert p.stdout == "499500\n2 data.csv\n"
 
 
 @pytest.mark.slow
