@@ -372,6 +372,18 @@ def test_help_and_other_subcommands(run_cellgate: Callable) -> None:
     assert "mcp serve" in run_cellgate("mcp", "dance").stderr
 
 
+def test_at_a_terminal_it_says_what_it_waits_for(cellgate: Path, workspace: Path, slowness: float) -> None:
+    master, slave = os.openpty()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([cellgate, "mcp", "serve"], cwd=workspace, stdin=slave, stdout=pipe, stderr=pipe) as p:
+        os.close(slave)
+        assert p.stderr and b"waiting for the messages of an MCP client" in p.stderr.readline()
+        os.write(master, b"\x04")
+        assert p.communicate(timeout=20 * slowness) == (b"", b"")
+    os.close(master)
+    assert p.returncode == 0
+
+
 @pytest.mark.parametrize("token", ["tok", None])
 def test_progress_of_tools_is_passed_on(serve: Serve, asking: Callable[..., Path], token: str | None) -> None:
     """To a client that wants progress of its call; the values grow, whatever the server counts."""

@@ -415,6 +415,10 @@ static int run(struct cg_serve *sv)
                         r = cg_fail_errno(&err, "signals");
         }
         if (r == 0) {
+                if (isatty(io.in))
+                        cg_log(&sv->log, CG_LOG_WARN,
+                               "waiting for the messages of an MCP client, which starts this program itself;"
+                               " Ctrl-D ends it (docs/mcp-serve.md)");
                 if (sv->opts.kernel.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,
                                "no sandbox: the agent's code can do all that you can, with or without approval");
