@@ -21,7 +21,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "tests"))
 
-from docs_readme import Shell  # noqa: E402
+from docs_readme import PROGRESS, Shell  # noqa: E402
 
 PICTURE = REPO / "docs/question.svg"
 REPORTS = Path("/tmp/reports")
@@ -60,7 +60,7 @@ def record(prefix: Path, npm: Path, slowness: float = 1) -> list[tuple[str, str]
         finally:
             shell.close()
     shutil.rmtree(REPORTS)
-    shown = [line.rstrip() for line in shown if not line.startswith("[cellgate] waiting for ")]
+    shown = [line.rstrip() for line in shown if not PROGRESS.match(line)]
     if status != 0:
         raise RuntimeError("\n".join(shown))
     digits = DIGITS.search("\n".join(shown))

@@ -23,6 +23,7 @@ from pathlib import Path
 DIRECTIVE = re.compile(r"<!-- test: (on a machine of its own|not run), (.+) -->")
 TERMINAL = re.compile(r"\x1b\[[0-9;?!]*[A-Za-z]|[\r\x0f]")
 ANSWER = re.compile(r"^(?P<before>.*\b(?:d never in this session|for this tool in this session): )(?P<answer>\w+)$")
+PROGRESS = re.compile(r"\[cellgate\] (waiting for |cell \d+ of )")  # shown where a machine is slow
 DIGITS = re.compile(r"\b([ysa])(\d{3})\b")
 
 
@@ -159,8 +160,7 @@ def loosely(line: str) -> str:
 
 def differs(wanted: list[str], shown: list[str]) -> str | None:
     """Return the part of the page's output that was not shown, or None."""
-    # Progress is shown where a machine is slow.
-    have = [loosely(line) for line in shown if line.strip() and not line.startswith("[cellgate] waiting for ")]
+    have = [loosely(line) for line in shown if line.strip() and not PROGRESS.match(line)]
     anywhere = False
     for line in wanted:
         if not line.strip():

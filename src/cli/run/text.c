@@ -472,8 +472,8 @@ static int text_tick(struct cg_run *run, struct cg_err *err)
                 return cg_prompt_due(text_of(run)->prompt, err);
         if (ms < PROGRESS_MS || cg_now_ms() - text_of(run)->progress_ms < PROGRESS_MS)
                 return 0;
-        snprintf(line, sizeof(line), "cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1,
-                 run->opts.cells.n, ms / 1000, run->opts.cells.n - run->index - 1);
+        snprintf(line, sizeof(line), "cell %zu of %zu, %" PRId64 " s", run->index + 1, run->opts.cells.n,
+                 ms / 1000);
         cg_screen_progress(&run->screen, line);
         return 0;
 }
