@@ -102,8 +102,8 @@ def headings(page: Path) -> set[str]:
 def test_links_lead_somewhere(repo: Path) -> None:
     """Links between documents, with the headings that they name; paths in the text."""
     wrong = []
-    for page in [repo / "README.md", *(repo / "docs").glob("*.md")]:
-        text = page.read_text()
+    for page in [*repo.glob("*.md"), *(repo / "docs").glob("*.md")]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
         for path, name in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
             target = page.parent / path if path else page
             if not target.exists() or (name and name not in headings(target)):
@@ -112,6 +112,14 @@ def test_links_lead_somewhere(repo: Path) -> None:
             paths = re.findall(r"`((?:scripts|bench|examples|docs)/[\w./-]+)`", text)
             wrong += [f"{page.name}: {p}" for p in paths if not (repo / p).exists()]
     assert wrong == []
+
+
+def test_paths_of_the_recipes_exist(repo: Path) -> None:
+    text = (repo / "CONTRIBUTING.md").read_text().partition("\n## How to add\n")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:c|h|py|md))`", text)
+    assert len(paths) > 30
+    roots = (repo, repo / "src", repo / "src/sandbox", repo / "tests")
+    assert [p for p in paths if not any((root / p).exists() for root in roots)] == []
 
 
 def test_every_document_is_in_the_index(repo: Path) -> None:
