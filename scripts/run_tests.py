@@ -40,6 +40,8 @@ NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
 # Processes of pytest: tests wait for about half of their time.
 WORKERS = 2 * JOBS
+# Limit of a run of pytest; it takes a third of it on a machine that does nothing else.
+PYTEST_S = 3000
 # With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
 SANITIZED_WORKERS = 3 * JOBS
 # Niceness of the steps that run beside the tests.
@@ -267,12 +269,13 @@ def unit_tests(
     folder: Path, name: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str | Path] = ()
 ) -> Tally:
     argv: list[str | Path] = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    argv.append("--timeout-multiplier=10")  # of 30 s: the machine may be busy
     report = folder / "meson-logs/testlog.junit.xml"
     if wrapper:
-        argv += [f"--wrapper={shlex.join(map(str, wrapper))}", "--timeout-multiplier=10", "--no-suite=no-valgrind"]
+        argv += [f"--wrapper={shlex.join(map(str, wrapper))}", "--no-suite=no-valgrind"]
         report = report.with_name(f"testlog-{wrapper[0]}.junit.xml")
     report.unlink(missing_ok=True)
-    status, log = run(f"{name}-unit", argv, 600, env)
+    status, log = run(f"{name}-unit", argv, 1200, env)
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()
     if status != 0 and not tally.failed:
         tally.failed.append((f"{name}:meson test", tail(log)))
@@ -391,8 +394,8 @@ def step_pytest(opt: argparse.Namespace) -> Tally:
         return pytest(folder, "test", ["-m", "not slow", *changed.tests(opt.changed)], 600)
     build_wheel()
     if "asan" not in opt.steps:
-        return pytest(folder, "test", ["-k", opt.k] if opt.k else [], 1800)
-    return pytest(folder, "test", ["-m", "not sanitized"], 1800)
+        return pytest(folder, "test", ["-k", opt.k] if opt.k else [], PYTEST_S)
+    return pytest(folder, "test", ["-m", "not sanitized"], PYTEST_S)
 
 
 def only_a_thread_that_went(report: Path) -> bool:
@@ -412,7 +415,7 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     tally = unit_tests(folder, "asan", env)
     env["CG_SANITIZED"] = "address"
     args = ["-m", "sanitized", *(["-k", opt.k] if opt.k else []), *SANITIZED_TESTS]
-    tally.add(pytest(folder, "asan", args, 1200, env, "loadgroup", SANITIZED_WORKERS))
+    tally.add(pytest(folder, "asan", args, PYTEST_S, env, "loadgroup", SANITIZED_WORKERS))
     found = [f for f in sorted(reports.iterdir()) if not only_a_thread_that_went(f)]
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
     tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
