@@ -68,7 +68,7 @@ static int version(void)
 
 static int run(int argc, char **argv)
 {
-        const char *best = NULL;
+        const char *best = NULL, *dot = strrchr(argv[0], '.');
         size_t least = 3; /* further away, a suggestion is a guess */
         struct cg_err err;
 
@@ -83,7 +83,10 @@ static int run(int argc, char **argv)
                         best = commands[i].name;
                 }
         }
-        if (best)
+        if (strcmp(argv[0], "-c") == 0 || (dot && (strcmp(dot, ".py") == 0 || strcmp(dot, ".ipynb") == 0)))
+                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": did you mean cellgate run %s?",
+                        argv[0], argv[0]);
+        else if (best)
                 cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": did you mean %s?", argv[0], best);
         else
                 cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": --help lists the commands", argv[0]);
@@ -93,12 +96,11 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
         char *words[8] = { NULL };
-        struct cg_err err;
         int n = 0;
 
         if (argc < 2) {
-                cg_fail(&err, CG_E_INVAL, "which command? --help lists the commands");
-                return cg_cli_fail("", &err);
+                help();
+                return CG_EXIT_USAGE;
         }
         if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
                 return help();

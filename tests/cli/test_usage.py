@@ -14,9 +14,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SERVER = str(Path(__file__).parent / "data/server.py")
 
 COMMAND_LINES = [
-    ([], "which command"),
     (["rum"], "did you mean run?"),
     (["--nothing"], '"--nothing"'),
+    (["-c", "1"], "did you mean cellgate run -c?"),
+    (["report.py"], "did you mean cellgate run report.py?"),
     (["help", "rum"], "did you mean run?"),
     (["version", "x"], '"version"'),
     (["run", "--stay", "-c", "1"], "--json"),
@@ -52,7 +53,7 @@ COMMAND_LINES = [
     (["run", "--sandbox", "x.json", "--no-sandbox", "-c", "1"], "--sandbox and --no-sandbox contradict"),
     (["run", "--sandbox", "x.json", "--allow-host", "a.example", "-c", "1"], "network.allowedDomains of x.json"),
     (["run", "--allow-host", "a.example", "--no-sandbox", "-c", "1"], "--allow-host and --no-sandbox contradict"),
-    (["run", "--allow-host", "https://a.example/", "-c", "1"], "--allow-host https://a.example/: "),
+    (["run", "--allow-host", "https://a.example/x", "-c", "1"], "a host, no URL: --allow-host a.example\n"),
     (["mcp", "serve", "--sandbox", "missing.json"], "missing.json: No such file or directory"),
     (["mcp", "serve", "--sandbox", "x.json", "--no-sandbox"], "--sandbox and --no-sandbox contradict"),
     (["mcp", "serve", "--allow-host", "*"], "--allow-host *: "),
@@ -78,6 +79,11 @@ def test_command_line(run_cellgate: Run, tmp_path: Path, args: list[str], says: 
     assert r.stderr.startswith("cellgate")
     assert r.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_command_the_help_is_printed(run_cellgate: Run) -> None:
+    r = run_cellgate()
+    assert (r.returncode, r.stdout, r.stderr) == (2, run_cellgate("--help").stdout, "")
 
 
 FILES = [

@@ -29,8 +29,11 @@ int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)
 
 int cg_settings_check_host(const char *host, struct cg_err *err)
 {
-        const char *why = cg_check_allowed_domain(host);
+        const char *why = cg_check_allowed_domain(host), *name = strstr(host, "://");
 
+        if (name && name[3])
+                return cg_fail(err, CG_E_INVAL, "--allow-host takes a host, no URL: --allow-host %.*s",
+                               (int)strcspn(name + 3, "/?#"), name + 3);
         return why ? cg_fail(err, CG_E_INVAL, "--allow-host %s: %s", host, why) : 0;
 }
 
