@@ -1,6 +1,7 @@
 /* Compares paths with the table of names.h, and with git's files. */
 #include "sandbox/names.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <stdint.h>
@@ -59,6 +60,12 @@ static size_t folded(const char *name, size_t len, char to[NAME_MAX + 1])
         return n;
 }
 
+/* Inline, since init calls it for each row of the table when a file is created. Rows are ASCII. */
+static char lower(char c)
+{
+        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 static bool has_name(const char *pattern, size_t plen, const char *name, size_t len)
 {
         char p[NAME_MAX + 1], n[NAME_MAX + 1], plain[NAME_MAX + 1];
@@ -75,6 +82,8 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
                 len--;
         if (!memchr(pattern, '*', plen))
                 return plen == len && strncasecmp(pattern, name, len) == 0;
+        if (isalnum((unsigned char)pattern[plen - 1]) && lower(pattern[plen - 1]) != lower(name[len - 1]))
+                return false;
         if (len > NAME_MAX || plen > NAME_MAX)
                 return false;
         memcpy(p, pattern, plen);
@@ -84,33 +93,16 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
 }
 
-/* Inline, since init calls it for each row of the table when a file is created. Rows are ASCII. */
-static char lower(char c)
-{
-        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-/* Fast path: @name may match the first name of @pattern. */
+/* Fast path: @name may match the first name of @pattern, of which two characters are compared. */
 static bool may_begin(const char *pattern, const char *name)
 {
         if ((unsigned char)name[0] >= 0x80 || (name[0] && (unsigned char)name[1] >= 0x80))
                 return true; /* has_name() decides */
         if (pattern[0] == '.')
                 return name[0] == '.' && (pattern[1] == '*' || lower(pattern[1]) == lower(name[1]));
-        return pattern[0] == '*' || lower(pattern[0]) == lower(name[0]);
-}
-
-/*
- * The first letters of all names of a path, as a set of 64 bits: a row that begins with none of
- * them matches nowhere. Two letters of names that begin with a dot; several letters share a bit.
- */
-static uint64_t first_letters(const char *at)
-{
-        unsigned int dot = at[0] == '.', c = (unsigned char)lower(at[dot]);
-
-        if ((unsigned char)at[0] >= 0x80 || (at[0] && (unsigned char)at[1] >= 0x80))
-                return ~(uint64_t)0; /* has_name() decides */
-        return (uint64_t)1 << ((c + dot * 32) % 64);
+        return pattern[0] == '*' ||
+               (lower(pattern[0]) == lower(name[0]) &&
+                (!isalnum((unsigned char)pattern[1]) || lower(pattern[1]) == lower(name[1])));
 }
 
 enum fit { NO, BEGINS, WHOLE };
@@ -154,20 +146,19 @@ static const char of_environment[] = "etc/jupyter/jupyter_*_config.d";
 
 static const char *find_row(const char *path, size_t root, unsigned int what, enum fit want)
 {
-        uint64_t letters = 0;
-        size_t n;
-        const struct cg_name *rows = cg_names(&n);
+        for (const char *end, *at = path; (at = strchr(at, '/'));) {
+                bool ascii = (unsigned char)*++at < 0x80;
+                size_t n;
+                const struct cg_name *rows = ascii && *at != '.' ? cg_names_plain(&n) : cg_names(&n);
 
-        for (const char *at = path; (at = strchr(at, '/'));)
-                letters |= first_letters(++at);
-        for (size_t i = 0; i < n; i++) {
-                const char *row = rows[i].path;
-                bool any = row[0] == '*' || (row[0] == '.' && row[1] == '*');
+                for (size_t i = 0; i < n; i++) {
+                        const char *row = rows[i].path;
 
-                if (rows[i].what & what && (any || letters & first_letters(row)) &&
-                    fits(row, path, root, want) &&
-                    (strncmp(row, "jupyter_", 8) != 0 || !fits(of_environment, path, root, WHOLE)))
-                        return row;
+                        if (rows[i].what & what && may_begin(row, at) && fits_at(row, at, &end) == want &&
+                            (size_t)(end - path) > root &&
+                            (strncmp(row, "jupyter_", 8) != 0 || !fits(of_environment, path, root, WHOLE)))
+                                return row;
+                }
         }
         return NULL;
 }

@@ -139,16 +139,20 @@ static void test_below(void **state)
 /* Each row of the table fits its own name. */
 static void test_rows(void **state)
 {
-        size_t n;
-        const struct cg_name *rows = cg_names(&n);
+        size_t n, n_plain;
+        const struct cg_name *rows = cg_names(&n), *plain = cg_names_plain(&n_plain);
 
+        assert_ptr_equal(plain + n_plain, rows + n);
         for (size_t i = 0; i < n; i++) {
                 char path[300] = "/r/";
+
+                assert_int_equal(rows[i].path[0] != '.', rows + i >= plain);
 
                 strcat(path, rows[i].path);
                 for (char *p = path; *p; p++)
                         *p = *p == '*' ? 'x' : *p;
                 assert_true(cg_names_match(rows[i].path, path, 2));
+                assert_non_null(cg_names_find(path, 2, rows[i].what));
                 assert_true(rows[i].what && rows[i].by[0]);
         }
 }
