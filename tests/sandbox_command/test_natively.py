@@ -78,3 +78,126 @@ def test_a_path_that_is_too_long_to_be_judged(box: Box) -> None:
     # In a place of the sandbox's own the kernel decides, to which that is nothing.
     p = box.run("python3", "-c", "import os; os.chdir('/dev/shm')\n" + script, settings=Box.settings())
     assert (p.stdout, p.returncode) == ("", 0)
+
+
+PROGRAMS = """
+import os, stat, subprocess
+for i in range(300):
+    with open("made", "wb", opener=lambda p, f: os.open(p, f, 0o755 if i % 2 else 0o644)) as f:
+        f.write(open("/bin/true", "rb").read())
+    if not i % 2:
+        os.chmod("made", 0o755)
+    subprocess.run(["./made"], check=True)
+    os.unlink("made")
+print("ran")
+"""
+
+
+def test_a_program_runs_as_soon_as_it_is_written(box: Box) -> None:
+    """Init has no descriptor of it open by then, which would be ETXTBSY."""
+    p = box.run("/usr/bin/python3", "-c", PROGRAMS, settings=Box.settings())
+    assert p.stdout == "ran\n", p.stderr
+
+
+UMASKS = """
+import os, threading
+def made(name):
+    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666); os.close(fd)
+    mode = os.stat(name).st_mode & 0o777
+    os.unlink(name)
+    return mode
+def expect(name, mask):
+    assert made(name) == 0o666 & ~mask, (name, oct(made(name)), oct(mask))
+children = []
+for i in range(4):
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.umask(0o010 * i)
+        for n in range(100):
+            expect(f"child{i}", 0o010 * i)
+            if n == 50: os.umask(0o001 * i); os.umask(0o010 * i)
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    assert os.waitpid(pid, 0)[1] == 0
+# Threads have one umask, whichever of them sets it.
+for n in range(100):
+    os.umask(0o077); expect("main", 0o077)
+    t = threading.Thread(target=lambda: (os.umask(0o027), expect("thread", 0o027))); t.start(); t.join()
+    expect("main", 0o027)
+    t = threading.Thread(target=lambda: expect("thread", 0o027)); t.start(); t.join()
+    pid = os.fork()
+    if pid == 0:
+        expect("child", 0o027); os.umask(0); os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    expect("main", 0o027)
+print("same")
+"""
+
+
+def test_the_umask_of_each_process(box: Box) -> None:
+    p = box.run("/usr/bin/python3", "-c", UMASKS, settings=Box.settings())
+    assert (p.returncode, p.stdout) == (0, "same\n"), p.stderr
+
+
+FOLDERS = """
+import os, threading
+names = [f"d{i}" for i in range(8)]
+for d in names: os.mkdir(d)
+fds = {d: os.open(d, os.O_RDONLY) for d in names}
+def touch(name, **at):
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, **at))
+def moved(made, there):
+    assert os.path.exists(there), (made, there); os.unlink(there)
+top = os.getcwd()
+at = os.dup(fds["d0"])
+for n in range(100):
+    for d in names:
+        os.chdir(f"{top}/{d}"); touch("f"); moved("cwd", f"{top}/{d}/f")
+        os.dup2(fds[d], at); touch("f", dir_fd=at); moved("descriptor", f"{top}/{d}/f")
+        os.chdir(top); os.rename(d, "other"); touch("f", dir_fd=at); moved("renamed", "other/f")
+        os.chdir("other"); os.rename(f"{top}/other", f"{top}/{d}"); touch("f"); moved("renamed", f"{top}/{d}/f"); os.chdir(top)
+    # The same name, and perhaps the same inode number, of another folder.
+    os.mkdir("new"); os.chdir("new"); touch("f"); moved("new", f"{top}/new/f"); os.chdir(top); os.rmdir("new")
+# A working directory that another thread changes is one of the two.
+stop = False
+def change():
+    while not stop: os.chdir(f"{top}/d0"); os.chdir(f"{top}/d1")
+t = threading.Thread(target=change); os.chdir("d0"); t.start()
+for n in range(500): touch(f"race{n}")
+stop = True; t.join()
+assert sorted(os.listdir(f"{top}/d0") + os.listdir(f"{top}/d1")) == sorted(f"race{n}" for n in range(500))
+print("found")
+"""
+
+
+def test_files_are_made_in_the_folder_that_the_caller_has(box: Box) -> None:
+    p = box.run("/usr/bin/python3", "-c", FOLDERS, settings=Box.settings())
+    assert (p.returncode, p.stdout) == (0, "found\n"), p.stderr
+
+
+MOVED = """
+import os
+top = os.getcwd()
+def refused(name, **at):
+    try: os.close(os.open(name, os.O_CREAT | os.O_WRONLY, **at)); return False
+    except PermissionError: return True
+for n in range(250):
+    os.mkdir("plain"); os.chdir("plain")
+    fd = os.open(".", os.O_RDONLY)
+    assert not refused("x") and not refused("y", dir_fd=fd)
+    os.unlink("x"); os.unlink("y")
+    os.rename(f"{top}/plain", f"{top}/secret")
+    assert refused("x") and refused("y", dir_fd=fd), n
+    os.rename(f"{top}/secret", f"{top}/plain")
+    assert not refused("x") and not refused("y", dir_fd=fd)
+    os.unlink("x"); os.unlink("y"); os.close(fd)
+    os.chdir(top); os.rmdir("plain")
+print("denied")
+"""
+
+
+def test_a_folder_that_is_renamed_is_judged_by_its_new_path(box: Box) -> None:
+    p = box.run("/usr/bin/python3", "-c", MOVED, settings=Box.settings({"denyWrite": ["**/secret/*"]}))
+    assert (p.returncode, p.stdout) == (0, "denied\n"), p.stderr

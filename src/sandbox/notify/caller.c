@@ -59,18 +59,23 @@ int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path
         return -ENAMETOOLONG;
 }
 
+void cg_caller_link(const struct seccomp_notif *call, int fd, char link[CG_CALLER_LINK_MAX])
+{
+        if (fd == AT_FDCWD)
+                snprintf(link, CG_CALLER_LINK_MAX, "/proc/%d/cwd", (int)call->pid);
+        else
+                snprintf(link, CG_CALLER_LINK_MAX, "/proc/%d/fd/%d", (int)call->pid, fd);
+}
+
 int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, int fd)
 {
-        char path[64];
+        char path[CG_CALLER_LINK_MAX];
         int copy;
 
         if (fd < 0 && fd != AT_FDCWD)
                 return -EBADF;
         /* Not by pidfd_getfd(), which containers forbid. */
-        if (fd == AT_FDCWD)
-                snprintf(path, sizeof(path), "/proc/%d/cwd", (int)call->pid);
-        else
-                snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)call->pid, fd);
+        cg_caller_link(call, fd, path);
         copy = open(path, O_PATH | O_CLOEXEC);
         if (copy < 0)
                 return fd >= 0 && errno == ENOENT ? -EBADF : -EPERM;

@@ -23,8 +23,13 @@ int cg_caller_read(const struct seccomp_notif *call, uint64_t at, void *buf, siz
 /* The path at @at with its NUL. 0, -EFAULT, -EPERM, or -ENAMETOOLONG. */
 int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path[PATH_MAX]);
 /*
- * Opens (O_PATH) the file of the descriptor @fd, or the working directory with AT_FDCWD. Checks
- * that the call still waits. A descriptor, -EBADF, -EPERM, or -ESRCH.
+ * The link in /proc to the file of the descriptor @fd, or to the working directory with AT_FDCWD.
+ */
+#define CG_CALLER_LINK_MAX 64
+void cg_caller_link(const struct seccomp_notif *call, int fd, char link[CG_CALLER_LINK_MAX]);
+/*
+ * Opens (O_PATH) that file. Checks that the call still waits. A descriptor, -EBADF, -EPERM, or
+ * -ESRCH.
  */
 int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, int fd);
 /*

@@ -25,29 +25,31 @@
 #include "base/util.h"
 #include "sandbox/names.h"
 #include "sandbox/notify/access.h"
+#include "sandbox/notify/caller.h"
 #include "sandbox/notify/reply.h"
 #include "sandbox/notify/watch.h"
 #include "sandbox/setid.h"
 
 /* ---- making and removing names */
 
-/* Finds the name for a new file or folder. 0, or the call's result. */
+/* Finds the name for a new file or folder of type and mode @mode. 0, or the call's result. */
 static int lookup_new(struct cg_med_call *call, int dirfd, uint64_t addr, enum cg_operation operation,
-                      struct cg_path_arg *arg)
+                      mode_t mode, struct cg_path_arg *arg)
 {
-        struct stat st;
+        int r;
 
         if (!cg_med_lookup_entry(call, dirfd, addr, arg))
                 return cg_med_lookup_error(call, arg);
-        if (fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-                return -EEXIST;
-        return cg_med_decide(call, arg, operation);
+        r = cg_med_decide(call, arg, operation);
+        if (r == 0)
+                r = cg_med_decide_program(call, arg, mode, 1);
+        return r < 0 && cg_med_exists(arg) ? -EEXIST : r;
 }
 
 static int do_mkdirat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t mode)
 {
         cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
-        int r = lookup_new(call, dirfd, addr, CG_OP_MKDIR, &arg);
+        int r = lookup_new(call, dirfd, addr, CG_OP_MKDIR, S_IFDIR, &arg);
 
         if (r < 0)
                 return r;
@@ -69,9 +71,7 @@ static int do_mknodat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t
         if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) &&
             !S_ISBLK(mode))
                 return CG_MED_CONTINUE;
-        r = lookup_new(call, dirfd, addr, CG_OP_CREATE, &arg);
-        if (r == 0)
-                r = cg_med_decide_program(call, &arg, mode & S_IFMT ? mode : S_IFREG | mode, 1);
+        r = lookup_new(call, dirfd, addr, CG_OP_CREATE, mode & S_IFMT ? mode : S_IFREG | mode, &arg);
         if (r < 0)
                 return r;
         cg_med_apply_umask(call);
@@ -87,9 +87,7 @@ static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd,
 
         if (!cg_med_read_path(call, text_addr, text) || !text[0])
                 return CG_MED_CONTINUE;
-        r = lookup_new(call, dirfd, addr, CG_OP_CREATE_LINK, &arg);
-        if (r == 0)
-                r = cg_med_decide_program(call, &arg, S_IFLNK, 1);
+        r = lookup_new(call, dirfd, addr, CG_OP_CREATE_LINK, S_IFLNK, &arg);
         return r < 0 ? r
                      : cg_med_check_created(call, &arg, CG_OP_CREATE_LINK,
                                             cg_med_result(symlinkat(text, arg.dir, arg.name)));
@@ -98,17 +96,16 @@ static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd,
 static int do_unlinkat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags)
 {
         cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
-        struct stat st;
         int r;
 
         if (flags & ~AT_REMOVEDIR)
                 return CG_MED_CONTINUE; /* the kernel rejects it before it looks up the name */
         if (!cg_med_lookup_entry(call, dirfd, addr, &arg))
                 return cg_med_lookup_error(call, &arg);
-        if (fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return -errno;
         r = cg_med_decide(call, &arg, CG_OP_REMOVE);
-        return r < 0 ? r : cg_med_result(unlinkat(arg.dir, arg.name, flags));
+        if (r < 0 && cg_med_exists(&arg))
+                return r;
+        return r < 0 ? -errno : cg_med_result(unlinkat(arg.dir, arg.name, flags));
 }
 
 /* ---- renames and links */
@@ -348,9 +345,10 @@ static bool lookup_link_source(struct cg_med_call *call, int dirfd, uint64_t add
                                struct cg_path_arg *arg, int *unlinked)
 {
         char path[PATH_MAX], text[PATH_MAX];
-        cg_auto_fd int base = -1, fd = -1;
+        cg_auto_fd int fd = -1;
         struct stat st;
         bool ok;
+        int base;
 
         if (!cg_med_read_path(call, addr, path))
                 return false;
@@ -358,7 +356,8 @@ static bool lookup_link_source(struct cg_med_call *call, int dirfd, uint64_t add
                 fd = cg_med_open_dirfd(call, dirfd);
         } else {
                 base = cg_med_open_base(call, dirfd, path, &ok);
-                if (!ok || !cg_med_lookup_at(call, base, path, arg))
+                if (!ok || !cg_caller_waits(call->notify, call->notif) ||
+                    !cg_med_lookup_at(call, base, path, arg))
                         return false;
                 if (!(flags & AT_SYMLINK_FOLLOW) ||
                     fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
@@ -464,7 +463,7 @@ static int execute(struct cg_med_call *call)
         case SYS_truncate:
                 return cg_med_truncate(call, a[0], (int64_t)a[1]);
         case SYS_umask:
-                call->mediator->umask_changed = true;
+                cg_med_umask_called(call, (mode_t)a[0]);
                 return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
@@ -500,6 +499,9 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
         *m = (struct cg_mediator){ .sb = cg_mediates(sb) ? sb : NULL };
         m->umask = m->own_umask = umask(0);
         umask(m->umask);
+        m->last_umask.pidfd = -1;
+        for (size_t i = 0; i < CG_MEDIATE_FOLDERS; i++)
+                m->open_folders[i].fd = -1;
 }
 
 void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid)

@@ -37,6 +37,8 @@
 #define CG_MEDIATE_MADE 1024
 /* Mount IDs of init's namespace that are kept. */
 #define CG_MEDIATE_MOUNTS 1024
+/* Folders of callers that stay open; more than one call has. */
+#define CG_MEDIATE_FOLDERS 4
 /* Processes that wait for the other end of a FIFO; the next call fails with EAGAIN. */
 #define CG_MEDIATE_HELPERS 64
 
@@ -55,6 +57,20 @@ struct cg_mediator {
         bool umask_changed;
         mode_t umask;     /* initial umask of all processes */
         mode_t own_umask; /* of init */
+        struct {
+                int pidfd; /* -1: unknown */
+                pid_t tid;
+                mode_t mask;
+        } last_umask; /* the thread that called umask() last: its umask is @mask */
+        /*
+         * Working directories and directory descriptors of callers, in init's view, the last used
+         * one first. An open folder keeps its numbers, so a caller's folder with the same ones is
+         * this one.
+         */
+        struct cg_folder {
+                int fd;
+                uint64_t dev, ino, mount;
+        } open_folders[CG_MEDIATE_FOLDERS];
         uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;
@@ -74,8 +90,8 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb);
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif);
 
 /*
- * For broker.c, which changes modes, owners and times: Landlock has no right for these, so none of
- * these calls continues.
+ * For broker.c, which changes modes: Landlock has no right for these, so none of these calls
+ * continues. Owners and times are not mediated.
  */
 
 /*

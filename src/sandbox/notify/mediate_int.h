@@ -47,7 +47,8 @@ struct cg_med_call {
 
 /* A path argument of a call, resolved to a name in a folder. */
 struct cg_path_arg {
-        int dir; /* O_PATH */
+        int dir;   /* O_PATH */
+        bool kept; /* dir is one of the mediator's open_folders: borrowed */
         /* may end with "/", with the meaning that the kernel gives it */
         char name[NAME_MAX + 2];
         char path[PATH_MAX]; /* without that "/", and without symlinks above the name */
@@ -74,7 +75,7 @@ enum cg_operation {
         CG_OP_CREATE_LINK, /* a symlink, which brings names below its target along */
         CG_OP_CREATE_TREE, /* a folder with its contents */
         CG_OP_REMOVE,
-        CG_OP_SETATTR, /* mode, owner or times of an existing file */
+        CG_OP_SETATTR, /* mode of an existing file */
 };
 
 /*
@@ -83,6 +84,8 @@ enum cg_operation {
  */
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX]);
 void cg_med_set_umask(struct cg_mediator *m, mode_t mask);
+/* The caller's umask becomes @mask. */
+void cg_med_umask_called(struct cg_med_call *call, mode_t mask);
 /* Sets init's umask to the caller's. */
 void cg_med_apply_umask(struct cg_med_call *call);
 /* The path of @fd in init's view, by /proc. "": unknown. */
@@ -107,8 +110,8 @@ int cg_med_resolve_file(const struct cg_med_call *call, int base, const char *pa
  */
 bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path, struct cg_path_arg *arg);
 /*
- * The folder that @path starts at: cg_med_open_dirfd(), or -1 for an absolute one. *ok: the path
- * can be resolved.
+ * The folder that @path starts at, as cg_med_open_dirfd() but borrowed until a later call, or -1
+ * for an absolute one. *ok: the path can be resolved; the caller must check that the call waits.
  */
 int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path, bool *ok);
 /* Finds the name that a call's descriptor and path mean, with symlinks above the name followed. */
@@ -118,6 +121,8 @@ bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, str
  * covers the name.
  */
 bool cg_med_lookup_entry(struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
+/* The name is taken; otherwise sets errno. */
+bool cg_med_exists(const struct cg_path_arg *arg);
 /* The call's result if these return false. */
 int cg_med_lookup_error(const struct cg_med_call *call, const struct cg_path_arg *arg);
 /* @path is writable by cellgate.writableNames. */

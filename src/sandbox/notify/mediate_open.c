@@ -38,11 +38,13 @@ static bool is_truncate_deferred(int flags)
 }
 
 /*
- * Gives @fd (takes), opened without O_TRUNC if that is done later, to the caller. Init's copy is
- * closed before the caller continues, since the caller may close its own and execute the file;
- * SECCOMP_ADDFD_FLAG_SEND would let it continue earlier.
+ * Gives @fd, opened without O_TRUNC if that is done later, to the caller, and closes it unless that
+ * fails. @mode: the file's. Init's copy of a program is closed before the caller continues, since
+ * the caller may close its own and execute the file. Others cannot be executed before their mode is
+ * changed, which init does; so the caller continues with its descriptor, which saves two switches
+ * between the processes.
  */
-static int install_fd(struct cg_med_call *call, int *fd, int flags)
+static int install_fd(struct cg_med_call *call, int *fd, int flags, mode_t mode)
 {
         struct seccomp_notif_addfd add = { .id = call->notif->id,
                                            .srcfd = (uint32_t)*fd,
@@ -60,6 +62,15 @@ static int install_fd(struct cg_med_call *call, int *fd, int flags)
                 if (truncate && (st.stx_attributes & STATX_ATTR_APPEND))
                         r = -EPERM;
         }
+        if (r == 0 && !truncate && !(mode & 0111)) {
+                add.flags = SECCOMP_ADDFD_FLAG_SEND;
+                if (ioctl(call->notify->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0) {
+                        cg_closep_(fd);
+                        return CG_MED_ANSWERED;
+                }
+                r = errno == EINVAL ? 0 : -errno; /* before Linux 5.14 */
+                add.flags = 0;
+        }
         if (r == 0) {
                 r = ioctl(call->notify->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
                 r = r < 0 ? -errno : r;
@@ -67,7 +78,8 @@ static int install_fd(struct cg_med_call *call, int *fd, int flags)
         /* Fails now only if the disk or its quota does; then the caller's descriptor stays open. */
         if (r >= 0 && truncate && ftruncate(*fd, 0) < 0)
                 r = -errno;
-        cg_closep_(fd);
+        if (r >= 0)
+                cg_closep_(fd);
         return r;
 }
 
@@ -106,7 +118,7 @@ static _Noreturn void wait_for_open(struct cg_med_call *call, const char *path, 
                     (pending | shared) & ~blocked)
                         break;
         }
-        r = fd < 0 ? -errno : install_fd(call, &fd, flags);
+        r = fd < 0 ? -errno : install_fd(call, &fd, flags, 0111);
         cg_reply_result(call->notify, call->notif, r);
         _exit(0);
 }
@@ -159,7 +171,7 @@ static int open_existing(struct cg_med_call *call, const struct cg_path_arg *arg
                 return -errno;
         if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, open_flags & ~O_NONBLOCK) < 0)
                 return -errno;
-        return install_fd(call, &fd, flags);
+        return install_fd(call, &fd, flags, st->st_mode);
 }
 
 static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int flags, mode_t mode)
@@ -170,11 +182,13 @@ static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int
 
         if (r == 0)
                 r = cg_med_decide_program(call, arg, S_IFREG | mode, 1);
+        if (r == CG_MED_DENIED && cg_med_exists(arg))
+                return -EEXIST;
         if (r == CG_MED_DENIED) {
                 int file = cg_med_new_worktree_file(call, arg, mode, &fd);
 
                 if (file != CG_MED_UNKNOWN)
-                        return file < 0 ? file : install_fd(call, &fd, flags);
+                        return file < 0 ? file : install_fd(call, &fd, flags, mode);
         }
         if (r < 0)
                 return r;
@@ -183,13 +197,14 @@ static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int
         fd = openat(arg->dir, arg->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
         if (fd < 0)
                 return -errno;
-        r = fstat(fd, &made) < 0 ? -errno : cg_med_check_created(call, arg, CG_OP_CREATE, 0);
+        r = cg_med_check_created(call, arg, CG_OP_CREATE, 0);
         if (r < 0)
                 return r;
-        r = install_fd(call, &fd, flags & ~O_TRUNC);
+        r = install_fd(call, &fd, flags & ~O_TRUNC, mode);
         /* The caller had no room for the descriptor: removes the new file, if it is still there. */
-        if (r < 0 && fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            st.st_ino == made.st_ino && st.st_dev == made.st_dev)
+        if (r < 0 && r != CG_MED_ANSWERED && fstat(fd, &made) == 0 &&
+            fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made.st_ino &&
+            st.st_dev == made.st_dev)
                 unlinkat(arg->dir, arg->name, 0);
         return r;
 }
@@ -198,13 +213,14 @@ static int open_tmpfile(struct cg_med_call *call, int dirfd, uint64_t addr, int 
 {
         struct cg_path_arg arg = CG_PATH_ARG_NONE;
         char path[PATH_MAX];
-        cg_auto_fd int base = -1, dir = -1, fd = -1;
+        cg_auto_fd int dir = -1, fd = -1;
         bool ok;
+        int base;
 
         if (!cg_med_read_path(call, addr, path))
                 return CG_MED_CONTINUE;
         base = cg_med_open_base(call, dirfd, path, &ok);
-        if (!ok)
+        if (!ok || !cg_caller_waits(call->notify, call->notif))
                 return CG_MED_CONTINUE;
         dir = cg_open_path(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
         if (dir < 0)
@@ -216,7 +232,7 @@ static int open_tmpfile(struct cg_med_call *call, int dirfd, uint64_t addr, int 
                 return CG_MED_CONTINUE;
         cg_med_apply_umask(call);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
-        return fd < 0 ? -errno : install_fd(call, &fd, flags & ~O_TRUNC);
+        return fd < 0 ? -errno : install_fd(call, &fd, flags & ~O_TRUNC, mode);
 }
 
 /* Opens a file without a name by its descriptor, as the kernel would; O_CREAT finds it. */
@@ -227,6 +243,7 @@ static int open_unlinked(struct cg_med_call *call, int fd, const struct cg_path_
             r;
         char path[48];
         cg_auto_fd int opened = -1;
+        struct stat st;
 
         if (former->region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
                 return CG_MED_CONTINUE;
@@ -235,9 +252,10 @@ static int open_unlinked(struct cg_med_call *call, int fd, const struct cg_path_
                 return r;
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         opened = open(path, open_flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (opened < 0 || (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, open_flags & ~O_NONBLOCK) < 0))
+        if (opened < 0 || fstat(opened, &st) < 0 ||
+            (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, open_flags & ~O_NONBLOCK) < 0))
                 return -errno;
-        return install_fd(call, &opened, flags);
+        return install_fd(call, &opened, flags, st.st_mode);
 }
 
 int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode)
@@ -262,18 +280,20 @@ int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
 
                 if (slash)
                         return CG_MED_CONTINUE; /* a folder, which cannot be written */
+                if (flags & O_CREAT && arg.region != CG_REGION_NATIVE) {
+                        r = open_new(call, &arg, flags, mode);
+                        if (r != -EEXIST || flags & O_EXCL)
+                                return r;
+                }
                 if (fstatat(arg.dir, arg.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
                         if (arg.region == CG_REGION_NATIVE)
                                 return cg_med_continue(call, &arg);
                         if (errno != ENOENT || !(flags & O_CREAT))
                                 return -errno;
-                        r = open_new(call, &arg, flags, mode);
-                        if (r == -EEXIST && !(flags & O_EXCL))
-                                continue;
-                        return r;
+                        continue; /* removed meanwhile */
                 }
                 if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
-                        return arg.region == CG_REGION_NATIVE ? CG_MED_CONTINUE : -EEXIST;
+                        return CG_MED_CONTINUE;
                 if (S_ISDIR(st.st_mode))
                         return CG_MED_CONTINUE;
                 if (!S_ISLNK(st.st_mode)) {

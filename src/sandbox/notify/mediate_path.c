@@ -32,13 +32,42 @@ void cg_med_set_umask(struct cg_mediator *m, mode_t mask)
         m->own_umask = mask;
 }
 
+#define PIDFD_OF_THREAD O_EXCL /* PIDFD_THREAD, Linux 6.9 */
+
+void cg_med_umask_called(struct cg_med_call *call, mode_t mask)
+{
+        struct cg_mediator *m = call->mediator;
+
+        m->umask_changed = true;
+        cg_closep_(&m->last_umask.pidfd);
+        m->last_umask.pidfd = (int)syscall(SYS_pidfd_open, call->tid, PIDFD_OF_THREAD);
+        m->last_umask.tid = call->tid;
+        m->last_umask.mask = mask & 0777;
+        if (!cg_caller_waits(call->notify, call->notif))
+                cg_closep_(&m->last_umask.pidfd);
+}
+
+/*
+ * The caller is the thread that called umask() last, which has been done since it makes another
+ * call. Another thread that shares its umask cannot have changed it.
+ */
+static bool is_last_umask(const struct cg_med_call *call)
+{
+        const struct cg_mediator *m = call->mediator;
+
+        return m->last_umask.tid == call->tid && m->last_umask.pidfd >= 0 &&
+               syscall(SYS_pidfd_send_signal, m->last_umask.pidfd, 0, NULL, 0) == 0;
+}
+
 /* A umask that cannot be read is the strictest. */
 void cg_med_apply_umask(struct cg_med_call *call)
 {
         char text[CG_CALLER_STATUS_MAX];
         unsigned int mask = call->mediator->umask;
 
-        if (call->mediator->umask_changed) {
+        if (call->mediator->umask_changed && is_last_umask(call)) {
+                mask = call->mediator->last_umask.mask;
+        } else if (call->mediator->umask_changed) {
                 const char *p = cg_caller_status(call->tid, "\nUmask:", text);
 
                 if (!p || sscanf(p, "%o", &mask) != 1)
@@ -57,6 +86,13 @@ void cg_med_fd_path(int fd, char buf[PATH_MAX])
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, buf, PATH_MAX - 1);
         buf[n > 0 ? n : 0] = '\0';
+}
+
+/* The same for a folder, faster: init's working directory has no other use. */
+static void folder_path(int fd, char buf[PATH_MAX])
+{
+        if (fchdir(fd) < 0 || syscall(SYS_getcwd, buf, PATH_MAX) < 0 || buf[0] != '/')
+                cg_med_fd_path(fd, buf); /* removed, or outside of init's root */
 }
 
 bool cg_med_is_own_mount(struct cg_mediator *m, int fd)
@@ -111,6 +147,50 @@ int cg_med_open_dirfd(const struct cg_med_call *call, int dirfd)
         return reopen_in_view(call->mediator, cg_caller_open(call->notify, call->notif, dirfd));
 }
 
+static bool identify_folder(int fd, const char *path, struct cg_folder *ret)
+{
+        struct statx st;
+
+        if (statx(fd, path, AT_STATX_DONT_SYNC | (path[0] ? 0 : AT_EMPTY_PATH),
+                  STATX_TYPE | STATX_INO | STATX_MNT_ID, &st) < 0 ||
+            !(st.stx_mask & STATX_MNT_ID) || !S_ISDIR(st.stx_mode))
+                return false;
+        ret->dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
+        ret->ino = st.stx_ino;
+        ret->mount = st.stx_mnt_id;
+        return true;
+}
+
+/* cg_med_open_dirfd(), borrowed until CG_MEDIATE_FOLDERS others have been opened. */
+static int find_dirfd(const struct cg_med_call *call, int dirfd)
+{
+        struct cg_folder *v = call->mediator->open_folders, at = { .fd = -1 };
+        char link[CG_CALLER_LINK_MAX];
+        size_t i = CG_MEDIATE_FOLDERS;
+
+        cg_caller_link(call->notif, dirfd, link);
+        if (identify_folder(AT_FDCWD, link, &at)) {
+                for (i = 0; i < CG_MEDIATE_FOLDERS; i++) {
+                        if (v[i].fd >= 0 && v[i].ino == at.ino && v[i].dev == at.dev &&
+                            v[i].mount == at.mount)
+                                break;
+                }
+        }
+        if (i < CG_MEDIATE_FOLDERS) {
+                at.fd = v[i].fd;
+        } else {
+                /* The caller may have another folder by now. */
+                at = (struct cg_folder){ .fd = cg_med_open_dirfd(call, dirfd) };
+                if (at.fd < 0)
+                        return at.fd;
+                identify_folder(at.fd, "", &at);
+                cg_closep_(&v[--i].fd);
+        }
+        memmove(v + 1, v, i * sizeof(*v));
+        v[0] = at;
+        return at.fd;
+}
+
 /* The last name in @path, and its length. NULL: the path ends with ".", ".." or has no name. */
 static const char *last_name(const char *path, size_t *len, bool *slash)
 {
@@ -136,7 +216,7 @@ static bool set_path(const struct cg_mediator *m, struct cg_path_arg *arg)
         size_t n = strlen(arg->name);
         struct statfs fs;
 
-        cg_med_fd_path(arg->dir, folder);
+        folder_path(arg->dir, folder);
         /*
          * A path that is too long cannot be checked. In the sandbox's private places, which are
          * tmpfs, the call continues.
@@ -320,8 +400,7 @@ int cg_med_resolve_file(const struct cg_med_call *call, int base, const char *pa
 
 /* ---- names */
 
-/* cg_med_lookup_at(), which takes *@base if the name is in it. */
-static bool lookup_in(const struct cg_med_call *call, int *base, const char *path, struct cg_path_arg *arg)
+bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path, struct cg_path_arg *arg)
 {
         char folder[PATH_MAX];
         size_t len;
@@ -330,15 +409,16 @@ static bool lookup_in(const struct cg_med_call *call, int *base, const char *pat
 
         if (!name)
                 return false;
-        if (name == path && *base >= 0) {
-                arg->dir = cg_steal_fd(base);
+        if (name == path && base >= 0) {
+                arg->dir = base;
+                arg->kept = true;
         } else {
                 snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
-                arg->dir = cg_open_path(*base >= 0 ? *base : AT_FDCWD, folder, O_DIRECTORY,
+                arg->dir = cg_open_path(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY,
                                         RESOLVE_NO_MAGICLINKS);
                 /* The path may lead through /proc/self, which would be init. */
                 if (arg->dir < 0)
-                        arg->dir = cg_med_resolve(call, *base, path, false);
+                        arg->dir = cg_med_resolve(call, base, path, false);
         }
         arg->error = arg->dir < 0 && errno == ENOENT ? ENOENT : 0;
         if (arg->dir < 0)
@@ -350,15 +430,8 @@ static bool lookup_in(const struct cg_med_call *call, int *base, const char *pat
         if (name == path || strncmp(arg->path, "/proc/", 6) != 0)
                 return true;
         close(arg->dir);
-        arg->dir = cg_med_resolve(call, *base, path, false);
+        arg->dir = cg_med_resolve(call, base, path, false);
         return arg->dir >= 0 && set_path(call->mediator, arg);
-}
-
-bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path, struct cg_path_arg *arg)
-{
-        cg_auto_fd int own = base >= 0 ? fcntl(base, F_DUPFD_CLOEXEC, 0) : -1;
-
-        return (base < 0 || own >= 0) && lookup_in(call, &own, path, arg);
 }
 
 int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path, bool *ok)
@@ -368,7 +441,7 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
         int base;
 
         if (path[0] != '/') {
-                base = cg_med_open_dirfd(call, dirfd);
+                base = find_dirfd(call, dirfd);
                 *ok = path[0] && base >= 0;
                 return base;
         }
@@ -385,15 +458,13 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
 bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
 {
         char path[PATH_MAX];
-        cg_auto_fd int base = -1;
+        int base;
         bool ok;
 
         if (cg_caller_read_path(call->notif, addr, path) < 0)
                 return false;
         base = cg_med_open_base(call, dirfd, path, &ok);
-        /* With a base, cg_caller_open() has checked that the call waits. */
-        return ok && (base >= 0 || cg_caller_waits(call->notify, call->notif)) &&
-               lookup_in(call, &base, path, arg);
+        return ok && cg_caller_waits(call->notify, call->notif) && cg_med_lookup_at(call, base, path, arg);
 }
 
 int cg_med_continue(struct cg_med_call *call, const struct cg_path_arg *arg)
@@ -411,11 +482,18 @@ bool cg_med_lookup_entry(struct cg_med_call *call, int dirfd, uint64_t addr, str
                 return false;
         if (arg->region != CG_REGION_NATIVE)
                 return true;
-        cg_med_fd_path(arg->dir, folder);
+        folder_path(arg->dir, folder);
         arg->region = cg_mediate_region(call->mediator->sb, folder, &arg->root);
         if (arg->region == CG_REGION_NATIVE)
                 cg_med_continue(call, arg);
         return arg->region != CG_REGION_NATIVE;
+}
+
+bool cg_med_exists(const struct cg_path_arg *arg)
+{
+        struct stat st;
+
+        return fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* A caller with its own mounts may see folders that init does not. */
@@ -481,6 +559,10 @@ bool cg_med_follow_link(const struct cg_med_call *call, struct cg_path_arg *arg)
                      cg_med_lookup_at(call, arg->dir, text, &to);
         }
         cg_closep_(&fd);
+        if (to.dir == arg->dir) { /* it passes to @to */
+                to.kept = arg->kept;
+                arg->kept = true;
+        }
         cg_path_arg_fini(arg);
         *arg = to;
         return ok;
@@ -488,7 +570,10 @@ bool cg_med_follow_link(const struct cg_med_call *call, struct cg_path_arg *arg)
 
 void cg_path_arg_fini(struct cg_path_arg *arg)
 {
-        cg_closep_(&arg->dir);
+        if (!arg->kept)
+                cg_closep_(&arg->dir);
+        arg->dir = -1;
+        arg->kept = false;
 }
 
 int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif,
@@ -496,9 +581,8 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
 {
         struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
         char text[PATH_MAX] = "", found[PATH_MAX] = "";
-        cg_auto_fd int base = -1;
         bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
-        int fd, e = EACCES;
+        int base, fd, e = EACCES;
 
         if (path && !cg_med_read_path(&call, path, text))
                 return -EFAULT;
@@ -510,7 +594,7 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
         if (!text[0])
                 return -ENOENT;
         base = cg_med_open_base(&call, dirfd, text, &ok);
-        if (!ok)
+        if (!ok || !cg_caller_waits(n, notif))
                 return dirfd < 0 && dirfd != AT_FDCWD && text[0] != '/' ? -EBADF : -EPERM;
         fd = cg_open_path(base >= 0 ? base : AT_FDCWD, text, nofollow ? O_NOFOLLOW : 0,
                           RESOLVE_NO_MAGICLINKS);
