@@ -118,7 +118,8 @@ def _without_internal(tb: TracebackType | None) -> TracebackType | None:
     return short
 
 
-def _is_library(frame: FrameType) -> bool:
+def is_library(frame: FrameType) -> bool:
+    """Not of the user's code."""
     name = frame.f_code.co_filename
     if name.startswith("<"):  # generated code, unless the user's own code has made it
         return not name.startswith(_USER_CODE)
@@ -144,7 +145,7 @@ class Brief:
         while tb is not None:
             links.append(tb)
             tb = tb.tb_next
-        own = [i for i, link in enumerate(links) if not _is_library(link.tb_frame)]
+        own = [i for i, link in enumerate(links) if not is_library(link.tb_frame)]
         keep = {0, *own[:_MAX_OWN], *own[-_MAX_OWN:], len(links) - 1}
         short: TracebackType | None = None
         for i, link in reversed(list(enumerate(links))):
@@ -190,7 +191,7 @@ class Brief:
 def _has_own_frame(e: BaseException) -> bool:
     tb = e.__traceback__
     while tb is not None:
-        if not _is_library(tb.tb_frame) and not _is_internal(tb.tb_frame):
+        if not is_library(tb.tb_frame) and not _is_internal(tb.tb_frame):
             return True
         tb = tb.tb_next
     return False

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 from asyncio import events, runners
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,6 +114,35 @@ def _patch_runners() -> None:
     runners.run = asyncio.run = asyncio_run
 
 
+class _Done:
+    """An awaitable of a value."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.value
+        yield
+
+
+def _is_value(value: object) -> bool:
+    """True for results of tools, which are JSON; not for a list of coroutines, whose star is missing."""
+    if isinstance(value, list):
+        return not any(inspect.isawaitable(item) for item in value[:1])
+    return value is None or isinstance(value, (str, dict, int, float))
+
+
+def _patch_gather() -> None:
+    """gather(tool.run(), ...) with run() in place of arun(): the calls were made, so their results are its results."""
+    original = asyncio.gather
+
+    @functools.wraps(original)
+    def gather(*args: Any, **options: Any) -> Any:
+        return original(*[_Done(arg) if _is_value(arg) else arg for arg in args], **options)
+
+    asyncio.gather = asyncio.tasks.gather = gather
+
+
 def _make() -> KernelLoop:
     loop = KernelLoop()
     asyncio.set_event_loop(loop)
@@ -123,4 +153,5 @@ def install() -> None:
     """Patch asyncio, once. In the zygote this makes no loop: forked processes must not share one."""
     asyncio.set_event_loop_policy(KernelLoopPolicy())
     _patch_runners()
+    _patch_gather()
     runner.asyncio_imported(_make, events._set_running_loop)

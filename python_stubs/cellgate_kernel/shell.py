@@ -47,6 +47,7 @@ from cellgate_kernel import (
     errors,
     formatting,
     jsontext,
+    keys,
     missing,
     parents,
     reserve,
@@ -477,10 +478,11 @@ class ZMQInteractiveShell(InteractiveShell):
         first = "An exception has occurred, use %tb to see the full traceback.\n"
         return [first, f"{errors.name_of(etype)}: {errors.text_of(value)}{notice}\n"]
 
-    def _missing_module(self, value: BaseException) -> list[str]:
+    def _advice(self, value: BaseException) -> list[str]:
+        """About a missing module or key."""
         try:
-            return missing.explain(value, self.front, self.sandboxed, self.environment)
-        except Exception:  # import finders of cells can raise: send the error anyway
+            return keys.explain(value) or missing.explain(value, self.front, self.sandboxed, self.environment)
+        except Exception:  # import finders and classes of cells can raise: send the error anyway
             return []
 
     def _format_for_user(
@@ -534,7 +536,7 @@ class ZMQInteractiveShell(InteractiveShell):
                 frames = self._format_for_user(etype, value, tb, tb_offset, left_out)
         except BaseException:
             frames = errors.plain_traceback(etype, value, tb)
-        frames.extend(self._missing_module(value))
+        frames.extend(self._advice(value))
         self._showtraceback(etype, value, frames, _denials_of(value))
         if self.call_pdb and not isinstance(value, (UsageError, SystemExit)):
             self.debugger(force=True)

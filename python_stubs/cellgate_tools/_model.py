@@ -328,7 +328,16 @@ def _called(kind: type) -> type:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self.method(*args, **kwargs)
 
-    return type(kind.__name__, (kind,), {"__call__": call, "__reduce__": lambda self: (kind, (kind(self),))})
+    body: dict[str, Any] = {"__call__": call, "__reduce__": lambda self: (kind, (kind(self),))}
+    if issubclass(kind, DictModel):
+        body = {
+            "__call__": call,
+            "__slots__": ("method",),
+            "__module__": kind.__module__,
+            "_binding": _binding_of(kind),
+        }
+        body["__reduce__"] = lambda self: (_remade, (kind, dict(self)))
+    return type(kind)(kind.__name__, (kind,), body)
 
 
 _CALLED: dict[type, Any] = {kind: _called(kind) for kind in (list, str, int, float, dict)}
@@ -341,10 +350,12 @@ def _method(cls: type, wire: str) -> property:
     def read(self: Any) -> Any:
         method = getattr(super(cls, self), wire)
         value = _get(self, wire)
+        if isinstance(value, DictModel) and type(value) not in _CALLED:
+            _CALLED[type(value)] = _called(type(value))
         kind = _CALLED.get(type(value))
         if kind is None:
             return method
-        both = kind(value)
+        both = _remade(kind, value) if isinstance(value, DictModel) else kind(value)
         both.method = method
         return both
 

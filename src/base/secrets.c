@@ -136,6 +136,19 @@ int cg_secrets_add(struct cg_secrets *s, const char *value, struct cg_err *err)
         return r == 0 ? add_hex(s, value, len, "0123456789ABCDEF", err) : r;
 }
 
+int cg_secrets_add_env(struct cg_secrets *s, const char *const *env, struct cg_err *err)
+{
+        for (; env && *env; env++) {
+                const char *value = strchr(*env, '=');
+                cg_auto_free char *name = value ? strndup(*env, (size_t)(value - *env)) : NULL;
+
+                if (name && cg_secrets_has_name(name) && strlen(value + 1) >= ANYWHERE_MIN &&
+                    cg_secrets_add(s, value + 1, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
 int cg_secrets_add_all(struct cg_secrets *s, const json_t *values, struct cg_err *err)
 {
         const json_t *v;
@@ -272,6 +285,22 @@ void cg_secrets_redact(const struct cg_secrets *s, char *text)
                 }
         }
         text[to] = '\0';
+}
+
+void cg_secrets_redact_buf(const struct cg_secrets *s, struct cg_buf *text)
+{
+        size_t to = 0;
+
+        for (size_t at = 0, len; s->n && at < text->len; at += len + 1) {
+                len = strlen(text->data + at);
+                cg_secrets_redact(s, text->data + at);
+                memmove(text->data + to, text->data + at, strlen(text->data + at));
+                to += strlen(text->data + at);
+                if (at + len < text->len)
+                        text->data[to++] = '\0';
+        }
+        text->len = s->n ? to : text->len;
+        cg_buf_end(text);
 }
 
 void cg_secrets_redact_with(const json_t *values, char *text)

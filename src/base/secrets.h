@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "base/buf.h"
 #include "base/err.h"
 
 struct cg_secrets {
@@ -26,11 +27,19 @@ int cg_secrets_add(struct cg_secrets *s, const char *value, struct cg_err *err);
 int cg_secrets_add_all(struct cg_secrets *s, const json_t *values, struct cg_err *err);
 void cg_secrets_fini(struct cg_secrets *s);
 
+/*
+ * The same for variables ("NAME=VALUE"; NULL-terminated, may be NULL) whose names say that they are
+ * secrets, with at least 8 bytes: shorter values may be words of any text.
+ */
+int cg_secrets_add_env(struct cg_secrets *s, const char *const *env, struct cg_err *err);
+
 /* True for names whose values are secrets, such as "--api-token". */
 bool cg_secrets_has_name(const char *name);
 
 /* Replaces secrets in @text (changed in place, never longer) by "***". */
 void cg_secrets_redact(const struct cg_secrets *s, char *text);
+/* The same in a text that may contain NUL. */
+void cg_secrets_redact_buf(const struct cg_secrets *s, struct cg_buf *text);
 /* The same for the secrets in the array @values, which may be NULL. */
 void cg_secrets_redact_with(const json_t *values, char *text);
 /* The same in all strings of @v but for names of members. */

@@ -81,11 +81,75 @@ static struct cg_jout out_of(struct cg_event *e, const char *type, struct cg_sli
         return out;
 }
 
+/*
+ * Writes the JSON string @from of @n bytes to @to, without secrets. It never gets longer. @to: @from,
+ * or before it. Returns its length.
+ */
+static size_t mask_string(const struct cg_secrets *secrets, const char *from, size_t n, char *to)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+        cg_auto_json json_t *v = json_loadb(from, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), *masked = NULL;
+        size_t len = json_string_length(v);
+
+        if (v && cg_buf_add(&text, json_string_value(v), len, NULL) == 0) {
+                cg_secrets_redact_buf(secrets, &text);
+                if (text.len == len && memcmp(text.data, json_string_value(v), len) == 0) {
+                        memmove(to, from, n);
+                        return n;
+                }
+                masked = json_stringn_nocheck(text.data, text.len);
+        }
+        len = masked ? json_dumpb(masked, to, n, JSON_ENCODE_ANY) : 0;
+        if (len && len <= n)
+                return len;
+        memcpy(to, "\"\"",
+               n < 2 ? n : 2); /* text that is not Unicode, or no memory: nothing of it is shown */
+        return n < 2 ? n : 2;
+}
+
+/* Variables of the kernel that are secrets are not shown. The event is ours alone. */
+static void mask(struct front *f, struct cg_event *e)
+{
+        size_t len;
+        char *json = (char *)(uintptr_t)cg_event_json(e, &len), *to = json;
+
+        if (!f->secrets.n || len <= 2) /* "{}" may be a constant */
+                return;
+        for (const char *from = json, *end; *from; from = end) {
+                end = from + strcspn(from, "\"");
+                if (*from != '"') {
+                        memmove(to, from, (size_t)(end - from));
+                        to += end - from;
+                        continue;
+                }
+                for (end = from + 1; *end && *end != '"';)
+                        end += *end == '\\' && end[1] ? 2 : 1;
+                end += *end == '"';
+                to += mask_string(&f->secrets, from, (size_t)(end - from), to);
+        }
+        memset(to, ' ', len - (size_t)(to - json)); /* which JSON may end with */
+}
+
+static void stream(struct front *f, struct cg_origin *o, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf masked = { .max = SIZE_MAX - 1 };
+        size_t len;
+        const char *text = cg_event_text(e, &len);
+
+        if (f->secrets.n && cg_buf_add(&masked, text, len, NULL) == 0) {
+                cg_secrets_redact_buf(&f->secrets, &masked);
+                text = masked.data;
+                len = masked.len;
+        }
+        cg_iopub_stream(&f->iopub, o, cg_event_is_stderr(e), text, len);
+}
+
 /* Takes @e. */
 static void relay(struct front *f, struct cg_origin *o, const char *type, struct cg_event *e)
 {
         struct cg_jout out = { .type = type, .release = event_release, .owner = e };
 
+        mask(f, e);
         out.content.p = cg_event_json(e, &out.content.len);
         cg_iopub_relay(&f->iopub, o, &out);
 }
@@ -97,6 +161,7 @@ static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
         struct cg_slice text, v, buffers[CG_JMSG_MAX_BUFFERS];
         struct cg_jout out = out_of(e, NULL, buffers);
 
+        mask(f, e);
         text = out.content;
         for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_json_find(text, "msg_type", &v); i++)
                 if (v.len == strlen(types[i]) + 2 && memcmp(v.p + 1, types[i], v.len - 2) == 0)
@@ -302,6 +367,7 @@ static void result(struct front *f, struct cg_event *e)
                 cg_front_stop(f);
                 return;
         }
+        mask(f, e);
         json.p = cg_event_json(e, &json.len);
         if (cg_event_execution_count(e) > 0)
                 f->count = cg_event_execution_count(e);
@@ -343,6 +409,7 @@ static void reply(struct front *f, struct cg_event *e)
                 cg_event_free(e);
                 return;
         }
+        mask(f, e);
         out = out_of(e, NULL, buffers);
         cg_jreq_reply_relay(f, r, &out);
         cg_jreq_finish(f, r);
@@ -355,7 +422,6 @@ static void dispatch(struct front *f, struct cg_event *e)
         struct jreq *r = request_of(f, e);
         const char *text;
         struct cg_slice json;
-        size_t len;
 
         if (r && r->input_held) {
                 json.p = cg_event_json(e, &json.len);
@@ -365,8 +431,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         }
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
-                text = cg_event_text(e, &len);
-                cg_iopub_stream(&f->iopub, o, cg_event_is_stderr(e), text, len);
+                stream(f, o, e);
                 break;
         case CG_EVENT_DISPLAY_DATA:
         case CG_EVENT_UPDATE_DISPLAY_DATA:

@@ -432,6 +432,7 @@ static bool tear_down(struct front *f)
         cg_stdin_free(f);
         free(f->info);
         free(f->mcp_failed);
+        cg_secrets_fini(&f->secrets);
         cg_jconn_fini(&f->conn);
         cg_jsign_fini(&f->sign);
         cg_closep_(&f->signal_fd);
@@ -457,6 +458,8 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         TAILQ_INIT(&f->questions);
         TAILQ_INIT(&f->asked);
         r = cg_jidentity_init(&f->me, err);
+        if (r == 0 && o->session)
+                r = cg_secrets_add_env(&f->secrets, o->session->env, err);
         if (r == 0)
                 r = start(f, err);
         if (r == 0) {

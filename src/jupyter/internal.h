@@ -13,6 +13,7 @@
 #include <uv.h>
 #include "base/ceilings.h"
 #include "base/confirm.h"
+#include "base/secrets.h"
 #include "jupyter/loop.h"
 #include "cellgate.h"
 #include "jupyter/connection.h"
@@ -134,7 +135,8 @@ struct front {
         struct cg_err opener_err;
         struct cg_client *client;
         struct cg_session *session;
-        char *mcp_failed; /* text for the first cell, or NULL */
+        struct cg_secrets secrets; /* of the kernel's variables */
+        char *mcp_failed;          /* text for the first cell, or NULL */
 
         struct shell_queue main;
         LIST_HEAD(, shell_queue) subshells;

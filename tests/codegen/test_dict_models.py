@@ -175,6 +175,20 @@ def test_fields_called_like_methods_of_dict(tool: Tool, host: Host, value: Any) 
     assert r.pop("values") == value and "values" not in r and callable(r.values)
 
 
+def test_an_object_in_a_field_called_like_a_method(tool: Tool, host: Host) -> None:
+    inner = {"type": "object", "properties": {"k": {"type": "integer"}, "items": {"type": "array"}}}
+    t = tool(OBJECT, {"type": "object", "properties": {"values": inner, "items": {"type": "array", "items": inner}}})
+    plain = {"values": {"k": 1, "items": [2]}, "items": [{"k": 3}]}
+    host.answers({"structuredContent": plain})
+    r = t.run()
+    assert r.values == plain["values"] and r.values.k == 1 and r.values["k"] == 1 and r.values.items == [2]
+    assert list(r.values()) == list(plain.values()) and isinstance(r.values, dict) and r.items[0].k == 3
+    assert json.dumps(r.values) == json.dumps(plain["values"]) and repr(r.values) == repr(r.values_)
+    for copied in (copy.deepcopy(r.values), pickle.loads(pickle.dumps(r.values)), r.values.copy()):
+        assert copied == plain["values"] and copied.k == 1
+    assert "values_" in dir(r) and r.values_.k == 1
+
+
 def test_arguments_keep_such_names(tool: Tool, host: Host) -> None:
     t = tool({"type": "object", "properties": {m: {"type": "integer"} for m in METHODS}})
     t.call(**dict.fromkeys(METHODS, 1))

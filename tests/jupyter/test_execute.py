@@ -208,3 +208,25 @@ def test_comm_for_an_unknown_target_is_closed(client: Any) -> None:
     request = client.send("shell", "comm_open", {"comm_id": "c9", "target_name": "nobody", "data": {}})
     closed = [m["content"] for m in client.published(request) if m["msg_type"] == "comm_close"]
     assert [c["comm_id"] for c in closed] == ["c9"]
+
+
+def test_variables_that_are_secrets_are_not_shown(start: Any) -> None:
+    """By the rule of `cellgate mcp serve`, in everything that a notebook keeps."""
+    secret = "s3cret/\\value+12"
+    kernel = start("--env", f"API_TOKEN={secret}", "--env", "MODE=production", "--env", "SHORT_KEY=abc")
+    client = kernel.client()
+    run = client.run(
+        "import os\nt = os.environ['API_TOKEN']\nprint('a' + t + 'b\\0', t)\nprint(os.environ['MODE'], os.environ['SHORT_KEY'])\nt"
+    )
+    assert "".join(s["text"] for s in run.of("stream")) == "a***b\0 ***\nproduction abc\n"
+    assert run.result() == "'***'"
+    shown = client.run(
+        "from IPython.display import display\ndisplay({'text/html': f'<b>{t}</b>', 'application/json': {'k': [t]}}, raw=True)"
+    )
+    assert shown.of("display_data")[0]["data"] == {"text/html": "<b>***</b>", "application/json": {"k": ["***"]}}
+    failed = client.run("raise ValueError(t)", user_expressions={"x": "t"})
+    for content in (failed.content, *failed.of("error")):
+        assert content["evalue"] == "***" and "s3cret" not in str(content)
+    asked = client.run("1", user_expressions={"x": "t"})
+    assert asked.content["user_expressions"]["x"]["data"]["text/plain"] == "'***'"
+    assert client.run("len(t)").result() == str(len(secret))

@@ -74,8 +74,10 @@ def test_background_output_belongs_to_the_cell_that_started_it(aio: Kernel) -> N
 
 
 def test_failing_background_task_does_not_stop_the_kernel(aio: Kernel) -> None:
-    aio.run("async def bad():\n    raise SystemExit(1)\ntask = asyncio.create_task(bad())\n"
-            "task.add_done_callback(lambda _: print('end'))")
+    aio.run(
+        "async def bad():\n    raise SystemExit(1)\ntask = asyncio.create_task(bad())\n"
+        "task.add_done_callback(lambda _: print('end'))"
+    )
     aio.wait_for_text("end")
     assert aio.run("task.exception()").result == "SystemExit(1)"
 
@@ -133,3 +135,13 @@ def test_idle_kernel_uses_no_time(aio: Kernel) -> None:
     second = aio.run("time.process_time()").result
     assert first is not None and second is not None
     assert float(second) - float(first) < 0.05 * SLOWNESS
+
+
+def test_gather_takes_results_of_tools(kernel: Kernel) -> None:
+    """run() in place of arun(): the calls were made, and an error would have programs make them again."""
+    code = "import asyncio\nasync def f(): return 1\n"
+    r = kernel.run(code + "await asyncio.gather([1, {'a': 2}], {'a': 1}, 'x', None, 5, True, f(), f(), [], [])")
+    assert r.result == "[[1, {'a': 2}], {'a': 1}, 'x', None, 5, True, 1, 1, [], []]"
+    assert kernel.run("c = f()\nawait asyncio.gather(c, c, return_exceptions=True)").result == "[1, 1]"
+    for wrong in ("[f(), f()]", "(f(),)", "f", "object()"):
+        assert kernel.run(f"await asyncio.gather({wrong})").error["ename"] == "TypeError", wrong

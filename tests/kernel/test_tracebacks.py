@@ -57,7 +57,11 @@ def test_a_group_has_no_internal_frames(kernel: Kernel) -> None:
 
 
 def test_an_error_of_our_own_code_alone_is_shown_whole(kernel: Kernel) -> None:
-    text = text_of(kernel.run("get_ipython().kernel.get_parent = 1\nfrom cellgate_kernel import request\nrequest.field({}, 'x', int)").error)
+    text = text_of(
+        kernel.run(
+            "get_ipython().kernel.get_parent = 1\nfrom cellgate_kernel import request\nrequest.field({}, 'x', int)"
+        ).error
+    )
     assert "request.field" in text
 
 
@@ -177,3 +181,34 @@ def test_a_notebook_has_whole_tracebacks(spawn: Callable[..., Kernel]) -> None:
     text = text_of(kernel.run("deep.one(lambda: deep.fail())").error)
     assert all(name in text for name in ("in one(", "in two(", "in three(", "in fail(", "invalid literal"))
     assert "%tb" not in text
+
+
+KEYS = "rows = [{'id': 1, 'region': 'a', 'total amount': 2}]\nclass D(dict): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("rows[0]['regoin']", "did you mean 'region'? Keys: 'id', 'region', 'total amount'"),
+        ("[row['zzz'] for row in rows]", "Keys: 'id', 'region', 'total amount'"),
+        ("def f(r):\n    return (1, r [ 'total_amount' ])\nsorted(rows, key=f)", "did you mean 'total amount'? Keys: 'id', 'region', 'total amount'"),
+        ("d = {'a': D(b=1)}\nd['a']['c']", "Keys: 'b'"),
+        ("rows[0].pop('ID2')", "Keys: 'id', 'region', 'total amount'"),
+        ("dict(a=1)['b']", None),
+        ("{}['b']", None),
+        ("raise KeyError('a', 'b')", None),
+        ("class X:\n    def __getitem__(self, k): raise KeyError(k)\nX()['a']", None),
+        ("rows[\n0]['a']", None),
+    ],
+)  # fmt: skip
+def test_a_missing_key_names_those_that_are_there(kernel: Kernel, code: str, line: str | None) -> None:
+    kernel.run(KEYS)
+    r = kernel.run(code)
+    assert r.error["ename"] == "KeyError"
+    found = [x for x in r.error["traceback"] if "Keys: " in x]
+    assert found == ([] if line is None else [line])
+
+
+def test_a_large_dict_is_not_shown_whole(kernel: Kernel) -> None:
+    r = kernel.run("d = dict.fromkeys(f'field_{i}' * 5 for i in range(5000))\nd['field']")
+    assert len(r.error["traceback"][-1]) < 400 and r.error["traceback"][-1].endswith("...")

@@ -327,23 +327,6 @@ void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t sta
                                CG_SERVE_MAX_OUTPUT >> 20);
 }
 
-/* Replaces secrets in @text, which may contain NUL. */
-static void redact(const struct cg_secrets *secrets, struct cg_buf *text)
-{
-        size_t to = 0;
-
-        for (size_t at = 0, len; at < text->len; at += len + 1) {
-                len = strlen(text->data + at);
-                cg_secrets_redact(secrets, text->data + at);
-                memmove(text->data + to, text->data + at, strlen(text->data + at));
-                to += strlen(text->data + at);
-                if (at + len < text->len)
-                        text->data[to++] = '\0';
-        }
-        text->len = to;
-        cg_buf_end(text);
-}
-
 int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, struct cg_buf *b,
                      struct cg_err *err)
 {
@@ -364,8 +347,8 @@ int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, stru
                         r = cg_buf_addf(&text, err, "- and %zu more in the same folder\n",
                                         a->n_files - MAX_FILES);
         }
-        if (r == 0 && secrets->n)
-                redact(secrets, &text);
+        if (r == 0)
+                cg_secrets_redact_buf(secrets, &text);
         while (text.len && text.data[text.len - 1] == '\n')
                 text.len--;
         if (r == 0 && !text.len) /* some hosts and models refuse empty text */

@@ -27,8 +27,6 @@
 #include "cli/common/cli.h"
 
 #define READ_SIZE ((size_t)64 << 10)
-/* Shorter values of --env are not masked: they may be words of any text. */
-#define SECRET_MIN 8u
 /*
  * A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that
  * much only.
@@ -319,20 +317,6 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
-/* Variables of the kernel whose names say that they are secrets. */
-static int read_secrets(struct cg_serve *sv, struct cg_err *err)
-{
-        for (const char *const *v = sv->opts.kernel.env; v && *v; v++) {
-                const char *value = strchr(*v, '=');
-                cg_auto_free char *name = value ? strndup(*v, (size_t)(value - *v)) : NULL;
-
-                if (name && cg_secrets_has_name(name) && strlen(value + 1) >= SECRET_MIN &&
-                    cg_secrets_add(&sv->secrets, value + 1, err) < 0)
-                        return -1;
-        }
-        return 0;
-}
-
 static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
         const char *images = sv->opts.kernel.images ? sv->opts.kernel.images : "images";
@@ -353,7 +337,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         if (r == 0)
                 r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
         if (r == 0)
-                r = read_secrets(sv, err);
+                r = cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err);
         if (r == 0)
                 r = read_servers(sv, err);
         if (r < 0)
