@@ -412,32 +412,6 @@ static int read_variables(struct git_reader *g, const json_t *env)
         return r;
 }
 
-/* Commands, folders and files in other variables. */
-static int read_other_variables(struct git_reader *g, const json_t *env)
-{
-        static const struct {
-                const char *name;
-                enum named to;
-        } variables[] = {
-#define X(name, to) { name, to },
-                CG_USER_ENV_NAMED(X)
-#undef X
-        };
-        char value[GIT_VALUE_MAX];
-        int r = 0;
-
-        g->alias = false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(variables) && r == 0; i++) {
-                const char *v = g->which == RELATIVE ? NULL : cg_user_env_get(env, variables[i].name);
-
-                if (!v || snprintf(value, sizeof(value), "%s", v) >= (int)sizeof(value))
-                        continue;
-                r = variables[i].to == PROGRAM ? deny_words(g, value)
-                                               : each_path(g, NULL, value, deny, variables[i].to, 0);
-        }
-        return r;
-}
-
 /* $XDG_CONFIG_HOME/git, which cannot be made either. */
 static int deny_xdg(struct git_reader *g, const char *xdg)
 {
@@ -487,7 +461,33 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_SYSTEM"));
         if (r == 0)
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_GLOBAL"));
-        if (r == 0)
-                r = read_variables(&g, env);
-        return r == 0 ? read_other_variables(&g, env) : r;
+        return r == 0 ? read_variables(&g, env) : r;
+}
+
+/* ---- other variables */
+
+int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err)
+{
+        static const struct {
+                const char *name;
+                enum named to;
+        } variables[] = {
+#define X(name, to) { name, to },
+                CG_USER_ENV_NAMED(X)
+#undef X
+        };
+        const json_t *env = rules->base ? rules->base->env : NULL;
+        struct git_reader g = { .rules = rules, .which = ABSOLUTE, .err = err };
+        char value[GIT_VALUE_MAX];
+        int r = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(variables) && r == 0; i++) {
+                const char *v = cg_user_env_get(env, variables[i].name);
+
+                if (!v || snprintf(value, sizeof(value), "%s", v) >= (int)sizeof(value))
+                        continue;
+                r = variables[i].to == PROGRAM ? deny_words(&g, value)
+                                               : each_path(&g, NULL, value, deny, variables[i].to, 0);
+        }
+        return r;
 }

@@ -19,5 +19,7 @@ int cg_git_deny_named(struct cg_rules *rules, const char *file, const char *top,
  * there; NULL: all others, and the files themselves.
  */
 int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err);
+/* The same for what the variables CG_USER_ENV_NAMED of rules->base->env name. */
+int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err);
 
 #endif

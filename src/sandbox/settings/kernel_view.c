@@ -190,6 +190,8 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
                 if (r == 0)
                         r = cg_git_deny_user(rules, NULL, err);
                 if (r == 0)
+                        r = cg_git_deny_variables(rules, err);
+                if (r == 0)
                         r = cg_rules_add_path_folders(rules, err);
                 if (r == 0)
                         r = cg_rules_add_nested(rules, err);

@@ -244,6 +244,8 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
 
         if (r == 0)
                 r = cg_git_deny_user(rules, NULL, err);
+        if (r == 0)
+                r = cg_git_deny_variables(rules, err);
 
         /*
          * Where init protects names at any depth (by_name), existing names at the top are denied.
