@@ -82,8 +82,8 @@ static struct cg_jout out_of(struct cg_event *e, const char *type, struct cg_sli
 }
 
 /*
- * Writes the JSON string @from of @n bytes to @to, without secrets. It never gets longer. @to: @from,
- * or before it. Returns its length.
+ * Writes the JSON string @from of @n bytes to @to (@from, or before it), without secrets. It never
+ * gets longer. Returns its length.
  */
 static size_t mask_string(const struct cg_secrets *secrets, const char *from, size_t n, char *to)
 {
@@ -102,9 +102,10 @@ static size_t mask_string(const struct cg_secrets *secrets, const char *from, si
         len = masked ? json_dumpb(masked, to, n, JSON_ENCODE_ANY) : 0;
         if (len && len <= n)
                 return len;
-        memcpy(to, "\"\"",
-               n < 2 ? n : 2); /* text that is not Unicode, or no memory: nothing of it is shown */
-        return n < 2 ? n : 2;
+        /* Text that is not Unicode, or no memory: nothing of it is shown. */
+        n = n < 2 ? n : 2;
+        memcpy(to, "\"\"", n);
+        return n;
 }
 
 /* Variables of the kernel that are secrets are not shown. The event is ours alone. */
