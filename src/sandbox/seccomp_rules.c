@@ -188,8 +188,13 @@ static const int denied_attributes[] = {
 };
 
 /* Calls that programs do need: the broker executes them on writable files. */
-static const int brokered[] = {
-        SCMP_SYS(chmod), SCMP_SYS(fchmod), SCMP_SYS(fchmodat),  452 /* fchmodat2 */,
+static const int modes[] = { SCMP_SYS(chmod), SCMP_SYS(fchmod), SCMP_SYS(fchmodat), 452 /* fchmodat2 */ };
+/*
+ * The same, but in the full tier mounts keep them from files outside of write roots, so the kernel
+ * executes them: there a file has no other owner to be given to, and nobody decides by its times
+ * what to run.
+ */
+static const int owners_and_times[] = {
         SCMP_SYS(chown), SCMP_SYS(fchown), SCMP_SYS(lchown),    SCMP_SYS(fchownat),
         SCMP_SYS(utime), SCMP_SYS(utimes), SCMP_SYS(futimesat), SCMP_SYS(utimensat),
 };
@@ -387,16 +392,8 @@ static void add_rules(struct rules *r, unsigned int flags)
         if (flags & CG_FILTER_NAMES) {
                 for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
                         deny(r, mediated[i], REPORTED);
-                /*
-                 * Owners and times by a descriptor need no decision: in the full tier a file has no
-                 * other owner to be given to, and nobody decides by its times what to run.
-                 */
-                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++) {
-                        if (brokered[i] == SCMP_SYS(utimensat))
-                                deny_if1(r, brokered[i], ARG_NOT(1, 0));
-                        else if (brokered[i] != SCMP_SYS(fchown))
-                                deny(r, brokered[i], REPORTED);
-                }
+                for (size_t i = 0; i < CG_ARRAY_LEN(modes); i++)
+                        deny(r, modes[i], REPORTED);
                 /* Opening for reading is not notified. */
                 for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
                         deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
@@ -437,8 +434,10 @@ static void add_rules(struct rules *r, unsigned int flags)
                         deny(r, denied_without_namespaces[i], REPORTED);
                 for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
                         deny(r, denied_attributes[i], EOPNOTSUPP);
-                for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
-                        deny(r, brokered[i], REPORTED);
+                for (size_t i = 0; i < CG_ARRAY_LEN(modes); i++)
+                        deny(r, modes[i], REPORTED);
+                for (size_t i = 0; i < CG_ARRAY_LEN(owners_and_times); i++)
+                        deny(r, owners_and_times[i], REPORTED);
                 for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
                         deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
         }

@@ -590,7 +590,6 @@ def test_what_the_settings_of_a_repository_name(box: Box) -> None:
     "script",
     [
         "chmod +x r/.git/hooks/idle",
-        "touch -d 2020-01-01 r/.git/hooks/idle",
         "python3 -c 'import os; os.fchmod(os.open(\"r/.git/hooks/idle\", os.O_RDONLY), 0o755)'",
         "cp /bin/true x && mv x r/.git/hooks/idle",
         "ln r/.git/hooks/idle alias",

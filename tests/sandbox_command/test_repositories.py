@@ -33,7 +33,6 @@ def repository(box: Box, path: str, *args: str, text: str | None = PLAIN) -> Pat
         "rm -rf $D; git init -q $R && git -C $R remote add origin https://example.org/forged.git",
         "mv $C gone",
         "chmod 600 $C",
-        "touch -d 2001-01-01 $C",
         "ln -f config.lock $C",
     ],
 )

@@ -127,23 +127,6 @@ struct change {
         bool now;
 };
 
-/*
- * Translates user and group of a caller that may have its own user namespace: init's has one user,
- * whatever its number is in a nested one.
- */
-static void translate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid)
-{
-        struct stat its, ours;
-        char path[48];
-
-        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)tid);
-        if (!m->sb->nested_users || stat(path, &its) < 0 || stat("/proc/self/ns/user", &ours) < 0 ||
-            its.st_ino == ours.st_ino)
-                return;
-        *uid = *uid == (uid_t)-1 ? *uid : geteuid();
-        *gid = *gid == (gid_t)-1 ? *gid : getegid();
-}
-
 static int apply(struct broker_call *c, struct change *ch)
 {
         cg_auto_fd int fd = -1;
@@ -180,10 +163,11 @@ static int apply(struct broker_call *c, struct change *ch)
                 c->denied = c->in_path;
                 if (c->denied)
                         return -EACCES;
-                return chmod(link, ch->mode) < 0 ? -errno : 0;
+                r = (int)syscall(CG_SYS_FCHMODAT2, fd, "", ch->mode, AT_EMPTY_PATH);
+                if (r < 0 && (errno == ENOSYS || errno == EPERM)) /* before Linux 6.6, or in a container */
+                        r = chmod(link, ch->mode);
+                return r < 0 ? -errno : 0;
         case OWNER:
-                if (c->mediator)
-                        translate_owner(c->mediator, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
                 return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno
@@ -515,7 +499,7 @@ bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const stru
         struct broker_call c = { .mediator = m, .notify = n, .notif = call };
         const struct broker_handler *h = m->sb ? find_handler(call->data.nr) : NULL;
 
-        if (!h || h->run == do_connect)
+        if (!h || h->run != do_mode)
                 return false;
         answer(&c, h->run(&c));
         return true;

@@ -32,7 +32,7 @@ struct seccomp_notif;
 /* True if the call is one of the broker's; the reply has been sent then. */
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call);
 struct cg_mediator;
-/* The same for modes, owners and times in the full tier, if names are protected. */
+/* The same for modes in the full tier, if names are protected. */
 bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call);
 /*
  * Handler of notify.c for chmod() and its variants in the full tier, if names are not protected:

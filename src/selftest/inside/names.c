@@ -662,7 +662,6 @@ static const struct cg_attempt attempts[] = {
         /* It exists and is not executable. */
         HOOK("name-chmod", CG_CHMOD, "an ignored hook made one that git runs"),
         HOOK("name-fchmod", CG_FCHMOD, "the same by a descriptor"),
-        HOOK("name-utime", CG_TIMES, "its times"),
         HOOK("name-access-list", CG_ACCESS_LIST, "its mode by an access list", .bare = CG_BARE_MACHINE),
         CG_DENY("name-race-name", L, race_name, "a name that changes in memory"),
         CG_DENY("name-race-folder", L, race_folder, "a link to a folder that changes"),
