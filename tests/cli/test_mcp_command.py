@@ -53,7 +53,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory, run_cellgate: Run) -> Pat
 
 
 def test_add_list_show_remove(run_cellgate: Run, tmp_path: Path) -> None:
-    assert ok(run_cellgate("mcp", "list")) == ""
+    assert run_cellgate("mcp", "list").stdout == ""
     add = run_cellgate(
         "mcp", "add", "notes", "--env", f"A={SECRET}", "--env", "B=${B}", "--", "/opt/notes", "--x", "-y"
     )
@@ -241,7 +241,7 @@ def test_the_users_own_file(run_cellgate: Run, tmp_path: Path, monkeypatch: pyte
     ok(run_cellgate("mcp", "add", "mine", "--user", "--", "x"))
     assert list(servers(tmp_path / "config/cellgate/mcp.json")) == ["mine"]
     assert ok(run_cellgate("mcp", "list", "--user")).split() == ["mine", "stdio", "x"]
-    assert ok(run_cellgate("mcp", "list")) == ""
+    assert run_cellgate("mcp", "list").stdout == ""
 
 
 BAD = [

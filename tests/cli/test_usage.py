@@ -86,6 +86,30 @@ def test_without_a_command_the_help_is_printed(run_cellgate: Run) -> None:
     assert (r.returncode, r.stdout, r.stderr) == (2, run_cellgate("--help").stdout, "")
 
 
+def test_a_list_of_no_servers_says_why(run_cellgate: Run, tmp_path: Path) -> None:
+    r = run_cellgate("mcp", "list")
+    assert (r.returncode, r.stdout) == (0, "") and "there is no such file; `cellgate mcp add`" in r.stderr
+    (tmp_path / "servers.json").write_text('{"mcpServers": {}}')
+    r = run_cellgate("mcp", "list", "--mcp", "servers.json")
+    assert (r.returncode, r.stdout) == (0, "") and "servers.json: defines no MCP server" in r.stderr
+
+
+def test_settings_name_all_keys_that_are_wrong(run_cellgate: Run, tmp_path: Path) -> None:
+    network = {"allowedDomain": ["a.example"], "deniedDomains": "b.example"}
+    settings = {"network": network, "filesystem": {"denyRead": [], "allowWrit": ["."]}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    r = run_cellgate("run", "--sandbox", "settings.json", "-c", "1")
+    assert r.returncode == 2
+    for says in (
+        "network.deniedDomains: Expected array",
+        "network: Unrecognized key(s) in object: 'allowedDomain' (did you mean 'allowedDomains'?)",
+        "filesystem.denyWrite: Required",
+        "filesystem: Unrecognized key(s) in object: 'allowWrit' (did you mean 'allowWrite'?)",
+    ):
+        assert says in r.stderr
+    assert "allowedDomains: Required" not in r.stderr and "allowWrite: Required" not in r.stderr
+
+
 FILES = [
     ("a.py", b"x = '\xff'\n", "a.py is not UTF-8 text: line 1"),
     ("a.txt", b"x = 1\n", "a.txt is neither a .py file nor a notebook"),

@@ -273,6 +273,9 @@ static int list(const struct cg_mcp_config *c, struct cg_err *err)
         json_t *def;
         int r = 0;
 
+        if (json_object_size(c->servers) == 0)
+                fprintf(stderr, "%s: %s; `cellgate mcp add` defines one\n", c->path,
+                        access(c->path, F_OK) == 0 ? "defines no MCP server" : "there is no such file");
         json_object_foreach(c->servers, name, def)
         {
                 const char *command = json_string_value(json_object_get(def, "command"));

@@ -13,14 +13,22 @@
 
 int cg_reader_fail(struct cg_reader *r, const char *fmt, ...)
 {
+        const char *path = r->path_len ? r->path : "(root)";
         char text[600];
         va_list ap;
 
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        return cg_fail(r->err, CG_E_PARSE, "%s does not hold a valid config — %s: %s", r->what,
-                       r->path_len ? r->path : "(root)", text);
+        if (r->failed && r->err) {
+                size_t n = strlen(r->err->msg);
+
+                snprintf(r->err->msg + n, sizeof(r->err->msg) - n, "; %s: %s", path, text);
+                return CG_E_PARSE;
+        }
+        r->failed = true;
+        return cg_fail(r->err, CG_E_PARSE, "%s does not hold a valid config — %s: %s", r->what, path,
+                       text);
 }
 
 int cg_reader_unsupported(struct cg_reader *r, const char *why)
@@ -109,36 +117,55 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
         return 0;
 }
 
+static bool is_field(const char *key, const struct cg_field *fields, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(key, fields[i].key) == 0)
+                        return true;
+        return false;
+}
+
+/* True if a key of @o is @wanted with a typing error, which unknown_key() reports. */
+static bool is_misspelt(const json_t *o, const char *wanted, const struct cg_field *fields, size_t n)
+{
+        const char *key;
+        json_t *v;
+
+        json_object_foreach((json_t *)o, key, v)
+                if (cg_text_distance(key, wanted, ignore_case) <= 2 && !is_field(key, fields, n))
+                        return true;
+        return false;
+}
+
 int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
                      enum cg_unknown unknown, void *to)
 {
         const char *key;
         json_t *v;
-        int status = cg_reader_type(r, o, JSON_OBJECT, "object");
+        int one, status = cg_reader_type(r, o, JSON_OBJECT, "object");
 
-        for (size_t i = 0; i < n && status == 0; i++) {
-                size_t mark;
-
-                v = json_object_get(o, fields[i].key);
-                mark = cg_reader_enter(r, fields[i].key);
-                if (v)
-                        status = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
-                else if (fields[i].required)
-                        status = cg_reader_fail(r, "Required");
-                cg_reader_leave(r, mark);
-        }
         if (status < 0)
                 return status;
+        for (size_t i = 0; i < n && (status == 0 || status == CG_E_PARSE); i++) {
+                size_t mark = cg_reader_enter(r, fields[i].key);
+
+                one = 0;
+                v = json_object_get(o, fields[i].key);
+                if (v)
+                        one = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
+                else if (fields[i].required && !is_misspelt(o, fields[i].key, fields, n))
+                        one = cg_reader_fail(r, "Required");
+                status = one < 0 ? one : status;
+                cg_reader_leave(r, mark);
+        }
         json_object_foreach((json_t *)o, key, v)
         {
-                size_t i = 0;
-
-                while (i < n && strcmp(key, fields[i].key) != 0)
-                        i++;
-                if (i == n && (status = unknown_key(r, key, fields, n, unknown)) < 0)
-                        return status;
+                if (status < 0 && status != CG_E_PARSE)
+                        break;
+                one = is_field(key, fields, n) ? 0 : unknown_key(r, key, fields, n, unknown);
+                status = one < 0 ? one : status;
         }
-        return 0;
+        return status;
 }
 
 int cg_reader_table(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -19,6 +19,7 @@ struct cg_reader {
         int flags;
         char path[256]; /* "network.allowedDomains.0" */
         size_t path_len;
+        bool failed; /* err has a message: further ones are appended */
         struct cg_err *err;
 };
 
@@ -61,7 +62,10 @@ struct cg_field {
 /* The table of a row that cg_reader_table() reads. */
 #define CG_FIELDS(table, unknown_) .fields = table, .n_fields = CG_ARRAY_LEN(table), .unknown = unknown_
 
-/* Return 0 or CG_E_PARSE with the message, which starts with the path. */
+/*
+ * Return 0 or CG_E_PARSE with the message, which starts with the path. cg_reader_object() reads on
+ * after an error, so that one run names all keys that are wrong.
+ */
 int cg_reader_fail(struct cg_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cg_reader_unsupported(struct cg_reader *r, const char *why);
 int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
