@@ -27,8 +27,7 @@ int cg_reader_fail(struct cg_reader *r, const char *fmt, ...)
                 return CG_E_PARSE;
         }
         r->failed = true;
-        return cg_fail(r->err, CG_E_PARSE, "%s does not hold a valid config — %s: %s", r->what, path,
-                       text);
+        return cg_fail(r->err, CG_E_PARSE, "%s does not hold a valid config — %s: %s", r->what, path, text);
 }
 
 int cg_reader_unsupported(struct cg_reader *r, const char *why)
@@ -131,9 +130,8 @@ static bool is_misspelt(const json_t *o, const char *wanted, const struct cg_fie
         const char *key;
         json_t *v;
 
-        json_object_foreach((json_t *)o, key, v)
-                if (cg_text_distance(key, wanted, ignore_case) <= 2 && !is_field(key, fields, n))
-                        return true;
+        json_object_foreach((json_t *)o, key, v) if (cg_text_distance(key, wanted, ignore_case) <= 2 &&
+                                                     !is_field(key, fields, n)) return true;
         return false;
 }
 
