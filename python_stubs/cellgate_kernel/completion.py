@@ -9,8 +9,11 @@ before that continues when it is idle.
 # Most of IPython has no annotations.
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Time limit for the types of completions, in milliseconds.
@@ -38,6 +41,16 @@ _STEPS = (
 )
 _done = 0
 _ready = False
+_given_up = False
+# While a part is prepared, in its thread: "requested" returns True when a request waits, which ends the part.
+_part = threading.local()
+# Parsing 64 tokens takes less than a millisecond.
+_TOKENS = 64
+
+
+class _RequestedError(BaseException):  # jedi catches Exception
+    """A request waits. The files that have been parsed stay in the cache."""
+
 
 installed = importlib.util.find_spec("jedi") is not None
 
@@ -52,6 +65,37 @@ def _keep_no_files() -> None:
         if not hasattr(cache, name):
             raise ImportError(f"parso.cache has no {name}")
         setattr(cache, name, lambda *_args, **_options: None)
+
+
+def _check() -> None:
+    requested = getattr(_part, "requested", None)
+    if requested is not None and requested():
+        raise _RequestedError
+
+
+def _give_up_for_requests() -> None:
+    """Make parso and jedi look for requests while they parse a file and before each file.
+
+    Both are points at which no cache is half written. Other versions may lack them: parts end by themselves then.
+    """
+    grammar: Any = importlib.import_module("parso.grammar")
+    state: Any = importlib.import_module("jedi.inference").InferenceState
+    tokenize, load = getattr(grammar, "tokenize_lines", None), getattr(state, "parse_and_get_code", None)
+    if tokenize is None or load is None:
+        return
+
+    def tokens(*args: Any, **options: Any) -> Iterator[Any]:
+        for i, token in enumerate(tokenize(*args, **options)):
+            if not i % _TOKENS:
+                _check()
+            yield token
+
+    def parse_and_get_code(*args: Any, **options: Any) -> Any:
+        _check()
+        return load(*args, **options)
+
+    grammar.tokenize_lines = tokens
+    state.parse_and_get_code = parse_and_get_code
 
 
 def configure(completer: Any) -> None:
@@ -77,17 +121,31 @@ def pending() -> bool:
     return installed and _done < len(_STEPS)
 
 
-def step() -> bool:
-    """Prepare one part, about 100 ms; returns True if there is more."""
-    global _done
+def given_up() -> bool:
+    """Return True if the last part ended early."""
+    return _given_up
+
+
+def step(requested: Callable[[], bool]) -> bool:
+    """Prepare one part, up to 0.5 s; returns True if there is more. Ends early when `requested` returns True."""
+    global _done, _given_up
     if not pending() or not ready():
         return False
+    if _given_up:
+        gc.collect()
     code = _STEPS[_done]
-    _done += 1
+    _part.requested, _given_up = requested, False
     try:
         jedi: Any = importlib.import_module("jedi")
         for found in jedi.Interpreter(code, [{}]).complete()[:3] if code else ():
             _ = found.type
+        if not code:
+            _give_up_for_requests()
+        _done += 1
+    except _RequestedError:
+        _given_up = True
     except Exception:  # errors of jedi appear again when it is used
         _done = len(_STEPS)
+    finally:
+        _part.requested = None
     return pending()

@@ -207,7 +207,7 @@ class Worker:
         if (loop := self.runner.current_loop()) is not None:
             poll.register(loop.poll_fd(), select.POLLIN)
         wait = _IDLE_MS
-        while not poll.poll(wait) and completion.step():
+        while not poll.poll(wait) and completion.step(lambda: bool(poll.poll(0))):
             wait = 0
 
     def _next_request(self) -> tuple[Any, ...] | None:

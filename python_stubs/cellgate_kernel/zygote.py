@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib
 import os
+import select
 import sys
 import warnings
 from collections import deque
@@ -116,6 +117,10 @@ def _freeze() -> None:
     gc.freeze()
 
 
+# The supervisor's requests arrive at this descriptor (program.c).
+_control = select.poll()
+_control.register(3, select.POLLIN)
+
 # The steps of the warm-up that are left.
 _todo: deque[Callable[[], None]] = deque()
 
@@ -159,6 +164,7 @@ def warm_up() -> bool:
 
 def prepare_completion() -> bool:
     """Prepare a part of completion while no kernel is requested; returns True if there is more."""
-    more = completion.step()
-    gc.freeze()
+    more = completion.step(lambda: bool(_control.poll(0)))
+    if not completion.given_up():  # what it leaves is collected before the next part
+        gc.freeze()
     return more

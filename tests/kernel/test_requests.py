@@ -46,6 +46,20 @@ def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
         assert signed == [bool(signature) for _, _, signature in row["found"]], row["code"]
 
 
+def test_preparing_completion_ends_for_a_request(kernel: Kernel) -> None:
+    """In the middle of a part, which is taken again and continues with what has been parsed."""
+    code = """
+from cellgate_kernel import completion
+completion.step(lambda: False)
+asked, done = [], completion._done
+early = completion.step(lambda: asked.append(1) or len(asked) > 50), completion.given_up(), completion._done - done
+again = completion.step(lambda: False), completion.given_up(), completion._done - done
+early, again, len(asked)
+"""
+    assert kernel.run(code).result == "((True, True, 0), (True, False, 1), 51)"
+    assert complete(kernel, "import os\nos.path.joi")["matches"] == ["join"]
+
+
 def test_completion_writes_and_reads_no_files(kernel: Kernel) -> None:
     """jedi's cache consists of pickles, which run code when they are loaded."""
     complete(kernel, "import json\njson.du")
