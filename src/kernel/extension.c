@@ -10,11 +10,13 @@
 #include <sys/prctl.h>
 #include "kernel/module.h"
 #include "kernel/program.h"
+#include "kernel/python.h"
 
 /* Python runs already. */
 static int start_python(const char *env, struct cg_err *err)
 {
         setlocale(LC_CTYPE, "C.UTF-8");
+        cg_py_track_arenas();
         return 0;
 }
 

@@ -50,6 +50,7 @@ static int start_python(const char *env, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "Python");
         }
         setlocale(LC_CTYPE, "C.UTF-8");
+        cg_py_track_arenas();
         signal(SIGINT, SIG_IGN); /* the host handles Ctrl-C at its terminal */
         r = pre_init(err);
         if (r < 0)

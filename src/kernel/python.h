@@ -38,6 +38,11 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
 int cg_py_warm_up(struct cg_err *err);
 int cg_py_prepare_completion(struct cg_err *err);
 
+/* Before Python allocates: notes which memory its small objects are in. */
+void cg_py_track_arenas(void);
+/* Unmaps that, in a process that never runs Python again. */
+void cg_py_free_arenas(void);
+
 /* Around the fork, in the zygote and (child) in the kernel. */
 void cg_py_before_fork(void);
 void cg_py_after_fork_parent(void);

@@ -493,6 +493,9 @@ static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
         return term;
 }
 
+/* Time without calls after which init frees memory: the main process starts before that. */
+#define FREE_MS 20
+
 /* Indices in watch()'s pollfds. */
 enum { STATUS_POLL, SIGNAL_POLL, COMMANDS_POLL, FIRST_LISTENER, FIRST_DOOR = FIRST_LISTENER + LISTENERS };
 
@@ -514,6 +517,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         struct cg_execs execs;
         /* The main process may have ended before there was a signal descriptor to report it. */
         bool child = true;
+        void (*free_memory)(void) = sp->sb->free_in_init;
 
         cg_mediate_init(&mediator, sp->sb);
         cg_doors_init(&doors, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
@@ -531,16 +535,24 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         notify[0].execs = execs.sb ? &execs : NULL;
         notify[0].servers = servers;
         while (!child || !reap(sp, main_pid, notify, servers, &mediator, &execs)) {
-                int timeout = cg_doors_timeout(&doors), ask = cg_execs_timeout(&execs);
+                int timeout = cg_doors_timeout(&doors), ask = cg_execs_timeout(&execs), n;
                 bool term;
 
+                if (timeout < 0 || (ask >= 0 && ask < timeout))
+                        timeout = ask;
+                if (timeout < 0 && free_memory)
+                        timeout = FREE_MS;
                 for (size_t i = 0; i < LISTENERS; i++)
                         fds[FIRST_LISTENER + i] = cg_notify_poll(&notify[i]);
-                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR),
-                         ask >= 0 && (timeout < 0 || ask < timeout) ? ask : timeout) < 0) {
+                n = poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), timeout);
+                if (n < 0) {
                         if (errno != EINTR)
                                 return;
                         continue;
+                }
+                if (n == 0 && free_memory) {
+                        free_memory();
+                        free_memory = NULL;
                 }
                 if (fds[STATUS_POLL].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;

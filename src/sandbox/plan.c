@@ -397,6 +397,11 @@ void cg_sandbox_set_watch_network(struct cg_sandbox *sb)
         sb->watch_network = true;
 }
 
+void cg_sandbox_free_in_init(struct cg_sandbox *sb, void (*fn)(void))
+{
+        sb->free_in_init = fn;
+}
+
 void cg_sandbox_report_stopped(struct cg_sandbox *sb)
 {
         sb->report_stopped = true;

@@ -116,6 +116,8 @@ struct cg_sandbox {
         unsigned int doors;  /* CG_DOOR_* */
         bool names;          /* names in write roots are protected: names.h, mediate.h */
         bool git_config;     /* except .git/config */
+        /* cg_sandbox_free_in_init(); NULL: nothing */
+        void (*free_in_init)(void);
         char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
         size_t n_writable_names;
         uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */

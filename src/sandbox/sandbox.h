@@ -163,6 +163,11 @@ void cg_sandbox_report_denials(struct cg_sandbox *sb);
  * cg_sandbox_report_denials(), since Linux 6.11. What remains is to free memory.
  */
 void cg_sandbox_report_stopped(struct cg_sandbox *sb);
+/*
+ * @fn runs in init once the main process has started and makes no calls, and unmaps memory of the
+ * caller that only its own code uses. Not copied with the plan.
+ */
+void cg_sandbox_free_in_init(struct cg_sandbox *sb, void (*fn)(void));
 /* Reports also files that rules of the plan deny. Calls that name files become slower. */
 void cg_sandbox_set_watch(struct cg_sandbox *sb);
 /*

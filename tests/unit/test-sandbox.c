@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -471,6 +472,35 @@ static void main_prepares_itself_and_is_inside_afterwards(void **state)
         close(leak);
 }
 
+/* Shared with the processes of the sandbox. */
+static _Atomic pid_t *freed_by;
+
+static void free_memory(void)
+{
+        *freed_by = getpid();
+}
+
+static int wait_for_free(void *data)
+{
+        while (!*freed_by)
+                usleep(1000);
+        return *freed_by == 1 ? 0 : 1;
+}
+
+static void init_frees_memory_once_the_main_process_runs(void **state)
+{
+        struct cg_sandbox_child child;
+        struct cg_err err = { 0 };
+
+        freed_by = mmap(NULL, sizeof(*freed_by), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(freed_by, MAP_FAILED);
+        cg_sandbox_free_in_init(*state, free_memory);
+        if (cg_sandbox_spawn(*state, NULL, 0, wait_for_free, NULL, &child, &err) < 0)
+                fail_msg("%s", err.msg);
+        assert_int_equal(finish(&child).exit_code, 0);
+        munmap((void *)(uintptr_t)freed_by, sizeof(*freed_by));
+}
+
 static int prepare_badly(void *data, struct cg_err *err)
 {
         return cg_fail(err, CG_E_PARSE, "number %d is bad", *(int *)data);
@@ -624,6 +654,7 @@ int main(void)
                 CASE(lifeline_off),
                 CASE(main_can_use_its_own_proc),
                 CASE(main_prepares_itself_and_is_inside_afterwards),
+                CASE(init_frees_memory_once_the_main_process_runs),
                 CASE(failing_preparation_comes_back),
                 CASE(preparation_may_not_leave_a_thread),
                 CASE(failing_init_ends_the_preparation),
