@@ -19,6 +19,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append(dict(self.headers.items()))
         body = b"hello from outside"
         self.send_response(200)
+        # Without a type mcp-server-fetch takes it for HTML, which it simplifies by packages that need a newer node than
+        # Debian's.
+        self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

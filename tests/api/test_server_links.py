@@ -510,7 +510,7 @@ def test_time_that_other_servers_need_is_not_missing_for_the_next(
 ) -> None:
     """Servers with many files beside their programs, whose checks take over 5 s together, and a last one with few."""
     small = scripts(workspace / "small")
-    many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], "cwd": "/nonexistent"} for i in range(20)}
+    many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], "cwd": "/nonexistent"} for i in range(12)}
     with client.session(workspace=workspace) as s:
         report = s.add_servers({**many, "last": definition(small)})
         assert "error" not in report["last"]
