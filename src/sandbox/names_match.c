@@ -82,7 +82,8 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
                 len--;
         if (!memchr(pattern, '*', plen))
                 return plen == len && strncasecmp(pattern, name, len) == 0;
-        if (isalnum((unsigned char)pattern[plen - 1]) && lower(pattern[plen - 1]) != lower(name[len - 1]))
+        if (isalnum((unsigned char)pattern[plen - 1]) &&
+            (!len || lower(pattern[plen - 1]) != lower(name[len - 1])))
                 return false;
         if (len > NAME_MAX || plen > NAME_MAX)
                 return false;

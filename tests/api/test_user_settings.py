@@ -278,6 +278,7 @@ NAMED_BY_VARIABLES = {
     "GIT_TEMPLATE_DIR": "WS/template",
     "GIT_EXEC_PATH": "WS/git-core",
     "BASH_ENV": "WS/env.sh",
+    "ENV": "plain.sh",
     "PYTHONSTARTUP": "WS/startup.py",
     "GIT_CONFIG_GLOBAL": "relative.cfg",
 }
@@ -296,7 +297,7 @@ def test_programs_that_variables_name(
     denied = [
         "tools/ssh", "tools/plain-ssh", "tools/ask", "tools/diff", "tools/edit.py", "tools/my editor", "tools/relative", "deep/tools/relative",
         "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "relative.cfg",
-        "deep/relative.cfg",
+        "deep/relative.cfg", "plain.sh", "deep/plain.sh",
     ]  # fmt: skip
     for settings in (None, SETTINGS):
         with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:

@@ -141,6 +141,26 @@ def test_the_umask_of_each_process(box: Box) -> None:
     assert (p.returncode, p.stdout) == (0, "same\n"), p.stderr
 
 
+# The thread that executes a program gets the number of the first thread, and keeps its own umask.
+EXEC_BY_THREAD = """
+import ctypes, os, sys, threading
+CLONE_FS = 0x200
+libc, own, set_ = ctypes.CDLL(None, use_errno=True), threading.Event(), threading.Event()
+def thread():
+    assert libc.unshare(CLONE_FS) == 0, ctypes.get_errno()
+    os.umask(0o077); own.set(); set_.wait()
+    os.execv(sys.executable, [sys.executable, "-c", "import os; os.close(os.open('f', 65, 0o666)); print(oct(os.stat('f').st_mode & 0o777))"])
+threading.Thread(target=thread).start()
+own.wait(); os.umask(0); os.close(os.open("first", 65, 0o666)); set_.set()
+threading.Event().wait()
+"""
+
+
+def test_the_umask_of_a_thread_that_executes_a_program(box: Box) -> None:
+    p = box.run("/usr/bin/python3", "-c", EXEC_BY_THREAD, settings=Box.settings())
+    assert p.stdout == "0o600\n", p.stderr
+
+
 FOLDERS = """
 import os, threading
 names = [f"d{i}" for i in range(8)]

@@ -463,7 +463,7 @@ static int execute(struct cg_med_call *call)
         case SYS_truncate:
                 return cg_med_truncate(call, a[0], (int64_t)a[1]);
         case SYS_umask:
-                cg_med_umask_called(call, (mode_t)a[0]);
+                call->mediator->umask_changed = true;
                 return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
@@ -499,7 +499,7 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
         *m = (struct cg_mediator){ .sb = cg_mediates(sb) ? sb : NULL };
         m->umask = m->own_umask = umask(0);
         umask(m->umask);
-        m->last_umask.pidfd = -1;
+        m->status.fd = -1;
         for (size_t i = 0; i < CG_MEDIATE_FOLDERS; i++)
                 m->open_folders[i].fd = -1;
 }

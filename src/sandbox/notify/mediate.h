@@ -58,10 +58,9 @@ struct cg_mediator {
         mode_t umask;     /* initial umask of all processes */
         mode_t own_umask; /* of init */
         struct {
-                int pidfd; /* -1: unknown */
+                int fd; /* -1: none */
                 pid_t tid;
-                mode_t mask;
-        } last_umask; /* the thread that called umask() last: its umask is @mask */
+        } status; /* /proc/@tid/status of the thread whose umask was read last */
         /*
          * Working directories and directory descriptors of callers, in init's view, the last used
          * one first. An open folder keeps its numbers, so a caller's folder with the same ones is

@@ -84,8 +84,6 @@ enum cg_operation {
  */
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX]);
 void cg_med_set_umask(struct cg_mediator *m, mode_t mask);
-/* The caller's umask becomes @mask. */
-void cg_med_umask_called(struct cg_med_call *call, mode_t mask);
 /* Sets init's umask to the caller's. */
 void cg_med_apply_umask(struct cg_med_call *call);
 /* The path of @fd in init's view, by /proc. "": unknown. */

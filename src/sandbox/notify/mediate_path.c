@@ -32,48 +32,35 @@ void cg_med_set_umask(struct cg_mediator *m, mode_t mask)
         m->own_umask = mask;
 }
 
-#define PIDFD_OF_THREAD O_EXCL /* PIDFD_THREAD, Linux 6.9 */
+/*
+ * Reads the caller's umask, which processes and threads may share. The file stays open: it is that
+ * of the thread, also after an exec, and cannot be read after its end.
+ */
+static mode_t read_umask(struct cg_mediator *m, pid_t tid)
+{
+        char path[64], text[CG_CALLER_STATUS_MAX];
+        unsigned int mask;
+        ssize_t n = m->status.tid == tid ? pread(m->status.fd, text, sizeof(text) - 1, 0) : -1;
+        const char *p;
 
-void cg_med_umask_called(struct cg_med_call *call, mode_t mask)
+        if (n <= 0) {
+                cg_closep_(&m->status.fd);
+                snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+                m->status.fd = open(path, O_RDONLY | O_CLOEXEC);
+                m->status.tid = tid;
+                n = pread(m->status.fd, text, sizeof(text) - 1, 0);
+        }
+        text[n > 0 ? n : 0] = '\0';
+        p = strstr(text, "\nUmask:");
+        /* One that cannot be read is the strictest. */
+        return p && sscanf(p, "\nUmask: %o", &mask) == 1 ? (mode_t)mask : 0777;
+}
+
+void cg_med_apply_umask(struct cg_med_call *call)
 {
         struct cg_mediator *m = call->mediator;
 
-        m->umask_changed = true;
-        cg_closep_(&m->last_umask.pidfd);
-        m->last_umask.pidfd = (int)syscall(SYS_pidfd_open, call->tid, PIDFD_OF_THREAD);
-        m->last_umask.tid = call->tid;
-        m->last_umask.mask = mask & 0777;
-        if (!cg_caller_waits(call->notify, call->notif))
-                cg_closep_(&m->last_umask.pidfd);
-}
-
-/*
- * The caller is the thread that called umask() last, which has been done since it makes another
- * call. Another thread that shares its umask cannot have changed it.
- */
-static bool is_last_umask(const struct cg_med_call *call)
-{
-        const struct cg_mediator *m = call->mediator;
-
-        return m->last_umask.tid == call->tid && m->last_umask.pidfd >= 0 &&
-               syscall(SYS_pidfd_send_signal, m->last_umask.pidfd, 0, NULL, 0) == 0;
-}
-
-/* A umask that cannot be read is the strictest. */
-void cg_med_apply_umask(struct cg_med_call *call)
-{
-        char text[CG_CALLER_STATUS_MAX];
-        unsigned int mask = call->mediator->umask;
-
-        if (call->mediator->umask_changed && is_last_umask(call)) {
-                mask = call->mediator->last_umask.mask;
-        } else if (call->mediator->umask_changed) {
-                const char *p = cg_caller_status(call->tid, "\nUmask:", text);
-
-                if (!p || sscanf(p, "%o", &mask) != 1)
-                        mask = 0777;
-        }
-        cg_med_set_umask(call->mediator, (mode_t)mask);
+        cg_med_set_umask(m, m->umask_changed ? read_umask(m, call->tid) : m->umask);
 }
 
 /* ---- paths in init's own view */
@@ -161,6 +148,22 @@ static bool identify_folder(int fd, const char *path, struct cg_folder *ret)
         return true;
 }
 
+/* The file system of @fd gives each file a number of its own; a server's (FUSE, NFS) may not. */
+static bool has_own_numbers(int fd)
+{
+        static const unsigned int local[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,       BTRFS_SUPER_MAGIC,
+                                              TMPFS_MAGIC,      OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC };
+        struct statfs fs;
+
+        if (fstatfs(fd, &fs) < 0)
+                return false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(local); i++) {
+                if ((unsigned int)fs.f_type == local[i])
+                        return true;
+        }
+        return false;
+}
+
 /* cg_med_open_dirfd(), borrowed until CG_MEDIATE_FOLDERS others have been opened. */
 static int find_dirfd(const struct cg_med_call *call, int dirfd)
 {
@@ -183,7 +186,8 @@ static int find_dirfd(const struct cg_med_call *call, int dirfd)
                 at = (struct cg_folder){ .fd = cg_med_open_dirfd(call, dirfd) };
                 if (at.fd < 0)
                         return at.fd;
-                identify_folder(at.fd, "", &at);
+                if (has_own_numbers(at.fd))
+                        identify_folder(at.fd, "", &at);
                 cg_closep_(&v[--i].fd);
         }
         memmove(v + 1, v, i * sizeof(*v));

@@ -150,7 +150,7 @@ static int each_path(struct git_reader *g, const char *base, const char *word, p
                 return 0;
         if (word[0] != '/' && (word[0] != '~' || !rest)) {
                 if (to != INCLUDE && g->which == ABSOLUTE)
-                        return to == FOLDER || rest ? deny_everywhere(g, word) : 0;
+                        return to == FOLDER || to == FILE_ || rest ? deny_everywhere(g, word) : 0;
                 if (!base)
                         return 0;
                 return call_joined(g, base, word, fn, to, depth);
