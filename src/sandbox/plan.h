@@ -193,6 +193,13 @@ bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 #define CG_WHY_PATH "PATH"
 /* The same: named_programs.c. " " and the name of the protected file follow. */
 #define CG_WHY_NAMED "named by"
+/*
+ * The name after such a reason has no other characters, since kernels report it and hosts show it.
+ */
+static inline bool cg_why_is_plain(const char *name)
+{
+        return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")];
+}
 /* The same: git_settings.c. " " and the path follow, which is relative to each repository. */
 #define CG_WHY_GIT "git's setting"
 /* The same: hides.c. */

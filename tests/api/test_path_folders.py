@@ -192,4 +192,7 @@ def test_another_clients_path(client: Client, workspace: Path, monkeypatch: pyte
             assert s.run("open('tools/x', 'w').write('x')").value == "1"
     monkeypatch.setenv("PATH", f"{workspace}/tools:{os.environ['PATH']}")
     with client.session(workspace=workspace) as s:
-        assert s.run("open('tools/x', 'w').write('x')").status == "error"
+        out = s.run("open('tools/x', 'w').write('x')")
+        # The reason has no name where that has other characters than a setting, such as the blank of this workspace.
+        assert "it is in a folder of PATH" in out.error["evalue"]
+        assert s.run("6 * 7").value == "42"  # the kernel still runs: it has reported no malformed denial

@@ -217,10 +217,7 @@ static const char *name_after(const char *setting, const char *why)
         if (strncmp(setting, why, n) != 0 || (setting[n] && setting[n] != ' '))
                 return NULL;
         n += setting[n] == ' ';
-        return setting[n + strspn(setting + n,
-                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")]
-                       ? NULL
-                       : setting + n;
+        return cg_why_is_plain(setting + n) ? setting + n : NULL;
 }
 
 /* The folder's name in a rule of CG_WHY_PATH. */

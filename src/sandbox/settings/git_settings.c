@@ -118,13 +118,12 @@ static int call_joined(struct git_reader *g, const char *folder, const char *res
 static int deny_everywhere(struct git_reader *g, const char *word)
 {
         const struct cg_path_base base = { .cwd = "/" };
-        char path[PATH_MAX], pattern[PATH_MAX + 2], why[48];
+        char path[PATH_MAX], pattern[PATH_MAX + 2], why[CG_RULES_WHY_MAX];
 
         if (g->alias || !g->rules->by_name || cg_path_absolute(&base, word, path, NULL) < 0 ||
             cg_rules_is_opened(g->rules, path))
                 return 0;
-        if (snprintf(why, sizeof(why), CG_WHY_GIT " %s", path + 1) >= (int)sizeof(why))
-                snprintf(why, sizeof(why), CG_WHY_GIT);
+        cg_rules_why(why, CG_WHY_GIT, path + 1);
         for (char *p = path; (p = strchr(p, '['));)
                 *p = '?';
         snprintf(pattern, sizeof(pattern), "**%s", path[1] ? path : "");

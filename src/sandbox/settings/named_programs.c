@@ -111,13 +111,13 @@ static bool is_command(const char *key)
 static int deny_program(struct name_reader *f, const char *path, bool has_folder)
 {
         struct cg_place place;
-        char why[48];
+        char why[CG_RULES_WHY_MAX];
         struct stat st;
         int r = 0;
 
         if (cg_place_find(path, &place, NULL) < 0)
                 return 0;
-        snprintf(why, sizeof(why), CG_WHY_NAMED " %s", f->file);
+        cg_rules_why(why, CG_WHY_NAMED, f->file);
         if (place.missing ? !f->rules->by_name || !has_folder || (!f->command && !is_script(path))
                           : stat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
                                     (!(st.st_mode & 0111) && !is_script(path)))

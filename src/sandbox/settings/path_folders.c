@@ -29,14 +29,13 @@ static bool is_rule(const struct cg_rule *rule)
 
 static int add_folder(struct cg_rules *rules, const struct cg_place *place, struct cg_err *err)
 {
-        char why[sizeof(rules->v->why)];
+        char why[CG_RULES_WHY_MAX];
 
         for (size_t i = 0; i < rules->n; i++) {
                 if (is_rule(&rules->v[i]) && strcmp(rules->v[i].path, place->path) == 0)
                         return 0;
         }
-        if (snprintf(why, sizeof(why), CG_WHY_PATH " %s", short_name(place->path)) >= (int)sizeof(why))
-                snprintf(why, sizeof(why), CG_WHY_PATH);
+        cg_rules_why(why, CG_WHY_PATH, short_name(place->path));
         return cg_rules_add(rules, CG_RULE_DENY_WRITE, place, why, err);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/path.h"
 #include "sandbox/names.h"
+#include "sandbox/plan.h"
 
 void cg_rules_fini(struct cg_rules *rules)
 {
@@ -34,6 +35,12 @@ void cg_rules_cut(struct cg_rules *rules, size_t n)
 bool cg_rules_is_own(const char *path)
 {
         return cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev");
+}
+
+void cg_rules_why(char ret[CG_RULES_WHY_MAX], const char *why, const char *name)
+{
+        if (!cg_why_is_plain(name) || snprintf(ret, CG_RULES_WHY_MAX, "%s %s", why, name) >= CG_RULES_WHY_MAX)
+                snprintf(ret, CG_RULES_WHY_MAX, "%s", why);
 }
 
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,

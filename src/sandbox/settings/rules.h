@@ -12,6 +12,8 @@
 
 /* Ceiling of rules: each may be a mount. */
 #define CG_RULES_MAX 8192
+/* Bytes of the reason of a rule. */
+#define CG_RULES_WHY_MAX 48
 
 enum cg_rule_kind {
         CG_RULE_ALLOW_WRITE,
@@ -24,11 +26,11 @@ enum cg_rule_kind {
 
 struct cg_rule {
         enum cg_rule_kind kind;
-        char *path;     /* without symlinks */
-        size_t missing; /* as in struct cg_place */
-        bool folder;    /* the existing or denied object is a folder */
-        char why[48];   /* "filesystem.denyRead.3", "mandatory" */
-        char *data;     /* CG_RULE_MASK */
+        char *path;                 /* without symlinks */
+        size_t missing;             /* as in struct cg_place */
+        bool folder;                /* the existing or denied object is a folder */
+        char why[CG_RULES_WHY_MAX]; /* "filesystem.denyRead.3", "mandatory" */
+        char *data;                 /* CG_RULE_MASK */
         size_t len;
 };
 
@@ -38,7 +40,7 @@ struct cg_rule {
  */
 struct cg_rule_pattern {
         char *text;
-        char why[48];
+        char why[CG_RULES_WHY_MAX];
 };
 
 struct cg_rules {
@@ -84,6 +86,8 @@ void cg_rules_fini(struct cg_rules *rules);
 void cg_rules_cut(struct cg_rules *rules, size_t n);
 /* @path is in a folder of which each sandbox has its own: no rule concerns it. */
 bool cg_rules_is_own(const char *path);
+/* The reason @why (CG_WHY_*) with the name that it is about, where that fits and is plain. */
+void cg_rules_why(char ret[CG_RULES_WHY_MAX], const char *why, const char *name);
 /* Copies @place. */
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
