@@ -12,7 +12,7 @@
 /* The most pairs of GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n that are read. */
 #define CG_USER_ENV_PAIRS 100
 
-/* Those that name programs, folders and files, as git's settings do: git_settings.c. */
+/* Variables that name programs, folders and files, as git's settings do: git_settings.c. */
 #define CG_USER_ENV_NAMED(X) \
         X("GIT_SSH_COMMAND", PROGRAM) \
         X("GIT_SSH", PROGRAM) \

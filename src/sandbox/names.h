@@ -31,7 +31,7 @@ struct cg_name {
 
 /* All rows; *n is set to their number. */
 const struct cg_name *cg_names(size_t *n);
-/* Those at its end, whose paths do not begin with a dot: the others match no such name. */
+/* Rows at its end, whose paths do not begin with a dot: the others match no such name. */
 const struct cg_name *cg_names_plain(size_t *n);
 
 /* Maximum number of entries of cellgate.writableNames, and of bytes of one. */

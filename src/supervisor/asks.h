@@ -1,6 +1,6 @@
 /*
- * What waits for an answer of a session's own host: calls and programs that want to run, questions
- * of MCP servers and of their sandboxes, connections, calls of functions of the host.
+ * Requests that wait for an answer of a session's own host: calls and programs that want to run,
+ * questions of MCP servers and of their sandboxes, connections, calls of functions of the host.
  */
 #ifndef CG_SUPERVISOR_ASKS_H
 #define CG_SUPERVISOR_ASKS_H
