@@ -184,6 +184,8 @@
 /* A message of more bytes is left out, and so many are shown. */
 #define CG_MCP_MAX_PROGRESS_TEXT  4096u
 #define CG_MCP_SHOW_PROGRESS_TEXT 500u
+/* The longest wait of an error for the report of its server's sandbox. */
+#define CG_MCP_SYNC_MS 5000
 /* Between two reports of one call. */
 #define CG_MCP_CALL_PROGRESS_MS 100
 /*

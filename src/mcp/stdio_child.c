@@ -403,7 +403,11 @@ static void finish(struct cg_stdio *s)
 {
         if (kill(-s->proc.pid, SIGKILL) < 0 && s->exited)
                 cg_log(s->log, CG_LOG_DEBUG, "MCP server %s: nothing left to kill", s->def->name);
-        uv_poll_stop(&s->pid_poll);
+        /*
+         * Before its descriptor is closed: closing the handle takes the descriptor's number out of the
+         * loop, and another server's pipe may have that number by then.
+         */
+        close_handle((uv_handle_t *)&s->pid_poll);
         cg_proc_wait(&s->proc, 0, NULL, NULL);
         if (s->proc.pidfd >= 0) /* not even SIGKILL ended it */
                 close(s->proc.pidfd);
@@ -689,8 +693,8 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
                 r = watch(self, o->loop, &p, err);
                 if (r < 0) {
                         self->silent = true;
-                        cg_proc_end(&self->proc, true, 0);
                         close_all(self);
+                        cg_proc_end(&self->proc, true, 0);
                 } else {
                         *ret = &self->base;
                 }

@@ -201,6 +201,9 @@ static int run(struct ts *ts, struct cg_err *err)
                 r = uv_timer_init(&ts->loop, &ts->call_progress);
         ts->call_progress.data = ts;
         if (r == 0)
+                r = uv_timer_init(&ts->loop, &ts->held);
+        ts->held.data = ts;
+        if (r == 0)
                 r = uv_signal_init(&ts->loop, &ts->sigterm);
         if (r == 0) {
                 ts->sigterm.data = ts;

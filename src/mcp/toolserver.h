@@ -38,6 +38,7 @@ struct ts {
         void (*on_broker_closed)(struct cg_zlink *z);
         uv_timer_t progress;      /* while servers are being added */
         uv_timer_t call_progress; /* while values of calls wait to be reported */
+        uv_timer_t held;          /* since the first of the errors that wait for a sandbox's report */
         bool ending;
         int exit_status;
 };
@@ -120,7 +121,7 @@ void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
 void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell);
 uint64_t cg_ts_kernel_number(const struct ts_kernel *k);
 
-/* A box's synced(): ends the calls of its server whose errors wait for that. */
+/* A box's synced(): ends the calls of its server (@box NULL: all) whose errors wait for that. */
 void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t number);
 
 /* ---- questions of servers */

@@ -90,6 +90,7 @@ void cg_ts_maybe_stop(struct ts *ts)
                 close_if_open((uv_handle_t *)&ts->end_timer);
                 close_if_open((uv_handle_t *)&ts->progress);
                 close_if_open((uv_handle_t *)&ts->call_progress);
+                close_if_open((uv_handle_t *)&ts->held);
         }
 }
 

@@ -63,10 +63,13 @@ static bool is_error(enum cg_mcp_outcome outcome, const char *bytes, size_t len)
                 cg_slice_is(value, "true"));
 }
 
+static void on_held(uv_timer_t *t);
+
 /* Whether the call's error waits until its server's sandbox has reported what it denied. */
 static bool hold(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
+        uv_timer_t *timer = &call->kernel->session->ts->held;
 
         if (!v || !v->box || len > CG_KEPT_RESULT || !is_error(outcome, bytes, len) ||
             !(call->held = malloc(len + 1)))
@@ -76,10 +79,13 @@ static bool hold(struct ts_call *call, enum cg_mcp_outcome outcome, const char *
         call->held_len = len;
         call->held_outcome = outcome;
         call->held_by = v->box;
-        if (cg_ts_box_sync(v->box, &call->held_sync))
-                return true;
-        free(CG_STEAL(call->held));
-        return false;
+        if (!cg_ts_box_sync(v->box, &call->held_sync)) {
+                free(CG_STEAL(call->held));
+                return false;
+        }
+        if (!uv_is_active((uv_handle_t *)timer))
+                uv_timer_start(timer, on_held, CG_MCP_SYNC_MS, 0);
+        return true;
 }
 
 /*
@@ -131,13 +137,22 @@ void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
         while (call) {
-                if (!call->held || call->held_by != box || call->held_sync > number) {
+                if (!call->held || (box && call->held_by != box) || call->held_sync > number) {
                         call = call->next;
                         continue;
                 }
                 unhold(call);
                 call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
         }
+}
+
+/* A sandbox that does not answer keeps no error back; those that wait for others go as well. */
+static void on_held(uv_timer_t *t)
+{
+        const struct ts *ts = t->data;
+
+        for (struct ts_session *s = ts->sessions; s; s = s->next)
+                cg_ts_calls_synced(s, NULL, UINT64_MAX);
 }
 
 static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("read", "write", "fetch", "spawn", "folder", "quiet", "protocol", "die")
+CLOSED = [(os.POSIX_SPAWN_CLOSE, fd) for fd in range(3)]
 SCHEMA = {"type": "object", "properties": {"what": {"type": "string"}}}
 
 
@@ -19,6 +20,8 @@ def attempt(name: str, what: str) -> str:
     if name == "fetch":
         with urllib.request.urlopen(what, timeout=20) as answer:
             return str(answer.status)
+    if name == "spawn":
+        return str(os.posix_spawn("/bin/sleep", ["sleep", "600"], {}, file_actions=CLOSED, setsid=True))
     if name == "folder":
         return os.getcwd()
     return "done"

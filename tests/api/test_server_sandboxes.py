@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,8 +14,11 @@ from typing import Any
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Outcome, Session
+from processes import eventually, parent, words
 from server_definitions import PYTHON
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+PTRACE_SEIZE, PTRACE_O_TRACEEXIT, PTRACE_DETACH, WALL = 0x4206, 0x40, 17, 0x40000000
 PROBE = Path(__file__).parent / "probe_server.py"
 Define = Callable[..., dict[str, Any]]
 
@@ -48,8 +54,9 @@ def define(request: pytest.FixtureRequest, tmp_path: Path, prefix: Path) -> Defi
     return make
 
 
-def call(s: Session, tool: str, what: object = "", decide: object = lambda _: True) -> Outcome:
-    code = f"import mcptools.s.{tool}\nr = mcptools.s.{tool}.call(what={str(what)!r})\nprint(r.is_error, r.text)"
+def call(s: Session, tool: str, what: object = "", decide: object = lambda _: True, server: str = "s") -> Outcome:
+    module = f"mcptools.{server}.{tool}"
+    code = f"import {module}\nr = {module}.call(what={str(what)!r})\nprint(r.is_error, r.text)"
     return s.run(code, decide)
 
 
@@ -149,6 +156,37 @@ def test_denials_are_events_and_end_errors(client: Client, workspace: Path, defi
         # nothing is put into what is no error
         out = call(s, "quiet", "/proc/no/such")
         assert out.stdout == "False a connection issue\n"
+
+
+def ptrace(request: int, pid: int, data: int = 0) -> None:
+    assert LIBC.ptrace(request, pid, 0, data) == 0, os.strerror(ctypes.get_errno())
+
+
+def test_those_that_start_while_another_ends_report(client: Client, workspace: Path, define: Define) -> None:
+    """Numbers of the descriptors of one that ends are used again before the last of its processes is gone."""
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"old": {"command": PYTHON, "args": [str(PROBE)]}})
+        child = int(call(s, "spawn", server="old").stdout.split()[1])
+        ptrace(PTRACE_SEIZE, child, PTRACE_O_TRACEEXIT)  # it stops in its end
+        s.add_servers({"old": {"command": PYTHON, "args": [str(PROBE), "new"]}})
+        os.waitpid(child, WALL)
+        s.add_servers({name: define(settings()) for name in ("s", "t")})
+        ptrace(PTRACE_DETACH, child)
+        eventually(lambda: not Path(f"/proc/{child}").exists())
+        for name in ("s", "t"):
+            denied = [e for e in call(s, "write", workspace / "x", server=name).events if e.type == "denied"]
+            assert [e.json["server"] for e in denied] == [name]
+
+
+def test_one_that_does_not_report_delays_no_error_for_ever(client: Client, workspace: Path, define: Define) -> None:
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings())})
+        call(s, "quiet", "/proc/self/stat")
+        copies = [int(p.name) for p in Path("/proc").glob("[0-9]*") if str(workspace).encode() in words(int(p.name))]
+        (keeper,) = [p for p in copies if parent(p) not in copies]
+        os.kill(keeper, signal.SIGSTOP)
+        assert call(s, "write", workspace / "x").stdout == "True a connection issue\n"
+        os.kill(keeper, signal.SIGCONT)
 
 
 def test_hosts_that_are_denied(client: Client, workspace: Path, define: Define) -> None:
