@@ -10,7 +10,7 @@ import contextvars
 import functools
 import inspect
 from asyncio import events, runners
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,10 @@ class KernelLoop(asyncio.SelectorEventLoop):
     def _check_running(self) -> None:
         with _mark_lifted():
             super()._check_running()  # type: ignore[misc]
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        """As _patch_waits(), for asyncio.create_task() and groups of tasks, too."""
+        return super().create_task(_task_of(coro), **options)
 
     def call_first(self, callback: Callable[[], object]) -> None:
         """Call it before all callbacks that are queued. For the loop's thread and its signal handlers."""
@@ -114,15 +118,8 @@ def _patch_runners() -> None:
     runners.run = asyncio.run = asyncio_run
 
 
-class _Done:
-    """An awaitable of a value."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self.value
-        yield
+async def _done(value: object) -> object:
+    return value
 
 
 def _is_value(value: object) -> bool:
@@ -132,15 +129,24 @@ def _is_value(value: object) -> bool:
     return value is None or isinstance(value, (str, dict, int, float))
 
 
-def _patch_gather() -> None:
-    """gather(tool.run(), ...) with run() in place of arun(): the calls were made, so their results are its results."""
-    original = asyncio.gather
+def _task_of(value: Any) -> Any:
+    return _done(value) if _is_value(value) else value
 
-    @functools.wraps(original)
+
+def _patch_waits() -> None:
+    """For programs with tool.run() in place of arun(): the calls were made, so their results are what is waited for."""
+    gather_of, wait_for_of = asyncio.gather, asyncio.wait_for
+
+    @functools.wraps(gather_of)
     def gather(*args: Any, **options: Any) -> Any:
-        return original(*[_Done(arg) if _is_value(arg) else arg for arg in args], **options)
+        return gather_of(*map(_task_of, args), **options)
+
+    @functools.wraps(wait_for_of)
+    def wait_for(fut: Any, *args: Any, **options: Any) -> Any:
+        return wait_for_of(_task_of(fut), *args, **options)
 
     asyncio.gather = asyncio.tasks.gather = gather
+    asyncio.wait_for = asyncio.tasks.wait_for = wait_for
 
 
 def _make() -> KernelLoop:
@@ -153,5 +159,5 @@ def install() -> None:
     """Patch asyncio, once. In the zygote this makes no loop: forked processes must not share one."""
     asyncio.set_event_loop_policy(KernelLoopPolicy())
     _patch_runners()
-    _patch_gather()
+    _patch_waits()
     runner.asyncio_imported(_make, events._set_running_loop)

@@ -137,11 +137,15 @@ def test_idle_kernel_uses_no_time(aio: Kernel) -> None:
     assert float(second) - float(first) < 0.05 * SLOWNESS
 
 
-def test_gather_takes_results_of_tools(kernel: Kernel) -> None:
+def test_tasks_and_groups_take_results_of_tools(kernel: Kernel) -> None:
     """run() in place of arun(): the calls were made, and an error would have programs make them again."""
     code = "import asyncio\nasync def f(): return 1\n"
     r = kernel.run(code + "await asyncio.gather([1, {'a': 2}], {'a': 1}, 'x', None, 5, True, f(), f(), [], [])")
     assert r.result == "[[1, {'a': 2}], {'a': 1}, 'x', None, 5, True, 1, 1, [], []]"
     assert kernel.run("c = f()\nawait asyncio.gather(c, c, return_exceptions=True)").result == "[1, 1]"
+    group = "async with asyncio.TaskGroup() as g: t = [g.create_task(x) for x in ([1], 'x', None, f())]"
+    assert kernel.run(f"{group}\n[x.result() for x in t]").result == "[[1], 'x', None, 1]"
+    assert kernel.run("[await asyncio.create_task({'a': 1}), await asyncio.wait_for([2], 9)]").result == "[{'a': 1}, [2]]"
     for wrong in ("[f(), f()]", "(f(),)", "f", "object()"):
-        assert kernel.run(f"await asyncio.gather({wrong})").error["ename"] == "TypeError", wrong
+        for call in ("gather", "create_task"):
+            assert kernel.run(f"await asyncio.{call}({wrong})").error["ename"] == "TypeError", wrong
