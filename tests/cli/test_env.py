@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from shared_supervisor import runtime_folder
 
-# One worker: these tests share an environment.
-pytestmark = pytest.mark.xdist_group("env")
+# One worker: these tests share an environment. Most of their time is pip's, so only those marked run with a sanitizer.
+pytestmark = [pytest.mark.xdist_group("env"), pytest.mark.no_sanitizer]
 
 Env = Callable[..., "subprocess.CompletedProcess[str]"]
 KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"
@@ -140,6 +140,7 @@ def bare(tmp_path: Path, workspace: Path) -> Path:
     return tmp_path / "bare"
 
 
+@pytest.mark.sanitized
 def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science: Path, data: Path) -> None:
     assert science == data / "cellgate/envs/science"
     assert "science" in cellgate("env", "list").stdout and str(science) in cellgate("env", "list").stdout
@@ -197,6 +198,7 @@ def test_cells_read_it_only(cellgate: Env, science: Path) -> None:
     assert run.stdout.split() == ["OSError"] * 3 + ["0"], run.stdout
 
 
+@pytest.mark.sanitized
 def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path: Path) -> None:
     failed = cellgate("env", "create", "half", "no-such-package")
     assert failed.returncode == 1
