@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Programs under test end with the test: those that share a supervisor leave one behind. shared_supervisor.py has what
 # tests that share one need.
 os.environ["CELLGATE_PRIVATE"] = "1"
+# Below 2, a bash whose standard input is a socket, as node's is, reads the account's ~/.bashrc.
+os.environ["SHLVL"] = "2"
 
 
 def _raise_descriptor_limit() -> None:

@@ -404,8 +404,8 @@ static void finish(struct cg_stdio *s)
         if (kill(-s->proc.pid, SIGKILL) < 0 && s->exited)
                 cg_log(s->log, CG_LOG_DEBUG, "MCP server %s: nothing left to kill", s->def->name);
         /*
-         * Before its descriptor is closed: closing the handle takes the descriptor's number out of the
-         * loop, and another server's pipe may have that number by then.
+         * Before its descriptor is closed: closing the handle takes the descriptor's number out of
+         * the loop, and another server's pipe may have that number by then.
          */
         close_handle((uv_handle_t *)&s->pid_poll);
         cg_proc_wait(&s->proc, 0, NULL, NULL);
