@@ -101,13 +101,17 @@ def test_a_program_runs_as_soon_as_it_is_written(box: Box) -> None:
 
 UMASKS = """
 import os, threading
-def made(name):
-    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666); os.close(fd)
+def made(name, mode):
+    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode); os.close(fd)
     mode = os.stat(name).st_mode & 0o777
     os.unlink(name)
     return mode
 def expect(name, mask):
-    assert made(name) == 0o666 & ~mask, (name, oct(made(name)), oct(mask))
+    for mode in 0o666, 0o600, 0o755, 0o444:
+        assert made(name, mode) == mode & ~mask, (name, oct(made(name, mode)), oct(mode), oct(mask))
+os.umask(0o022); expect("first", 0o022)
+os.umask(0o266); expect("without its owner's right to write", 0o266)
+os.umask(0o222); expect("in common", 0o222)
 children = []
 for i in range(4):
     ready, go = os.pipe(), os.pipe()

@@ -53,7 +53,7 @@ static int do_mkdirat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t
 
         if (r < 0)
                 return r;
-        cg_med_apply_umask(call);
+        cg_med_apply_umask(call, mode);
         r = cg_med_check_created(call, &arg, CG_OP_MKDIR, cg_med_result(mkdirat(arg.dir, arg.name, mode)));
         if (r == 0 && arg.region == CG_REGION_ROOT) {
                 cg_made_add(&call->mediator->folders, arg.dir, arg.name);
@@ -74,7 +74,7 @@ static int do_mknodat(struct cg_med_call *call, int dirfd, uint64_t addr, mode_t
         r = lookup_new(call, dirfd, addr, CG_OP_CREATE, mode & S_IFMT ? mode : S_IFREG | mode, &arg);
         if (r < 0)
                 return r;
-        cg_med_apply_umask(call);
+        cg_med_apply_umask(call, mode);
         return cg_med_check_created(call, &arg, CG_OP_CREATE,
                                     cg_med_result(mknodat(arg.dir, arg.name, mode, dev)));
 }
@@ -463,7 +463,8 @@ static int execute(struct cg_med_call *call)
         case SYS_truncate:
                 return cg_med_truncate(call, a[0], (int64_t)a[1]);
         case SYS_umask:
-                call->mediator->umask_changed = true;
+                call->mediator->umask_some |= (mode_t)a[0] & 0777;
+                call->mediator->umask_all &= (mode_t)a[0];
                 return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
@@ -497,8 +498,9 @@ static int execute(struct cg_med_call *call)
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
 {
         *m = (struct cg_mediator){ .sb = cg_mediates(sb) ? sb : NULL };
-        m->umask = m->own_umask = umask(0);
-        umask(m->umask);
+        m->own_umask = umask(0);
+        umask(m->own_umask);
+        m->umask_some = m->umask_all = m->own_umask;
         m->status.fd = -1;
         for (size_t i = 0; i < CG_MEDIATE_FOLDERS; i++)
                 m->open_folders[i].fd = -1;

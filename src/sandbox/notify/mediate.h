@@ -53,9 +53,11 @@ struct cg_made_list {
 
 struct cg_mediator {
         const struct cg_sandbox *sb; /* NULL: nothing is mediated */
-        /* a process has called umask(): umasks are read from /proc from now on */
-        bool umask_changed;
-        mode_t umask;     /* initial umask of all processes */
+        /*
+         * Bits that some umask has had, and bits that all have had: the initial umask, and the
+         * arguments of umask().
+         */
+        mode_t umask_some, umask_all;
         mode_t own_umask; /* of init */
         struct {
                 int fd; /* -1: none */

@@ -84,8 +84,8 @@ enum cg_operation {
  */
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX]);
 void cg_med_set_umask(struct cg_mediator *m, mode_t mask);
-/* Sets init's umask to the caller's. */
-void cg_med_apply_umask(struct cg_med_call *call);
+/* Sets init's umask so that a new file with @mode has the mode that the caller's umask gives it. */
+void cg_med_apply_umask(struct cg_med_call *call, mode_t mode);
 /* The path of @fd in init's view, by /proc. "": unknown. */
 void cg_med_fd_path(int fd, char buf[PATH_MAX]);
 /* @fd is in a mount of init's own namespace. */

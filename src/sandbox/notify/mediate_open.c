@@ -192,7 +192,7 @@ static int open_new(struct cg_med_call *call, const struct cg_path_arg *arg, int
         }
         if (r < 0)
                 return r;
-        cg_med_apply_umask(call);
+        cg_med_apply_umask(call, mode);
         /* O_EXCL does not follow symlinks. */
         fd = openat(arg->dir, arg->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
         if (fd < 0)
@@ -230,7 +230,7 @@ static int open_tmpfile(struct cg_med_call *call, int dirfd, uint64_t addr, int 
         cg_med_fd_path(dir, arg.path);
         if (cg_mediate_region(call->mediator->sb, arg.path, &arg.root) == CG_REGION_NATIVE)
                 return CG_MED_CONTINUE;
-        cg_med_apply_umask(call);
+        cg_med_apply_umask(call, mode);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
         return fd < 0 ? -errno : install_fd(call, &fd, flags & ~O_TRUNC, mode);
 }

@@ -56,11 +56,12 @@ static mode_t read_umask(struct cg_mediator *m, pid_t tid)
         return p && sscanf(p, "\nUmask: %o", &mask) == 1 ? (mode_t)mask : 0777;
 }
 
-void cg_med_apply_umask(struct cg_med_call *call)
+void cg_med_apply_umask(struct cg_med_call *call, mode_t mode)
 {
         struct cg_mediator *m = call->mediator;
 
-        cg_med_set_umask(m, m->umask_changed ? read_umask(m, call->tid) : m->umask);
+        /* The caller's own is needed only where umasks differ in a bit of the mode. */
+        cg_med_set_umask(m, mode & m->umask_some & ~m->umask_all ? read_umask(m, call->tid) : m->umask_all);
 }
 
 /* ---- paths in init's own view */

@@ -116,7 +116,7 @@ int cg_med_new_worktree_file(struct cg_med_call *call, const struct cg_path_arg 
         own = memfd_create("git", MFD_CLOEXEC);
         if (own < 0)
                 return -errno;
-        cg_med_apply_umask(call);
+        cg_med_apply_umask(call, mode);
         fd = openat(arg->dir, arg->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0666);
         if (fd < 0)
                 return -errno;
