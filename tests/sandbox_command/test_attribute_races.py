@@ -1,5 +1,6 @@
-"""Owners and times, which the kernel changes in the full tier without asking init, while a thread changes what the path, the descriptor and the
-working directory of the call mean. Nothing protected changes, and what is writable does."""
+"""Owners and times, which the kernel changes in the full tier without asking init, and modes, which init changes by a descriptor that is open for
+writing whatever the file's name is, while a thread changes what the path, the descriptor and the working directory of the call mean. Nothing protected
+changes, and what is writable does."""
 
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,106 @@ def test_times_of_protected_names_are_all_that_changes(box: Box) -> None:
     assert (p.returncode, p.stdout) == (0, ""), p.stderr
     assert [seen(p)[2:] for p in names] == before
     assert all(p.stat().st_mtime == 6 for p in names)
+
+
+MODES = """
+import ctypes, os, sys, tempfile, threading
+races, protected = int(sys.argv[1]), sys.argv[2:]
+libc = ctypes.CDLL(None, use_errno=True)
+os.mkdir("mine"); open("mine/f", "w").close()
+mine, stop = os.path.abspath("mine"), False
+writer, folder = os.open("mine/f", os.O_RDWR), os.open("mine", os.O_RDONLY)
+fd, shifting, fixed = os.dup(writer), os.dup(folder), os.dup(folder)
+read = {p: ([os.open(p, os.O_RDONLY), os.open(p, os.O_PATH)], os.open(os.path.dirname(p), os.O_PATH)) for p in protected}
+private = tempfile.NamedTemporaryFile()
+for i, p in enumerate(protected):
+    os.symlink(p, f"mine/link{i}"); os.symlink(mine + "/f", f"mine/other{i}"); os.symlink(private.name, f"mine/private{i}")
+def fourth_access(p, i, mode):
+    # Neither to read nor to write, by any right of Landlock. In the private folder for temporary files the kernel executes the call.
+    other = os.open(f"{mine}/private{i}", os.O_ACCMODE)
+    try: os.fchmod(other, mode)
+    finally: os.close(other)
+def change():
+    while not stop:
+        for i, p in enumerate(protected):
+            libc.syscall(316, folder, b"link%d" % i, folder, b"other%d" % i, 2)
+            libc.syscall(316, folder, b"link%d" % i, folder, b"private%d" % i, 2)
+            for other in read[p][0]:
+                os.dup2(other, fd); os.dup2(read[p][1], shifting); os.chdir(os.path.dirname(p))
+                os.dup2(writer, fd); os.dup2(fixed, shifting); os.chdir(mine)
+calls = [
+    ("descriptor", lambda p, i, mode: os.fchmod(fd, mode)),
+    ("those of the file", lambda p, i, mode: [os.fchmod(other, mode) for other in read[p][0]]),
+    ("fourth access", fourth_access),
+    ("empty", lambda p, i, mode: libc.syscall(452, fd, b"", mode, 0x1000)),
+    ("by proc", lambda p, i, mode: os.chmod(f"/proc/self/fd/{fd}", mode)),
+    ("path", lambda p, i, mode: os.chmod(f"{mine}/link{i}", mode)),
+    ("itself", lambda p, i, mode: os.chmod(p, mode)),
+    ("folder", lambda p, i, mode: os.chmod(os.path.basename(p), mode, dir_fd=shifting)),
+    ("directory", lambda p, i, mode: os.chmod(os.path.basename(p), mode)),
+]
+threads = [threading.Thread(target=change)]
+if len(protected) > 2: threads.append(threading.Thread(target=change))
+for t in threads: t.start()
+for n in range(races):
+    for name, call in calls:
+        for i, p in enumerate(protected):
+            try: call(p, i, (0o600, 0o755, 0o777, 0o4755)[n % 4])
+            except OSError: pass
+stop = True
+for t in threads: t.join()
+os.fchmod(writer, 0o741)
+print(oct(os.fstat(writer).st_mode & 0o7777))
+"""
+
+
+@pytest.mark.parametrize("tier", ["full", "landlock:accept"])
+def test_modes_of_protected_files(box: Box, tier: str) -> None:
+    script = box.file("race.py", MODES)
+    protected = [box.file(box.out / "f", "outside"), Path("/etc/passwd")]
+    fs: dict[str, Any] = {}
+    if tier == "full":  # in the landlock tier a denial within a write root does not hold
+        fs = {"denyWrite": ["keep"]}
+        protected += [box.file(p) for p in ("keep/f", "a/.bashrc", "a/repo/.git/hooks/pre-commit", "a/repo/.git/config")]
+    before = {p: seen(p) for p in protected}
+    box.timeout *= 6
+    argv = ["--tier", tier, "--", "/usr/bin/python3", "-B", script, str(RACES), *protected]
+    p = box.run(*argv, settings=Box.settings(fs))
+    assert (p.returncode, p.stdout) == (0, "0o741\n"), p.stderr
+    assert {p: seen(p) for p in protected} == before
+
+
+# A descriptor's number means another file in each process, and in a thread with descriptors of its own.
+WHOSE = """
+import ctypes, os, sys, threading
+CLONE_FILES = 0x400
+protected, libc = sys.argv[1], ctypes.CDLL(None, use_errno=True)
+fd = os.open("parent", os.O_RDWR | os.O_CREAT)
+os.fchmod(fd, 0o700)
+for n in range(50):
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(f"child{n}", os.O_WRONLY | os.O_CREAT), fd); os.fchmod(fd, 0o711)
+        os._exit(os.stat(f"child{n}").st_mode & 0o777 != 0o711)
+    os.fchmod(fd, 0o701)
+    assert os.waitpid(pid, 0)[1] == 0 and os.stat("parent").st_mode & 0o777 == 0o701
+def thread():
+    assert libc.unshare(CLONE_FILES) == 0, ctypes.get_errno()
+    os.dup2(os.open(protected, os.O_RDONLY), fd)
+    for n in range(50):
+        try: os.fchmod(fd, 0o777); print("changed")
+        except PermissionError: pass
+        set_.set()
+set_ = threading.Event()
+t = threading.Thread(target=thread); t.start(); set_.wait()
+os.fchmod(fd, 0o751); t.join()
+print(oct(os.stat("parent").st_mode & 0o777))
+"""
+
+
+def test_modes_by_descriptors_of_others(box: Box) -> None:
+    hook = box.file("repo/.git/hooks/pre-commit")
+    before = seen(hook)
+    p = box.run("/usr/bin/python3", "-c", WHOSE, hook, settings=Box.settings())
+    assert (p.returncode, p.stdout) == (0, "0o751\n"), p.stderr
+    assert seen(hook) == before

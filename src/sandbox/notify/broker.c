@@ -85,13 +85,13 @@ static bool is_own_fd(const char *path, int *fd)
  * Opens (O_PATH) the file that the arguments name: the same descriptor is checked and then changed.
  * Or -errno.
  */
-static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int flags)
+static int open_target(struct broker_call *c, int dirfd, uint64_t at, int flags)
 {
         char path[PATH_MAX];
         int base, fd;
 
         if (c->mediator)
-                return cg_mediate_open_target(c->mediator, c->notify, c->notif, dirfd, at, flags);
+                return cg_mediate_open_target(c->mediator, c->notify, c->notif, dirfd, at, flags, c->path);
         fd = at ? cg_caller_read_path(c->notif, at, path) : 0;
         if (fd == 0 && at && !cg_caller_waits(c->notify, c->notif))
                 fd = -ESRCH;
@@ -139,8 +139,10 @@ static int apply(struct broker_call *c, struct change *ch)
                 return r;
         fd = r;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-        n = readlink(link, c->path, sizeof(c->path) - 1);
-        c->path[n > 0 ? n : 0] = '\0';
+        if (!c->path[0]) {
+                n = readlink(link, c->path, sizeof(c->path) - 1);
+                c->path[n > 0 ? n : 0] = '\0';
+        }
         if (c->mediator)
                 c->denied = !cg_mediate_may_change(c->mediator, fd, c->path);
         else
@@ -179,6 +181,7 @@ static int do_mode(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->notif->data.args;
         struct change ch = { .what = MODE, .dirfd = AT_FDCWD };
+        cg_auto_fd int fd = -1;
 
         switch (c->notif->data.nr) {
 #ifdef SYS_chmod
@@ -190,7 +193,13 @@ static int do_mode(struct broker_call *c)
         case SYS_fchmod:
                 ch.dirfd = (int)a[0];
                 ch.mode = (mode_t)a[1];
-                return ch.dirfd < 0 ? -EBADF : apply(c, &ch);
+                if (ch.dirfd < 0)
+                        return -EBADF;
+                if (c->mediator)
+                        fd = cg_mediate_take_writer(c->mediator, c->notify, c->notif, ch.dirfd, ch.mode);
+                if (fd < 0)
+                        return apply(c, &ch);
+                return fchmod(fd, ch.mode) < 0 ? -errno : 0;
         default: /* fchmodat, which has no flags, and fchmodat2 */
                 ch.dirfd = (int)a[0];
                 ch.path = a[1];

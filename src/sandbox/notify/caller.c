@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -83,6 +84,27 @@ int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, 
                 close(copy);
                 return -ESRCH;
         }
+        return copy;
+}
+
+int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
+                   struct cg_caller_process *kept)
+{
+        pid_t pid = (pid_t)call->pid;
+        int copy = -1;
+
+        errno = ESRCH;
+        if (kept->pid == pid)
+                copy = (int)syscall(SYS_pidfd_getfd, kept->fd, fd, 0);
+        if (copy >= 0 || errno != ESRCH)
+                return copy;
+        cg_closep_(&kept->fd);
+        /* Not for other threads than the first, which may have descriptors of their own. */
+        kept->fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        kept->pid = pid;
+        copy = (int)syscall(SYS_pidfd_getfd, kept->fd, fd, 0);
+        if (copy >= 0 && !cg_caller_waits(n, call))
+                cg_closep_(&copy);
         return copy;
 }
 

@@ -33,6 +33,16 @@ void cg_caller_link(const struct seccomp_notif *call, int fd, char link[CG_CALLE
  */
 int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, int fd);
 /*
+ * A copy of the process's descriptor @fd, which is the same open file; -1: unknown. *kept: closed
+ * and opened as needed. A number that was given to another process is noticed.
+ */
+struct cg_caller_process {
+        int fd; /* pidfd, or -1 */
+        pid_t pid;
+};
+int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
+                   struct cg_caller_process *kept);
+/*
  * The text after @key (such as "\nTgid:") in /proc/@tid/status, which is read into @text. NULL: no
  * such line.
  */

@@ -501,7 +501,7 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
         m->own_umask = umask(0);
         umask(m->own_umask);
         m->umask_some = m->umask_all = m->own_umask;
-        m->status.fd = -1;
+        m->status.fd = m->caller.fd = -1;
         for (size_t i = 0; i < CG_MEDIATE_FOLDERS; i++)
                 m->open_folders[i].fd = -1;
 }

@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include "sandbox/notify/caller.h"
 #include "sandbox/plan.h"
 
 /*
@@ -62,7 +63,8 @@ struct cg_mediator {
         struct {
                 int fd; /* -1: none */
                 pid_t tid;
-        } status; /* /proc/@tid/status of the thread whose umask was read last */
+        } status;                        /* /proc/@tid/status of the thread whose umask was read last */
+        struct cg_caller_process caller; /* the last one whose descriptor was taken */
         /*
          * Working directories and directory descriptors of callers, in init's view, the last used
          * one first. An open folder keeps its numbers, so a caller's folder with the same ones is
@@ -97,10 +99,16 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
 
 /*
  * Opens (O_PATH) the file that the arguments name. @path 0: the descriptor @dirfd itself. Or
- * -errno.
+ * -errno. @found: the file's path, or "": not looked up.
  */
 int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif,
-                           int dirfd, uint64_t path, int flags);
+                           int dirfd, uint64_t path, int flags, char found[PATH_MAX]);
+/*
+ * A copy of the caller's descriptor @fd if the file's name does not decide whether it may get
+ * @mode: who has a descriptor that is open for writing decides what is in the file. Otherwise -1.
+ */
+int cg_mediate_take_writer(struct cg_mediator *m, const struct cg_notify *n,
+                           const struct seccomp_notif *notif, int fd, mode_t mode);
 /* The name of @fd, which is at @path if that is known, does not forbid a change of attributes. */
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path);
 /* The file at @path, which is no program yet, may get the type and mode @mode. */

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/notify/caller.h"
+#include "sandbox/setid.h"
 
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX])
 {
@@ -582,13 +583,14 @@ void cg_path_arg_fini(struct cg_path_arg *arg)
 }
 
 int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif,
-                           int dirfd, uint64_t path, int flags)
+                           int dirfd, uint64_t path, int flags, char found[PATH_MAX])
 {
         struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
-        char text[PATH_MAX] = "", found[PATH_MAX] = "";
+        char text[PATH_MAX] = "";
         bool ok, nofollow = flags & AT_SYMLINK_NOFOLLOW;
         int base, fd, e = EACCES;
 
+        found[0] = '\0';
         if (path && !cg_med_read_path(&call, path, text))
                 return -EFAULT;
         if (!path || (!text[0] && flags & AT_EMPTY_PATH)) {
@@ -611,6 +613,7 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
                 return fd;
         /* "self" in /proc was init, and is to be the caller. */
         cg_closep_(&fd);
+        found[0] = '\0';
         if (nofollow) {
                 cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
 
@@ -621,4 +624,20 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
                 fd = cg_med_resolve(&call, base, text, true);
         }
         return fd < 0 ? -errno : fd;
+}
+
+int cg_mediate_take_writer(struct cg_mediator *m, const struct cg_notify *n,
+                           const struct seccomp_notif *notif, int fd, mode_t mode)
+{
+        int copy, access;
+
+        /* Modes that are refused, and programs in folders of PATH. */
+        if (mode & CG_SETID_BITS || (mode & 0111 && m->sb->n_programs))
+                return -1;
+        copy = cg_caller_take(n, notif, fd, &m->caller);
+        access = copy < 0 ? 0 : fcntl(copy, F_GETFL) & O_ACCMODE;
+        /* Landlock needs no right for the fourth kind, with which nothing can be written. */
+        if (access != O_WRONLY && access != O_RDWR)
+                cg_closep_(&copy);
+        return copy;
 }
