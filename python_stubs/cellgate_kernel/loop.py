@@ -97,7 +97,7 @@ def _patch_runners() -> None:
 
     def run(self: Any, coro: Any, *, context: contextvars.Context | None = None) -> Any:
         with _mark_lifted():
-            return original(self, coro, context=context)
+            return original(self, _task_of(coro), context=context)
 
     def close(self: Any) -> None:
         with _mark_lifted():  # gather() of Python 3.14 assumes that its futures have the running loop
@@ -135,18 +135,30 @@ def _task_of(value: Any) -> Any:
 
 def _patch_waits() -> None:
     """For programs with tool.run() in place of arun(): the calls were made, so their results are what is waited for."""
-    gather_of, wait_for_of = asyncio.gather, asyncio.wait_for
+    gather_of, completed_of = asyncio.gather, asyncio.as_completed
 
     @functools.wraps(gather_of)
     def gather(*args: Any, **options: Any) -> Any:
         return gather_of(*map(_task_of, args), **options)
 
-    @functools.wraps(wait_for_of)
-    def wait_for(fut: Any, *args: Any, **options: Any) -> Any:
-        return wait_for_of(_task_of(fut), *args, **options)
+    @functools.wraps(completed_of)
+    def as_completed(fs: Any, **options: Any) -> Any:
+        return completed_of([*map(_task_of, fs)], **options)
+
+    def patch_first(name: str) -> None:
+        original = getattr(asyncio, name)
+
+        @functools.wraps(original)
+        def wait(fut: Any, *args: Any, **options: Any) -> Any:
+            return original(_task_of(fut), *args, **options)
+
+        setattr(asyncio, name, wait)
+        setattr(asyncio.tasks, name, wait)
 
     asyncio.gather = asyncio.tasks.gather = gather
-    asyncio.wait_for = asyncio.tasks.wait_for = wait_for
+    asyncio.as_completed = asyncio.tasks.as_completed = as_completed
+    for name in ("wait_for", "ensure_future", "shield"):
+        patch_first(name)
 
 
 def _make() -> KernelLoop:

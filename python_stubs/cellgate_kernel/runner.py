@@ -102,7 +102,8 @@ class CellRunner:
         context = contextvars.copy_context() if nested else self.context
         self._inside = True
         try:
-            return self._run_task(self.loop.create_task(coro, context=context))
+            task: asyncio.Task[T] = self.loop.create_task(coro, context=context)
+            return self._run_task(task)
         finally:
             self._inside = nested
 

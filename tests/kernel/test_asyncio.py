@@ -145,7 +145,11 @@ def test_tasks_and_groups_take_results_of_tools(kernel: Kernel) -> None:
     assert kernel.run("c = f()\nawait asyncio.gather(c, c, return_exceptions=True)").result == "[1, 1]"
     group = "async with asyncio.TaskGroup() as g: t = [g.create_task(x) for x in ([1], 'x', None, f())]"
     assert kernel.run(f"{group}\n[x.result() for x in t]").result == "[[1], 'x', None, 1]"
-    assert kernel.run("[await asyncio.create_task({'a': 1}), await asyncio.wait_for([2], 9)]").result == "[{'a': 1}, [2]]"
+    assert (
+        kernel.run("[await asyncio.create_task({'a': 1}), await asyncio.wait_for([2], 9)]").result == "[{'a': 1}, [2]]"
+    )
+    assert kernel.run("asyncio.run([1])").result == kernel.run("await asyncio.shield([1])").result == "[1]"
+    assert kernel.run("[await x for x in asyncio.as_completed([{'a': 1}])]").result == "[{'a': 1}]"
     for wrong in ("[f(), f()]", "(f(),)", "f", "object()"):
-        for call in ("gather", "create_task"):
+        for call in ("gather", "create_task", "ensure_future"):
             assert kernel.run(f"await asyncio.{call}({wrong})").error["ename"] == "TypeError", wrong
