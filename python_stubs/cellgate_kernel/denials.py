@@ -12,6 +12,7 @@ import errno
 import functools
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def _of_file(e: OSError, frames: list[FrameType]) -> dict[str, Any] | None:
     for name in (e.filename, e.filename2):
         if not isinstance(name, (str, bytes, os.PathLike)):
             continue
-        path = os.fsencode(name)
+        path = os.fsencode((shutil.which(name) if exec_ else None) or name)
         if not 0 < len(path) < 4096 or b"\0" in path:
             continue
         found = _explain("exec" if exec_ else "", path, e.errno or 0)
@@ -176,9 +177,8 @@ def _report(found: dict[str, Any], e: OSError) -> None:
     message = _message(found)
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    # Init has reported sockets, programs, and files that it has refused itself.
-    by_init = message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES
-    if message["operation"] == "socket" or (message["operation"] == "exec" and e.errno == errno.EPERM) or by_init:
+    # Init has reported sockets and programs that it has refused itself.
+    if message["operation"] == "socket" or (message["operation"] == "exec" and e.errno == errno.EPERM):
         return
     if message.get("path") or message.get("host"):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))

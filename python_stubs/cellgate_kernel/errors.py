@@ -25,12 +25,14 @@ _INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
 _STDLIB = os.path.dirname(traceback.__file__) + "/"
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _USER_CODE = ("<Cell In", "<string>", "<stdin>", "<ipython")
-# Limits of a brief traceback: frames of the user at either end; characters of a line of code, of
-# the text of an exception, and of that of an exception behind it.
+# Limits of a brief traceback: frames of the user at either end; characters of a line of code, of a
+# frame, of the text of an exception, of a group of exceptions, and of an exception behind it.
 _MAX_OWN = 4
 _LONG_LINE = re.compile(r"(?m)^((?:-+> *| +)\d+ .{240}).+$")
 _SIGNATURE = re.compile(r"(?m)^(File [^\n]*, in [^\n(]+)\([^\n]{60,}\)$")
 _MAX_BLOCK = 2_000
+_MAX_MESSAGE = 800
+_MAX_GROUP = 600
 _MAX_FOLDED = 200
 
 
@@ -179,12 +181,19 @@ class Brief:
 
     def lines(self, frames: list[str]) -> list[str]:
         """The formatted traceback, with short lines, and with one line for what is left out."""
-        frames = [shorten(_shorten_lines(str(frame)), _MAX_BLOCK) for frame in frames]
+        if frames and str(frames[0]).startswith("  + Exception Group"):  # one item for each line
+            frames = ["\n".join(map(str, frames))]
+        message = str(frames[-1]) if frames else ""
+        frames = [shorten(_shorten_lines(str(frame)), _MAX_BLOCK) for frame in frames[:-1]]
+        limit = _MAX_GROUP if message.startswith(" ") else _MAX_MESSAGE
+        frames += [shorten(message, limit)] if message else []
         folded = [f"{name_of(type(e))}: {shorten(text_of(e), _MAX_FOLDED)}" for e in self._folded[:3]]
         if self.left_out:
             because = f", behind the error was {' after '.join(folded)}" if folded else ""
             s = "s" if self.left_out > 1 else ""
             frames.append(f"[{self.left_out:,} frame{s} left out{because}; %tb shows all]")
+        elif len(message) > limit:
+            frames.append("[%tb shows all]")
         return frames
 
 
@@ -200,6 +209,10 @@ def _has_own_frame(e: BaseException) -> bool:
 def _shorten_lines(text: str) -> str:
     if "\x1b" in text:
         return text
+    header, *lines = text.split("\n")
+    arrow = next((i for i, line in enumerate(lines) if line.startswith("-")), None)
+    if arrow is not None and header.startswith("File ") and any(part in header for part in (_STDLIB, *_PACKAGES)):
+        text = "\n".join([header, *lines[max(0, arrow - 1) : arrow + 2]])
     return _LONG_LINE.sub(r"\1 ...", _SIGNATURE.sub(r"\1(...)", text))
 
 
@@ -211,7 +224,7 @@ def user_frames(
 ) -> Iterator[TracebackType | None]:
     """While formatting, hide internal frames of `value` and its causes; yields `tb` without them.
 
-    Afterwards debuggers find all frames. A traceback of internal frames only is left unchanged.
+    Afterwards debuggers find all frames. A `tb` of internal frames only is left unchanged.
     """
     before: list[tuple[BaseException, TracebackType]] = []
     todo: list[BaseException | None] = [value]
@@ -222,7 +235,7 @@ def user_frames(
             if e is None or e.__traceback__ is None or any(e is known for known, _ in before):
                 continue
             before.append((e, e.__traceback__))
-            e.__traceback__ = shown if e is value and tb is not None else shorten(e.__traceback__) or e.__traceback__
+            e.__traceback__ = shown if e is value and tb is not None else shorten(e.__traceback__)
             if isinstance(e, BaseExceptionGroup):
                 todo.extend(e.exceptions[:_MAX_DEPTH])
             todo.extend((e.__context__, e.__cause__))

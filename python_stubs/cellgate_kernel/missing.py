@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from cellgate_kernel.denials import MARK
 
@@ -100,6 +102,19 @@ def how(package: str, front: str, sandboxed: bool, environment: str) -> str:
     )
 
 
+def _of_tools(module: str) -> str:
+    """A sentence for the name of an MCP server, or one that is like mcptools; "" for others."""
+    try:
+        servers: list[str] = importlib.import_module("mcptools").servers()
+    except ImportError:
+        return ""
+    if module.lower() in servers:
+        return f"tools of the MCP server {module.lower()}: from mcptools.{module.lower()} import TOOL"
+    if module.lower().replace("_", "").startswith("mcp") and get_close_matches(module.lower(), ["mcptools"], 1, 0.8):
+        return f"tools of MCP servers: from mcptools.SERVER import TOOL; servers: {', '.join(servers[:20]) or 'none'}"
+    return ""
+
+
 def explain(value: BaseException, front: str, sandboxed: bool, environment: str) -> list[str]:
     """A list with a note about the module that is missing according to `value`, or an empty list.
 
@@ -110,6 +125,9 @@ def explain(value: BaseException, front: str, sandboxed: bool, environment: str)
         if package is None:
             continue
         top = str(e.name).partition(".")[0]
+        tools = _of_tools(top)
+        if tools:
+            return [f"{MARK}there is no module {top} here; {tools}"]
         known = top in _PACKAGES
         what = f"the module {top} is of the package {package}" if known else f"there is no module {top} here"
         if_ = "" if known else f"if the package {package} is meant, "

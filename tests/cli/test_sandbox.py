@@ -489,6 +489,8 @@ def test_refusals_of_files_and_calls_are_told_once(run_cellgate: Run) -> None:
     assert r.stderr.count("only the workspace may be written") == 1  # below the traceback
     assert r.stderr.count("socket(AF_UNIX, SOCK_STREAM)") == 1  # there is no other report of it
     assert "to allow it: add it to filesystem.allowWrite" in r.stderr
+    r = run_cellgate("run", "-c", "import os; os.mkdir('.vscode')")
+    assert r.stderr.count("programs outside of the sandbox obey .vscode") == 1  # below the traceback
     r = run_cellgate("run", "-c", "import os; os.mkdir('x'); os.rmdir('x')")
     assert (r.returncode, r.stderr) == (0, "")
 

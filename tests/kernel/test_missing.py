@@ -65,6 +65,21 @@ def test_no_note(kernel: Kernel, code: str) -> None:
     assert note(kernel, code) == ""
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import shop", "there is no module shop here; tools of the MCP server shop: from mcptools.shop import TOOL"),
+        ("from mcp_tools.shop import x", "from mcptools.SERVER import TOOL; servers: shop"),
+        ("import mcptool", "from mcptools.SERVER import TOOL; servers: shop"),
+    ],
+)
+def test_modules_that_mean_tools(kernel: Kernel, code: str, said: str) -> None:
+    kernel.run(
+        "open('mcptools.py', 'w').write('def servers(): return [\"shop\"]')\nimport sys; sys.path.insert(0, '.')"
+    )
+    assert note(kernel, code).endswith(said)
+
+
 def test_an_import_error_that_wraps_it_has_the_note(kernel: Kernel) -> None:
     code = "try:\n    import openpyxl\nexcept ImportError as e:\n    raise ImportError('needs openpyxl') from e"
     assert "NAME openpyxl`" in note(kernel, code)

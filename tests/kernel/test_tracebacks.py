@@ -54,6 +54,13 @@ def test_a_group_has_no_internal_frames(kernel: Kernel) -> None:
     kernel.tool_functions.append(lambda c: ("rejected", b"no"))
     text = text_of(kernel.run("try:\n    mine()\nexcept Exception as e:\n    raise ExceptionGroup('g', [e])").error)
     assert "in mine" in text and "_tool.py" not in text
+    kernel.tool_functions.append(lambda c: ("rejected", b"no"))
+    text = text_of(
+        kernel.run(
+            "try:\n    mine()\nexcept Exception as e:\n    e.__traceback__ = e.__traceback__.tb_next.tb_next; raise ExceptionGroup('g', [e])"
+        ).error
+    )
+    assert "was not run: no" in text and "_tool.py" not in text
 
 
 def test_an_error_of_our_own_code_alone_is_shown_whole(kernel: Kernel) -> None:
@@ -167,12 +174,14 @@ def test_a_recursion_of_the_user_is_brief(kernel: Kernel) -> None:
         "import json; json.loads('{bad')",
         "import concurrent.futures as c\nwith c.ThreadPoolExecutor() as e: list(e.map(int, 'ab'))",
         "await __import__('asyncio').wait_for(__import__('asyncio').sleep(5), 0.01)",
-        "raise ExceptionGroup('g', [ValueError(i) for i in range(3)])",
+        "raise ExceptionGroup('g', [ValueError(i) for i in range(20)])",
+        "def f(): open('/nothere')\nimport pathlib; pathlib.Path('/nothere').read_text()",
     ],
 )
 def test_an_error_is_no_longer_than_needed(kernel: Kernel, code: str) -> None:
     text = text_of(kernel.run(code).error)
-    assert len(text) < (2600 if "x" * 99 in text or "x\nx\n" in text else 1100), text
+    assert len(text) < (1300 if "x" * 99 in text or "x\nx\n" in text else 900), text
+    assert "left out ...]" not in text or "%tb shows all]" in text
 
 
 def test_a_notebook_has_whole_tracebacks(spawn: Callable[..., Kernel]) -> None:
