@@ -9,8 +9,9 @@ import sys
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, cleandoc
 from opcode import opmap
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from ._result import ToolResult
 from ._signature import of_function, one_line
 from ._tool import Tool
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ._model import Model
-    from ._result import ToolResult
 
 __all__ = ["Returns", "bind"]
 
@@ -148,9 +148,10 @@ def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
     module["__doc__"] = f"{header}\n\nrun({one_line(params)}) -> {shown}\n\n{run.__doc__}"
     functions: tuple[Any, ...] = (run, call, run_async, call_async)
     for function in functions:
-        result = shown if function in (run, run_async) else "ToolResult"
-        function.__signature__ = of_function(params, result)
-        function.__annotations__["return"] = result
+        is_run = function in (run, run_async)
+        function.__signature__ = of_function(params, shown if is_run else "ToolResult")
+        # For get_type_hints(), which has not the names of the module.
+        function.__annotations__["return"] = ForwardRef(shown, module=own) if is_run else ToolResult
         function.__module__ = own
         function.__qualname__ = function.__name__
     names = [*(c.__name__ for c in classes), "run", "call", "arun", "acall", "run_async", "call_async"]

@@ -35,7 +35,8 @@ def json_of(text: str) -> Any:
         return parse_json(text)
     except (ValueError, RecursionError) as e:
         start = ascii(text[:60]) + ("..." if len(text) > 60 else "")
-        raise ValueError(f"the text of this result is not JSON: {e}. It begins with {start}") from None
+        how = "; if it is Python's repr(), ast.literal_eval() reads it" if text[:2] in ("{'", "[{", "['", "[(") else ""
+        raise ValueError(f"the text of this result is not JSON: {e}. It begins with {start}{how}") from None
 
 
 def stamp(folder: str) -> tuple[int, int, int] | None:

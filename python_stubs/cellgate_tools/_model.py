@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DictModel", "Model", "Open", "plain", "wrapper"]
 
+_MAX_NAMES = 30
+"""Most fields in an error."""
 _DEPTH = 150
 """Most levels of a result that get classes. Python allows about 1000 calls, and each level takes two or three."""
 
@@ -80,6 +82,8 @@ class _Fields(metaclass=_ModelType):
     _optional: ClassVar[frozenset[str]] = frozenset()
     _absent: ClassVar[Any] = UNSET
     """The attribute of an absent field."""
+    _kind: ClassVar[str] = ""
+    """The end of errors about attributes."""
     __signature__: ClassVar[Signature]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -130,7 +134,8 @@ class _Fields(metaclass=_ModelType):
         if name.startswith("_"):
             return AttributeError(name)
         known = _binding_of(type(self)).names
-        return AttributeError(f"{type(self).__name__} has no field {name!r}{hint(name, known)}")
+        near = hint(name, known) or f"; fields: {', '.join([*known][:_MAX_NAMES]) or 'none'}"
+        return AttributeError(f"{type(self).__name__} has no field {name!r}{near}{self._kind}")
 
 
 @dataclass_transform(kw_only_default=True)
@@ -248,6 +253,7 @@ else:
         """
 
         _absent = None
+        _kind = ". It is a dict with the original names as keys"
 
         def __init__(self, /, **fields):
             _update(self, self._of_json(self._of_fields(fields)))
@@ -276,6 +282,14 @@ else:
                 if name in self or name in names:
                     return _get(self, names.get(name, name))
             raise self._no_field(name)
+
+        def __setattr__(self, name, value):
+            try:
+                super().__setattr__(name, value)
+            except AttributeError:
+                raise AttributeError(
+                    f"{type(self).__name__} has no field {name!r}; to add a key: r[{name!r}] = ..."
+                ) from None
 
         @property
         def __dict__(self):

@@ -58,8 +58,8 @@ class Package(ModuleType):
         if not name.startswith("_"):
             try:
                 return import_module(f"{self.__name__}.{name}")
-            except ModuleNotFoundError as e:
-                if e.name is not None:
+            except ImportError as e:  # also of a server that did not start: help() and hasattr() go on
+                if isinstance(e, ModuleNotFoundError) and e.name is not None:
                     raise
                 raise AttributeError(str(e)) from None
         raise AttributeError(f"{self.__name__} has no attribute {name!r}")
@@ -137,6 +137,8 @@ def package(name: str) -> None:
     """Called by the __init__ of generated packages, with their names."""
     module = sys.modules[name]
     module.__class__ = Package
+    if "TOOLS" in module.__dict__:
+        module.__dict__["__all__"] = module.__dict__["TOOLS"]
     module.__dict__["_stamp"] = folder_stamp(module.__dict__.get("__path__", [""])[0])
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)

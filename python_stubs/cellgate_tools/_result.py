@@ -113,6 +113,10 @@ def _save_base64(encoded: LargeText, path: str | os.PathLike[str]) -> None:
 class TextBlock(Block):
     """Text."""
 
+    def __repr__(self) -> str:
+        text = self.text
+        return f"TextBlock(text={short(text, 200)})" if isinstance(text, str) else super().__repr__()
+
 
 class _Media(Block):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -221,10 +225,7 @@ class ToolResult:
         )
 
     def __repr__(self) -> str:
-        content = ", ".join(
-            short(b.text, 200) if isinstance(b, TextBlock) and isinstance(b.text, str) else repr(b)
-            for b in self.content
-        )
+        content = ", ".join(map(repr, self.content))
         structured = "" if self.structured is UNSET else f", structured={short(self.structured, 200)}"
         return f"ToolResult(is_error={self.is_error}, content=[{content}]{structured})"
 
@@ -262,8 +263,8 @@ def _display(result: ToolResult, text: str) -> None:
 class Text(str):
     """What run() of tools without an output schema returns: the text, and a line for each block that is no text.
 
-    .json() is the value of a text that is JSON. .result is all of the result; .content, .images, .audio, .resources
-    and .links are its blocks.
+    .json() is the value of a text that is JSON. .result is all of the result; .content is the list of its blocks, as in
+    MCP, .text the text of those that are text, and .images, .audio, .resources and .links are the others.
     """
 
     result: ToolResult
@@ -276,6 +277,10 @@ class Text(str):
     @property
     def content(self) -> list[Block]:
         return self.result.content
+
+    @property
+    def text(self) -> str:
+        return self.result.text
 
     @property
     def images(self) -> list[Image]:
@@ -301,6 +306,20 @@ class Text(str):
         return type(self), (str(self), self.result)
 
     if not TYPE_CHECKING:
+
+        def __getitem__(self, key):
+            if isinstance(key, str):
+                raise TypeError(self._is_text(f"which has no key {key!r}"))
+            return super().__getitem__(key)
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(self._is_text(f"which has no attribute {name!r}"))
+
+        def _is_text(self, why):
+            how = "; its value as JSON: r.json()" if self[:1] in ("{", "[") else ""
+            return f"the result is a text (str), {why}{how}"
 
         def __await__(self):
             """For programs that wait for run() in place of arun(): the call was made."""

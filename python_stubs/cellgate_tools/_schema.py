@@ -164,6 +164,10 @@ def _type_name(value: Any) -> str:
     return next((name for name, fits in _TYPES.items() if fits(value)), type(value).__name__)
 
 
+def _shown(value: Any) -> str:
+    return "null" if value is None else f"{_type_name(value)} {short(value)}"
+
+
 def _key(value: Any) -> Any:
     """A hashable that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, bool):
@@ -288,7 +292,7 @@ class _Check:
         kinds: list[Any] = said if isinstance(said, list) else [] if said is None else [said]
         known = bool(kinds) and all(isinstance(k, str) and k in _TYPES for k in kinds)
         if known and not any(_TYPES[k](v) for k in kinds):  # unknown types are not checked
-            self.bad(path, f"expected {' or '.join(kinds)}, got {_type_name(v)} {short(v)}", "type")
+            self.bad(path, f"expected {' or '.join(kinds)}, got {_shown(v)}", "type")
         values = s.get("enum")
         if isinstance(values, list) and not any(_equal(v, e) for e in values):
             listed = ", ".join(map(short, values[:12])) + (f", ... ({len(values)} values)" if len(values) > 12 else "")
@@ -510,7 +514,7 @@ def _explain(failed: list[list[Problem]], v: Any, path: str) -> list[Problem]:
     best = min(failed, key=rank)
     if all(p.path == path and p.keyword == "type" for problems in failed for p in problems):
         wanted = [p.text.partition(", got")[0].removeprefix("expected ") for problems in failed for p in problems]
-        return [Problem(path, f"expected {' or '.join(dict.fromkeys(wanted))}, got {_type_name(v)} {short(v)}", "type")]
+        return [Problem(path, f"expected {' or '.join(dict.fromkeys(wanted))}, got {_shown(v)}", "type")]
     if not rank(best)[0] and len(failed) <= 6:
         return best
     closest = f"{best[0].path or '(root)'}: {best[0].text}"

@@ -12,6 +12,7 @@ import contextvars
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._data import load_package, parse_json
@@ -197,6 +198,9 @@ class Tool:
         cls: type[Model] = self._module["Params"]
         if params is None:
             params = cls(**fields)
+        elif not isinstance(params, (Model, Mapping)):
+            names = ", ".join(f"{name}=..." for name in cls.__annotations__ if name not in cls._optional)
+            raise ParamsError(cls.__name__, [("", f"arguments are passed by name: run({names or '**fields'})")])
         elif fields:
             raise TypeError("give either a Params object or fields, not both")
         else:  # also if it is a Params: its values may have changed, or it may be of another tool

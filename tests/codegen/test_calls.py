@@ -43,8 +43,15 @@ def test_ways_to_give_arguments(package: Tool, host: Host) -> None:
             b'{"path":"p","edits":[{"oldText":"a","newText":"b"}],"dryRun":true}',
             0,
         )
+    from cellgate_tools import ParamsError
+
     with pytest.raises(TypeError, match="not both"):
         edit_file.run({"path": "p"}, edits=[])
+    for wrong in (["p"], "p", 3):
+        with pytest.raises(ParamsError, match=r"passed by name: run\(path=..., edits=...\)$"):
+            edit_file.run(wrong)
+    with pytest.raises(ParamsError, match="/path: expected string, got null$"):
+        edit_file.run(path=None, edits=[])
 
 
 def test_original_names_reach_the_wire(tool: Tool, host: Host) -> None:

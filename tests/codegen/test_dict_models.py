@@ -63,6 +63,8 @@ def test_are_dicts_with_attributes(tickets: Any) -> None:
         assert not hasattr(first, wrong)
     with pytest.raises(AttributeError, match="Ticket has no field 'nte'; did you mean 'note'"):
         first.nte  # noqa: B018
+    with pytest.raises(AttributeError, match="no field 'to_dict'; fields: tickets, total. It is a dict with"):
+        r.to_dict()
     with pytest.raises(KeyError):
         first["note"]
     with pytest.raises(TypeError):
@@ -103,7 +105,7 @@ def test_can_be_changed(tickets: Any) -> None:
     assert ticket.pop("owner").login == "x"
     assert r["tickets"][0] == {"id": 7, "watchers": [{"login": "y"}], "note": "new", "more": 5}
     assert ticket.note == "new" and ticket.more == 5 and ticket.id == 7 and ticket.from_ is None
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r"no field 'unknown'; to add a key: r\['unknown'\] = ..."):
         ticket.unknown = 1
     assert tickets.run() == PLAIN
 

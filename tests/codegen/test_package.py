@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -304,6 +305,15 @@ assert importlib.reload(package) is package
     assert {n for n in after if not n.startswith("mcptools/__pycache__/__init__")} == set(before)
 
 
+def test_a_server_that_did_not_start_hides_no_help(build_dir: Path, tmp_path: Path) -> None:
+    generate(build_dir, "srv", tmp_path / "mcptools", TOOL, root=True)
+    shutil.copytree(tmp_path / "mcptools/srv", tmp_path / "mcptools/broken")
+    (tmp_path / "mcptools/broken/__init__.py").write_text('raise ImportError("it ended")\n')
+    code = "import pydoc, mcptools; print('search' in pydoc.render_doc(mcptools), hasattr(mcptools, 'broken'))\n"
+    code += "try:\n    from mcptools import broken\nexcept ImportError as e:\n    print(e)\n"
+    assert _imports(tmp_path / "mcptools", code).split("\n")[:2] == ["True False", "it ended"]
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -312,6 +322,7 @@ assert importlib.reload(package) is package
         ("import mcptools.srb", "mcptools has no server 'srb'; did you mean srv?"),
         ("import mcptools; mcptools.zzzz", "servers: srv"),
         ("import mcptools.srv.kept.more", "is not a package"),
+        ("from mcptools.srv import *; print(kept.run.__name__)", "run"),
     ],
 )
 def test_wrong_names_say_what_there_is(build_dir: Path, tmp_path: Path, code: str, said: str) -> None:

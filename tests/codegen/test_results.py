@@ -7,6 +7,7 @@ import base64
 import copy
 import gc
 import importlib
+import inspect
 import io
 import json
 import pickle
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from codegen.support import DATA, Host, generate
@@ -41,7 +42,11 @@ def test_text(tool: Tool, host: Host) -> None:
     )
     text = t.run()
     assert text == "a\n[image image/png 9 bytes]\nb" and isinstance(text, str) and text.result.text == "a\nb"
-    assert text.content == text.result.content and len(text.content) == 3
+    assert text.content == text.result.content and len(text.content) == 3 and text.text == "a\nb"
+    assert repr(text.content) == '[TextBlock(text="a"), [image image/png 9 bytes], TextBlock(text="b")]'
+    for wrong, said in (("r['a']", "which has no key 'a'$"), ("r.rows", "which has no attribute 'rows'$")):
+        with pytest.raises((TypeError, AttributeError), match=said):
+            eval(wrong, {"r": text})
     assert pickle.loads(pickle.dumps(text)) == text
     assert text._repr_mimebundle_()["image/png"] == PNG
     with pytest.raises(NotImplementedError):
@@ -447,7 +452,9 @@ def test_schema_but_text_only(tool: Tool, host: Host) -> None:
 def test_kinds_of_results(tool: Tool, host: Host, out: Any, structured: Any, returned: Any, annotation: str) -> None:
     t = tool(OBJECT, out)
     host.answers({"structuredContent": structured})
-    assert t.run.__annotations__["return"] == annotation
+    assert str(inspect.signature(t.run)).endswith(f"-> {annotation}")
+    assert get_type_hints(t.run)["return"] == eval(annotation, dict(vars(t)))
+    assert get_type_hints(t.acall)["return"].__name__ == "ToolResult"
     result = t.run()
     assert result == returned if annotation != "Result" else result.result == 3
     assert t.call().structured == structured
@@ -498,6 +505,12 @@ def test_text_that_is_json(tool: Tool, host: Host) -> None:
     t = tool(OBJECT)
     host.answers({"content": [{"type": "text", "text": '{"rows": [{"id": 18446744073709551615}]}'}]})
     assert t.run().json() == {"rows": [{"id": 2**64 - 1}]}
+    with pytest.raises(TypeError, match=r"is a text \(str\), which has no key 'rows'; its value as JSON: r.json\(\)"):
+        t.run()["rows"]
+    assert t.run()[0] == "{" and t.run()[:3] == '{"r' and not hasattr(t.run(), "__array__")
+    host.answers({"content": [{"type": "text", "text": "[{'a': None}]"}]})
+    with pytest.raises(ValueError, match=r"ast.literal_eval\(\) reads it$"):
+        t.run().json()
     host.keeps('{"content":[{"type":"text","text":"@"}]}', json.dumps(["x" * 100_000]))
     assert t.run().json() == t.call().large().json() == ["x" * 100_000]
     host.kind = ""
