@@ -195,6 +195,29 @@ def test_a_denied_file_and_its_folder(weak: Box) -> None:
     assert (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns)
 
 
+def test_what_protected_files_lead_to(weak: Box) -> None:
+    """Existing files that links with protected names, protected files, and settings of nested repositories name."""
+    servers = {"mcpServers": {"x": {"command": "node", "args": ["./tools/server.js"]}}}
+    weak.file(".mcp.json", json.dumps(servers))
+    weak.file(".husky/pre-push", "sh ci/check.sh\n")
+    weak.folder(weak.home / ".claude")
+    weak.file(weak.home / ".claude/settings.json", json.dumps({"command": str(weak.work / "tools/hook.sh")}))
+    weak.folder(weak.home / ".config")
+    weak.link(weak.home / ".config/fish", str(weak.work / "fish"))
+    weak.link(weak.home / ".bashrc", str(weak.work / "dots/bashrc"))
+    weak.link(".husky/pre-commit", "../ci/commit")
+    for name in ("HEAD", "objects/x", "refs/x"):
+        weak.file(f"a/b/c/d/.git/{name}", "ref: refs/heads/main\n")
+    weak.file("a/b/c/d/.git/config", "[core]\n\tfsmonitor = ../../watch\n")
+    named = ("tools/server.js", "tools/hook.sh", "ci/check.sh", "ci/commit", "fish/config.fish", "dots/bashrc", "a/b/watch")
+    for name in (*named, "tools/other.js"):
+        weak.file(name)
+    script = "for f in " + " ".join(named) + " tools/other.js; do echo new > $f; rm -f $f; mv $f moved; done"
+    weak.run("-c", script, settings=Box.settings(**tier("landlock:freeze")))
+    assert [n for n in named if not (weak.work / n).exists() or (weak.work / n).read_text() != "orig\n"] == []
+    assert (weak.work / "tools/other.js").read_text() == "new\n"
+
+
 def test_temporary_files(weak: Box) -> None:
     p = weak.run("-c", "echo $TMPDIR; echo x > $TMPDIR/x && cat $TMPDIR/x; mkdir -p $TMPDIR/d/e; chmod 0 $TMPDIR/d; "
                  "mktemp >/dev/null && echo made; echo x > /tmp/cellgate-test-stray", settings=nowhere())

@@ -248,11 +248,12 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
                 r = cg_git_deny_variables(rules, err);
 
         /*
-         * Where init protects names at any depth (by_name), existing names at the top are denied.
-         * Elsewhere names are searched for. In the working folder and the home absent names are
-         * denied, too; placeholders for these belong into a project and a home only.
+         * Existing names at the top are denied, with what they lead to. Init protects names at any
+         * depth (by_name); elsewhere names are searched for. In the working folder and the home
+         * absent names are denied, too; placeholders for these belong into a project and a home
+         * only.
          */
-        if (r == 0 && base->by_name && base->home)
+        if (r == 0 && base->home)
                 r = cg_rules_add_homes(rules, base->home, config_too, err);
         if (r == 0 && !base->by_name && cg_rules_may_write(rules, base->cwd)) {
                 r = deny_in(s, rules, base->cwd, err);
@@ -268,10 +269,9 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
                 if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder)
                         continue;
                 snprintf(root, sizeof(root), "%s", rules->v[i].path);
-                if (base->by_name)
-                        r = cg_rules_add_present(rules, root, config_too, err);
-                else if (strcmp(root, base->cwd) != 0)
+                r = cg_rules_add_present(rules, root, config_too, err);
+                if (r == 0 && !base->by_name && strcmp(root, base->cwd) != 0)
                         r = search(rules, root, s->search_depth, !config_too, err);
         }
-        return r == 0 && base->by_name && config_too ? cg_rules_add_nested(rules, err) : r;
+        return r == 0 && config_too ? cg_rules_add_nested(rules, err) : r;
 }
