@@ -196,10 +196,13 @@ def test_files_that_links_lead_to_are_kept(
     (home / ".claude").symlink_to(workspace / "claude")
     (workspace / ".husky").mkdir()
     (workspace / ".husky/pre-commit").symlink_to("../tools/hook")
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    (workspace / ".git/config").unlink()
+    (workspace / ".git/config").symlink_to("../git/settings")
     monkeypatch.setenv("HOME", str(home))
     with Client() as c, c.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
         s.run(PUT)
-        for name in ("dots/bashrc", "claude/settings.json", "claude/hooks/x", "tools/hook"):
+        for name in ("dots/bashrc", "claude/settings.json", "claude/hooks/x", "tools/hook", "git/settings"):
             assert refused(s, name), name
             assert not (workspace / name).exists()
         for name in ("dots/other", "claude/notes.md", "tools/other"):

@@ -173,6 +173,8 @@ int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p,
                 if (r == 0 && cg_path_join(s.path, p->folder, row))
                         r = deny_links_in(&s, AT_FDCWD, s.path, 1, err);
         }
+        if (r == 0)
+                r = deny_target(rules, p->folder, ".git/config", err);
         if (r < 0 || !cg_path_join(s.path, p->folder, ".git/hooks"))
                 return r;
         r = deny_target(rules, p->folder, ".git/hooks", err);
