@@ -34,7 +34,10 @@
         X("GIT_TEMPLATE_DIR", FOLDER) \
         X("BASH_ENV", FILE_) \
         X("ENV", FILE_) \
-        X("PYTHONSTARTUP", FILE_)
+        X("PYTHONSTARTUP", FILE_) \
+        X("NODE_OPTIONS", PROGRAM) \
+        X("LD_PRELOAD", PROGRAM) \
+        X("LD_AUDIT", PROGRAM)
 
 /*
  * {"NAME": "VALUE"} of those that are set in @env (NULL-terminated "NAME=VALUE"), and as

@@ -103,6 +103,7 @@ static const struct cg_name table[] = {
         { ".envrc.local", "direnv", W },
         { ".envrc.private", "direnv", W },
         { ".direnv", "direnv", W },
+        { ".direnvrc", "direnv", W },
         { ".autoenv*", "autoenv", W },
         { ".mise.*.toml", "mise", W },
         { ".mise", "mise", W },

@@ -264,6 +264,24 @@ def test_a_refusal_names_the_relative_setting(prefix: Path, home: Path, workspac
     assert subprocess.run(argv, cwd=workspace, timeout=60).returncode == 0
 
 
+@KERNELS
+def test_a_repository_elsewhere_that_a_variable_names(
+    client: Client, home: Path, workspace: Path, settings: dict | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIT_DIR and GIT_WORK_TREE, as for settings files in a home folder: hooks are named relative to the work tree."""
+    repository = home / ".dotfiles"
+    subprocess.run(["git", "init", "-q", "--bare", repository], check=True)
+    with (repository / "config").open("a") as f:
+        f.write('[core]\n\thooksPath = ci/hooks\n\tfsmonitor = "./tools/watch"\n')
+    monkeypatch.setenv("GIT_DIR", str(repository))
+    monkeypatch.setenv("GIT_WORK_TREE", str(workspace))
+    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        for name in ("ci/hooks/pre-commit", "tools/watch"):
+            assert refused(s.run(f"put({name!r})").value), name
+        assert s.run("put('tools/other')").value == "True"
+
+
 NAMED_BY_VARIABLES = {
     "GIT_SSH_COMMAND": "WS/tools/ssh -v",
     "GIT_SSH": "WS/tools/plain-ssh",
@@ -280,6 +298,7 @@ NAMED_BY_VARIABLES = {
     "BASH_ENV": "WS/env.sh",
     "ENV": "plain.sh",
     "PYTHONSTARTUP": "WS/startup.py",
+    "NODE_OPTIONS": "--no-warnings --require=WS/tools/before.js",
     "GIT_CONFIG_GLOBAL": "relative.cfg",
 }
 
@@ -296,8 +315,8 @@ def test_programs_that_variables_name(
         monkeypatch.setenv(name, value.replace("WS", str(workspace)))
     denied = [
         "tools/ssh", "tools/plain-ssh", "tools/ask", "tools/diff", "tools/edit.py", "tools/my editor", "tools/relative", "deep/tools/relative",
-        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "relative.cfg",
-        "deep/relative.cfg", "plain.sh", "deep/plain.sh",
+        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "tools/before.js",
+        "relative.cfg", "deep/relative.cfg", "plain.sh", "deep/plain.sh",
     ]  # fmt: skip
     for settings in (None, SETTINGS):
         with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:

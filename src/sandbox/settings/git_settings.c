@@ -432,6 +432,24 @@ static int read_named(struct git_reader *g, const char *file)
         return r == 0 && file && file[0] == '/' ? read_file(g, file, INCLUDE, 0) : r;
 }
 
+/*
+ * The repository that GIT_DIR names, which may be elsewhere. What its settings name begins in
+ * GIT_WORK_TREE, or else in the working folder.
+ */
+static int read_git_dir(struct git_reader *g, const json_t *env)
+{
+        const char *dir = cg_user_env_get(env, "GIT_DIR"), *tree = cg_user_env_get(env, "GIT_WORK_TREE");
+        const char *cwd = cg_user_env_get(env, CG_USER_ENV_CWD);
+        const struct cg_path_base base = { .cwd = cwd ? cwd : g->rules->base->cwd };
+        char top[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
+
+        return !dir || cg_path_absolute(&base, tree ? tree : ".", top, NULL) < 0 ||
+                               cg_path_absolute(&base, dir, path, NULL) < 0 ||
+                               !cg_path_join(config, path, "config")
+                       ? 0
+                       : cg_git_deny_named(g->rules, config, top, g->err);
+}
+
 int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err)
 {
         struct git_reader g = { .rules = rules, .which = top ? RELATIVE : ABSOLUTE, .top = top, .err = err };
@@ -460,6 +478,8 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_SYSTEM"));
         if (r == 0)
                 r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_GLOBAL"));
+        if (r == 0 && !top && env)
+                r = read_git_dir(&g, env);
         return r == 0 ? read_variables(&g, env) : r;
 }
 
