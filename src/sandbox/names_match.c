@@ -66,17 +66,26 @@ static char lower(char c)
         return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-static bool has_name(const char *pattern, size_t plen, const char *name, size_t len)
+/*
+ * Functions with buffers, which are zeroed at each call (-ftrivial-auto-var-init), stay out of the
+ * path that each row takes.
+ */
+static __attribute__((noinline)) bool has_wildcard_name(const char *pattern, size_t plen, const char *name,
+                                                        size_t len)
 {
-        char p[NAME_MAX + 1], n[NAME_MAX + 1], plain[NAME_MAX + 1];
-        bool ascii = true;
+        char p[NAME_MAX + 1], n[NAME_MAX + 1];
 
-        for (size_t i = 0; i < len && ascii; i++)
-                ascii = (unsigned char)name[i] < 0x80;
-        if (len <= NAME_MAX && !ascii) {
-                len = folded(name, len, plain);
-                name = plain;
-        }
+        if (len > NAME_MAX || plen > NAME_MAX)
+                return false;
+        memcpy(p, pattern, plen);
+        p[plen] = '\0';
+        memcpy(n, name, len);
+        n[len] = '\0';
+        return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
+}
+
+static bool has_plain_name(const char *pattern, size_t plen, const char *name, size_t len)
+{
         /* Some file systems ignore trailing dots and spaces. */
         while (len > 1 && (name[len - 1] == '.' || name[len - 1] == ' '))
                 len--;
@@ -85,13 +94,26 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         if (isalnum((unsigned char)pattern[plen - 1]) &&
             (!len || lower(pattern[plen - 1]) != lower(name[len - 1])))
                 return false;
-        if (len > NAME_MAX || plen > NAME_MAX)
-                return false;
-        memcpy(p, pattern, plen);
-        p[plen] = '\0';
-        memcpy(n, name, len);
-        n[len] = '\0';
-        return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
+        return has_wildcard_name(pattern, plen, name, len);
+}
+
+static __attribute__((noinline)) bool has_folded_name(const char *pattern, size_t plen, const char *name,
+                                                      size_t len)
+{
+        char plain[NAME_MAX + 1];
+
+        len = folded(name, len, plain);
+        return has_plain_name(pattern, plen, plain, len);
+}
+
+static bool has_name(const char *pattern, size_t plen, const char *name, size_t len)
+{
+        bool ascii = true;
+
+        for (size_t i = 0; i < len && ascii; i++)
+                ascii = (unsigned char)name[i] < 0x80;
+        return ascii || len > NAME_MAX ? has_plain_name(pattern, plen, name, len)
+                                       : has_folded_name(pattern, plen, name, len);
 }
 
 /* Fast path: @name may match the first name of @pattern, of which two characters are compared. */
