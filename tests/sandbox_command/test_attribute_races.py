@@ -119,6 +119,9 @@ def fourth_access(p, i, mode):
     other = os.open(f"{mine}/private{i}", os.O_ACCMODE)
     try: os.fchmod(other, mode)
     finally: os.close(other)
+def remove(p, i, mode):
+    try: os.unlink(os.path.basename(p), dir_fd=shifting)
+    finally: os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=fixed))
 def change():
     while not stop:
         for i, p in enumerate(protected):
@@ -137,6 +140,8 @@ calls = [
     ("itself", lambda p, i, mode: os.chmod(p, mode)),
     ("folder", lambda p, i, mode: os.chmod(os.path.basename(p), mode, dir_fd=shifting)),
     ("directory", lambda p, i, mode: os.chmod(os.path.basename(p), mode)),
+    ("written in folder", lambda p, i, mode: os.close(os.open(os.path.basename(p), os.O_WRONLY | os.O_TRUNC, dir_fd=shifting))),
+    ("removed in folder", remove),
 ]
 threads = [threading.Thread(target=change)]
 if len(protected) > 2: threads.append(threading.Thread(target=change))

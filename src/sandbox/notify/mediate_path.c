@@ -170,11 +170,15 @@ static bool has_own_numbers(int fd)
 static int find_dirfd(const struct cg_med_call *call, int dirfd)
 {
         struct cg_folder *v = call->mediator->open_folders, at = { .fd = -1 };
-        char link[CG_CALLER_LINK_MAX];
+        cg_auto_fd int own = dirfd < 0 ? -1
+                                       : cg_caller_take(call->notify, call->notif, dirfd,
+                                                        &call->mediator->caller);
+        char link[CG_CALLER_LINK_MAX] = "";
         size_t i = CG_MEDIATE_FOLDERS;
 
-        cg_caller_link(call->notif, dirfd, link);
-        if (identify_folder(AT_FDCWD, link, &at)) {
+        if (own < 0)
+                cg_caller_link(call->notif, dirfd, link);
+        if (identify_folder(own < 0 ? AT_FDCWD : own, link, &at)) {
                 for (i = 0; i < CG_MEDIATE_FOLDERS; i++) {
                         if (v[i].fd >= 0 && v[i].ino == at.ino && v[i].dev == at.dev &&
                             v[i].mount == at.mount)
