@@ -377,14 +377,23 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
                                : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
         }
         put_catalogue_doc(g, list, n, &o);
-        cg_put(&o, "\nfrom cellgate_tools import package as _package\n\nTOOLS = (");
+        cg_put(&o,
+               "\nimport typing as _typing\n\nfrom cellgate_tools import package as _package\n\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
                 if (!list[i]->module.len)
                         continue;
                 cg_put_str(&o, list[i]->module);
                 cg_put(&o, ", ");
         }
-        cg_put(&o, ")\n_package(__name__)\n");
+        /* Attributes of the package, which it imports when they are used. */
+        cg_put(&o, ")\nif _typing.TYPE_CHECKING:\n    ...\n");
+        for (size_t i = 0; i < n; i++) {
+                struct cg_slice m = list[i]->module;
+
+                if (m.len)
+                        cg_putf(&o, "    from . import %.*s as %.*s\n", (int)m.len, m.p, (int)m.len, m.p);
+        }
+        cg_put(&o, "_package(__name__)\n");
         if (cg_source_check(&o, err) < 0)
                 return o.rc;
         return cg_package_add(p, "__init__.py", cg_source_str(&o), err);

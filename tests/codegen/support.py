@@ -61,6 +61,7 @@ def generate(build: Path, server: str, out: Path, tools: Any, root: bool = False
 
 _IMPORTS = {"__future__", "typing", "cellgate_tools"}
 _FUNCTIONS = ast.dump(ast.parse("run, call, run_async, call_async, arun, acall = 0").body[0].targets[0])
+_INIT_TYPING = ast.dump(ast.parse("import typing as _typing").body[0])
 _INIT_IMPORT = ast.dump(ast.parse("from cellgate_tools import package as _package").body[0])
 _INIT_LAST = ast.dump(ast.parse("_package(__name__)").body[0])
 
@@ -123,12 +124,15 @@ def check_module(text: str, tool: str | None) -> ast.Module:
 
 def check_init(text: str) -> tuple[str, ...]:
     """The package's __init__.py has this form; returns TOOLS."""
-    doc, imports, tools, last = ast.parse(text).body
+    doc, typing, imports, tools, typed, last = ast.parse(text).body
     assert _is_doc(doc)
     assert isinstance(tools, ast.Assign) and [t.id for t in tools.targets] == ["TOOLS"]
     assert isinstance(tools.value, ast.Tuple) and all(map(_is_string, tools.value.elts))
-    assert [ast.dump(imports), ast.dump(last)] == [_INIT_IMPORT, _INIT_LAST]
-    return tuple(e.value for e in tools.value.elts)
+    assert [ast.dump(typing), ast.dump(imports), ast.dump(last)] == [_INIT_TYPING, _INIT_IMPORT, _INIT_LAST]
+    names = tuple(e.value for e in tools.value.elts)
+    checked = "\n    ".join(["if _typing.TYPE_CHECKING:", "...", *(f"from . import {n} as {n}" for n in names)])
+    assert ast.dump(typed) == ast.dump(ast.parse(checked).body[0])
+    return names
 
 
 def check_package(folder: Path, report: dict[str, Any], server: str) -> dict[str, Any]:

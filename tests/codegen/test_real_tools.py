@@ -227,6 +227,7 @@ from mcptools.files import edit_file, list_directory
 from mcptools.everything import draw, find, merged
 from mcptools.tracker import find_tickets
 import mcptools
+from mcptools import files
 from json import dumps
 e = edit_file.Edit(oldText='a', newText='b')
 edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()
@@ -272,6 +273,9 @@ list_directory.Params(path='a', sortBy='date')  # wrong
 edit_file.run(path=1, edits=[e])  # wrong
 edit_file.run(path='a', edits=[e], dryrun=True)  # wrong
 edit_file.run(path='a')  # wrong
+of_package: str = files.edit_file.run(path='a', edits=[e]).content
+files.list_directory.run(path=1)  # wrong
+files.no_such_tool  # wrong
 edit_file.call(path='a', edits=[{'oldText': 1}])  # wrong
 list_directory.run(path='a', sortBy='date')  # wrong
 list_directory.run(edit_file.Params(path='a', edits=[e]))  # wrong
