@@ -447,7 +447,8 @@ static struct cg_serve_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
         {
                 if (!a->answered && a->deadline_ms <= now) {
                         take_back(sv, a, "no answer in time");
-                        decide(a, false, "the user did not answer in time");
+                        decide(a, false,
+                               "the user did not answer in time; call it again once they can answer");
                         a->timed_out = true;
                 }
                 if (a->answered && a->approval) {
