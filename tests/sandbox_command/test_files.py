@@ -557,6 +557,33 @@ def test_programs_that_protected_files_name(box: Box, allowed: list[str]) -> Non
     assert box.sh("echo new > data.csv && echo new > tools/other.js && echo new > tools/new.js").returncode == 0
 
 
+NAMING = [
+    ".mcp.json", "mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json", ".cursor/hooks.json", ".vscode/mcp.json",
+    ".vscode/tasks.json", ".zed/settings.json", ".zed/tasks.json", ".devcontainer.json", ".devcontainer/devcontainer.json", ".gemini/settings.json",
+    ".qwen/settings.json", ".codex/config.toml", ".codex/hooks.json", ".kiro/settings/mcp.json", ".roo/mcp.json", ".kilocode/mcp.json",
+    ".amazonq/mcp.json", ".junie/mcp/mcp.json", ".factory/mcp.json", "opencode.json", "opencode.jsonc", ".crush.json", "crush.json",
+    ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", "hk.pkl", "lefthook.yml", ".lefthook.yml", "lefthook.yaml", "lefthook.toml",
+    "lefthook.json", ".lintstagedrc", ".lintstagedrc.json", ".overcommit.yml", ".envrc", "mise.toml", ".mise.toml", ".yarnrc.yml", ".pnpmfile.cjs",
+    ".husky/x", ".githooks/x", ".git-hooks/x", ".git/hooks/x", ".claude/hooks/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["home", "project", "linked"])
+def test_each_file_that_names_programs_is_read(box: Box, where: str) -> None:
+    """Its name is in the table, or it would count as absent. A link hides what is in a folder from its parent's list."""
+    top = {"home": box.home, "project": box.work, "linked": box.work}[where]
+    for i, name in enumerate(NAMING):
+        first, slash, rest = name.partition("/")
+        linked = where == "linked" and slash and first != ".git"
+        box.file(box.work / f"elsewhere/{first}/{rest}" if linked else top / name, f"'{box.work}/tools/{i}.sh'")
+        if linked and not (top / first).is_symlink():
+            box.link(top / first, f"elsewhere/{first}")
+        box.file(f"tools/{i}.sh", "old")
+    p = box.sh(f"for i in $(seq 0 {len(NAMING) - 1}); do echo pwn > tools/$i.sh; done; echo new > tools/other.sh")
+    assert p.returncode == 0, p.stderr
+    assert [n for i, n in enumerate(NAMING) if (box.work / f"tools/{i}.sh").read_text() != "old"] == []
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

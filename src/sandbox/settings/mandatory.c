@@ -106,7 +106,7 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
         if (r == 0)
                 r = cg_rules_deny_name_links(rules, p, err);
         if (r == 0)
-                r = cg_rules_deny_named_programs(rules, folder, err);
+                r = cg_rules_deny_named_programs(rules, p, err);
         return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err) : r;
 }
 

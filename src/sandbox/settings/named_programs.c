@@ -195,18 +195,41 @@ static int read_file(struct name_reader *f)
         return r;
 }
 
-int cg_rules_deny_named_programs(struct cg_rules *rules, const char *folder, struct cg_err *err)
+/*
+ * False if @name was not in the folder when it was scanned: no row that begins as @name does, up to
+ * a "*", is present.
+ */
+static bool may_be_there(const struct cg_present *p, const char *name)
 {
-        struct name_reader f = { .rules = rules, .folder = folder, .err = err };
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+
+        for (size_t i = 0; i < n; i++) {
+                size_t len;
+
+                if (!(p->rows[i] & CG_NAME_WRITE))
+                        continue;
+                len = strcspn(rows[i].path, "*");
+                if (strncasecmp(rows[i].path, name, len) == 0 &&
+                    (rows[i].path[len] || !name[len] || name[len] == '/'))
+                        return true;
+        }
+        return strncmp(name, ".git/", 5) == 0; /* of which the table has no rows */
+}
+
+int cg_rules_deny_named_programs(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
+{
+        struct name_reader f = { .rules = rules, .folder = p->folder, .err = err };
         char path[PATH_MAX], name[PATH_MAX];
         int r = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
                 f.file = files[i];
-                r = read_file(&f);
+                r = may_be_there(p, f.file) ? read_file(&f) : 0;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(folders) && r == 0; i++) {
-                DIR *dir = cg_path_join(path, folder, folders[i]) ? opendir(path) : NULL;
+                bool there = may_be_there(p, folders[i]) && cg_path_join(path, p->folder, folders[i]);
+                DIR *dir = there ? opendir(path) : NULL;
                 const struct dirent *d;
 
                 for (size_t n = 0; dir && r == 0 && n < HOOKS_MAX && (d = readdir(dir));) {
