@@ -101,12 +101,8 @@ static void close_listener(struct cg_notify *n)
                 close(n->pins[--n->n_pins]);
 }
 
-/* Calls that are handled before init looks for other events. */
-#define CALLS_AT_ONCE 64
-
 void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
 {
-        struct pollfd next = *fd;
         size_t count = CG_MAX_FDS;
         int fds[CG_MAX_FDS];
         char byte = 0;
@@ -115,17 +111,10 @@ void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
         if (!fd->revents)
                 return;
         if (n->listener >= 0) {
-                if (!(fd->revents & POLLIN))
-                        close_listener(n); /* no process with the filter is left */
-                /*
-                 * The next call is often there already, since the caller runs as soon as it has the
-                 * reply. Questions about programs need init's other events between two calls.
-                 */
-                for (int i = 0; i < CALLS_AT_ONCE && next.revents & POLLIN; i++) {
+                if (fd->revents & POLLIN)
                         take_call(n);
-                        if (n->execs || poll(&next, 1, 0) <= 0)
-                                return;
-                }
+                else
+                        close_listener(n); /* no process with the filter is left */
                 return;
         }
         got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
