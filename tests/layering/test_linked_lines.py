@@ -8,7 +8,7 @@ from layering.test_circles import object_files
 
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
-    "bin/cellgate": 26_500,
+    "bin/cellgate": 26_600,
     "libexec/cellgate/cellgate-cli": 63_500,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 28_500,

@@ -9,8 +9,8 @@
 
 /*
  * Denies programs in write roots that files in the folder of @p name: its settings of agents,
- * editors and hook managers, and its hooks. Reads words, not the languages of these files, and opens
- * no file whose rows are absent. @p was scanned for CG_NAME_WRITE.
+ * editors and hook managers, and its hooks. Reads words, not the languages of these files, and
+ * opens no file whose rows are absent. @p was scanned for CG_NAME_WRITE.
  */
 int cg_rules_deny_named_programs(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err);
 
