@@ -209,7 +209,8 @@ def test_what_protected_files_lead_to(weak: Box) -> None:
     for name in ("HEAD", "objects/x", "refs/x"):
         weak.file(f"a/b/c/d/.git/{name}", "ref: refs/heads/main\n")
     weak.file("a/b/c/d/.git/config", "[core]\n\tfsmonitor = ../../watch\n")
-    named = ("tools/server.js", "tools/hook.sh", "ci/check.sh", "ci/commit", "fish/config.fish", "dots/bashrc", "a/b/watch")
+    weak.file("meta/HEAD", "ref: refs/heads/main\n")  # a repository without a work tree
+    named = ("meta/config", "tools/server.js", "tools/hook.sh", "ci/check.sh", "ci/commit", "fish/config.fish", "dots/bashrc", "a/b/watch")
     for name in (*named, "tools/other.js"):
         weak.file(name)
     script = "for f in " + " ".join(named) + " tools/other.js; do echo new > $f; rm -f $f; mv $f moved; done"

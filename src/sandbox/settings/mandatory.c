@@ -145,17 +145,13 @@ static int search_folder(struct search *f, int fd, const char *path, int depth);
 static int search_child(struct search *f, int dir, const char *name, const char *folder, const char *path,
                         int depth)
 {
-        size_t n = strlen(name);
         int fd;
 
-        /* ".git", or a repository without a work tree, as it is usually named */
-        if (n >= 4 && strcasecmp(name + n - 4, ".git") == 0) {
-                if (cg_rules_has_head(dir, name))
-                        return cg_rules_deny_repository(f->rules, folder, name, !f->allow_git_config, true,
-                                                        f->err);
-                if (n == 4)
-                        return 0;
-        }
+        /* ".git", or a repository without a work tree, which may have any name */
+        if (cg_rules_has_head(dir, name))
+                return cg_rules_deny_repository(f->rules, folder, name, !f->allow_git_config, true, f->err);
+        if (strcasecmp(name, ".git") == 0)
+                return 0;
         /* ".claude" is searched at any depth: names of the table are in it. */
         if (strcmp(name, "node_modules") == 0 || (depth >= f->depth && !cg_names_leads(path, f->root)))
                 return 0;
