@@ -23,6 +23,13 @@ def test_every_spelling_of_an_address_is_one_address(egress: Egress, peer: Peer,
     assert connect_status(egress, denied, spelling, peer.port) == 403
 
 
+@pytest.mark.parametrize("spelling", ["0.0.0.0", "0", "0x0.0", "[::ffff:0.0.0.0]", "[::]"])
+def test_the_unspecified_addresses_are_denied_with_loopback(egress: Egress, peer: Peer, spelling: str) -> None:
+    """Linux connects to loopback instead."""
+    denied = {"allowedDomains": ["0.0.0.0", "[::]"], "deniedDomains": ["127.0.0.1", "[::1]"]}
+    assert connect_status(egress, denied, spelling, peer.port) == 403
+
+
 @pytest.mark.parametrize(
     "host",
     [

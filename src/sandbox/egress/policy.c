@@ -453,6 +453,8 @@ const struct cg_policy_options *cg_policy_options(const struct cg_policy *p)
 void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
                       struct cg_decision *ret)
 {
+        static const struct cg_addr loopback4 = { .family = 4, .b = { 127, 0, 0, 1 } },
+                                    loopback6 = { .family = 6, .b = { [15] = 1 } };
         const struct cg_domain *d = cg_domains_find(&p->denied, h, port);
         struct cg_addr v4;
 
@@ -460,6 +462,9 @@ void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16
         /* An address that carries another (NAT64, 6to4) is denied with it, in every spelling. */
         if (!d && h->is_addr && cg_addr_embedded4(&h->addr, &v4))
                 d = cg_domains_find_addr(&p->denied, &v4, port);
+        /* Linux connects to loopback instead. */
+        if (!d && h->is_addr && cg_addr_class(&h->addr) == CG_ADDR_UNSPECIFIED)
+                d = cg_domains_find_addr(&p->denied, h->addr.family == 4 ? &loopback4 : &loopback6, port);
         if (d) {
                 ret->list = "deniedDomains";
                 ret->rule = d->entry;
