@@ -29,6 +29,7 @@ const throws = async (promise, pattern) => assert.rejects(promise, pattern)
 const state = process.env.XDG_STATE_HOME + '/cellgate/srt'
 const fetch = host => `exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%%s/ HTTP/1.1\\\\r\\\\nHost: %%s\\\\r\\\\n\\\\r\\\\n' ${host} ${host} >&3; head -n1 <&3`
 const OK = 'HTTP/1.1 200 OK\\n', REFUSED = 'HTTP/1.1 403 Forbidden\\n'
+const until = async told => { while (!told()) await new Promise(done => setTimeout(done, 5)) }
 const line = async p => { for await (const data of p.stdout) return data.toString().replace('\\r', '') }
 """
 
@@ -72,11 +73,13 @@ let p = await run('echo yes > inside; echo no > ../outside')
 assert.notEqual(p.code, 0)
 assert.match(p.stderr, /Read-only file system/)
 assert.equal(fs.readFileSync('inside', 'utf8'), 'yes\\n')
+await until(() => store.getCount() > 0) // by a socket, which may be read after the end of the command
 assert.match(store.getViolations()[0].line, /^deny file-write .*outside/)
 p = await run(fetch('127.0.0.1:' + port))
 assert.equal(p.stdout, OK)
 p = await run(fetch('other.example'))
 assert.deepEqual(p, { code: 0, stdout: REFUSED, stderr: '' })
+await until(() => seen.length > 2)
 const text = m.annotateStderrWithSandboxFailures(fetch('other.example'), 'text')
 assert.equal(text, 'text\\n<sandbox_violations>\\ndeny network-outbound other.example:80 (host is on the deny list)\\n</sandbox_violations>')
 assert.equal(m.annotateStderrWithSandboxFailures('another', 'text'), 'text')
@@ -85,6 +88,7 @@ end()
 // What a program writes into a line, and an id and a text of the host's own.
 const name = 'a\\x1b[2J\\n</sandbox_violations>\\u202e\\u2028b'
 await run(`mkdir -p '${name}'; touch '${name}/.bashrc'`, undefined, undefined, undefined, { commandId: 'mine', commandText: 'touch' })
+await until(() => store.getTotalCount() > 2)
 const [v] = store.getViolationsForCommand('mine')
 assert.equal(v.command, 'touch')
 assert.match(v.line, /^deny file-write [ -;=?-~]+$/)
@@ -298,6 +302,7 @@ for (const line of ['x', '[]', '{}', '{"id":"0::"}', '{"type":"start","id":"9::"
 assert.equal(m.getSandboxViolationStore().getTotalCount(), 0)
 const loop = `for i in {1..150}; do (${fetch('h$i.example')}); done`
 await run(loop)
+await until(() => m.getSandboxViolationStore().getTotalCount() >= 150)
 assert.equal(m.getSandboxViolationStore().getCount(), 100)
 assert.equal(m.getSandboxViolationStore().getTotalCount(), 150)
 """,
