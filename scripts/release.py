@@ -24,11 +24,9 @@ def run(*argv: str | Path, cwd: Path = REPO) -> str:
 
 def section(version: str) -> tuple[str, str]:
     """What CHANGELOG.md has after the version in its heading, and below it."""
-    found = re.search(rf"^## \[{re.escape(version)}\] - (.*)\n([^\0]*?)(?=^## \[|\Z)", CHANGES, re.MULTILINE)
+    changes = (REPO / "CHANGELOG.md").read_text()
+    found = re.search(rf"^## \[{re.escape(version)}\] - (.*)\n([^\0]*?)(?=^## \[|\Z)", changes, re.MULTILINE)
     return (found[1], found[2].strip() + "\n") if found else ("", "")
-
-
-CHANGES = (REPO / "CHANGELOG.md").read_text()
 
 
 def main() -> str | None:

@@ -146,7 +146,7 @@ void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t
         }
 }
 
-/* A sandbox that does not answer keeps no error back; those that wait for others go as well. */
+/* A sandbox has not answered in time: sends all errors that wait for sandboxes. */
 static void on_held(uv_timer_t *t)
 {
         const struct ts *ts = t->data;

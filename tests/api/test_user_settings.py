@@ -299,6 +299,8 @@ NAMED_BY_VARIABLES = {
     "ENV": "plain.sh",
     "PYTHONSTARTUP": "WS/startup.py",
     "NODE_OPTIONS": "--no-warnings --require=WS/tools/before.js",
+    "LD_PRELOAD": "WS/tools/preload.so",
+    "LD_AUDIT": "WS/tools/audit.so",
     "GIT_CONFIG_GLOBAL": "relative.cfg",
 }
 
@@ -315,7 +317,7 @@ def test_programs_that_variables_name(
         monkeypatch.setenv(name, value.replace("WS", str(workspace)))
     denied = [
         "tools/ssh", "tools/plain-ssh", "tools/ask", "tools/diff", "tools/edit.py", "tools/my editor", "tools/relative", "deep/tools/relative",
-        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "tools/before.js",
+        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "tools/before.js", "tools/preload.so", "tools/audit.so",
         "relative.cfg", "deep/relative.cfg", "plain.sh", "deep/plain.sh",
     ]  # fmt: skip
     for settings in (None, SETTINGS):

@@ -443,11 +443,10 @@ static int read_git_dir(struct git_reader *g, const json_t *env)
         const struct cg_path_base base = { .cwd = cwd ? cwd : g->rules->base->cwd };
         char top[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
 
-        return !dir || cg_path_absolute(&base, tree ? tree : ".", top, NULL) < 0 ||
-                               cg_path_absolute(&base, dir, path, NULL) < 0 ||
-                               !cg_path_join(config, path, "config")
-                       ? 0
-                       : cg_git_deny_named(g->rules, config, top, g->err);
+        if (!dir || cg_path_absolute(&base, tree ? tree : ".", top, NULL) < 0 ||
+            cg_path_absolute(&base, dir, path, NULL) < 0 || !cg_path_join(config, path, "config"))
+                return 0;
+        return cg_git_deny_named(g->rules, config, top, g->err);
 }
 
 int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err)
