@@ -106,10 +106,9 @@
 /* The last of what a server wrote to standard error, logged when it fails; bytes of each line. */
 #define CG_MCP_STDERR_KEPT ((size_t)64 << 10)
 #define CG_MCP_STDERR_LINE ((size_t)2000)
-/* The part of it that the error shows: lines, bytes of each, and of all. */
-#define CG_MCP_STDERR_LINES      20u
-#define CG_MCP_STDERR_SHOWN_LINE ((size_t)300)
-#define CG_MCP_STDERR_SHOWN      ((size_t)3000)
+/* The last lines of it that the error shows, which agents read: bytes of each, and of all. */
+#define CG_MCP_STDERR_SHOWN_LINE ((size_t)200)
+#define CG_MCP_STDERR_SHOWN      ((size_t)600)
 
 /* --- HTTP --- */
 

@@ -101,7 +101,7 @@ static const char *last_words(struct cg_transport *t)
         if (!s->err_kept.len)
                 return "";
         first = end = s->err_kept.data + s->err_kept.len;
-        for (unsigned n = 0; n < CG_MCP_STDERR_LINES && first > s->err_kept.data; n++) {
+        while (first > s->err_kept.data) {
                 size_t len;
 
                 for (line = first - 1; line > s->err_kept.data && line[-1] != '\n'; line--)
@@ -112,7 +112,8 @@ static const char *last_words(struct cg_transport *t)
                         break;
                 first = line;
         }
-        cg_buf_adds(&s->words, CG_MCP_HOST_ONLY "; the last it wrote to standard error:", NULL);
+        cg_buf_addf(&s->words, NULL, CG_MCP_HOST_ONLY "; the last it wrote to standard error%s:",
+                    first > s->err_kept.data ? " (more is in the log of --log-level 1)" : "");
         for (line = first; line < end; line += strcspn(line, "\n") + 1) {
                 size_t len = strcspn(line, "\n"), n = len;
 
