@@ -31,7 +31,7 @@ _MAX_OWN = 4
 _LONG_LINE = re.compile(r"(?m)^((?:-+> *| +)\d+ .{240}).+$")
 _SIGNATURE = re.compile(r"(?m)^(File [^\n]*, in [^\n(]+)\([^\n]{60,}\)$")
 _MAX_BLOCK = 2_000
-_MAX_MESSAGE = 800
+_MAX_MESSAGE = 400
 _MAX_GROUP = 600
 _MAX_FOLDED = 200
 

@@ -5,10 +5,12 @@
  */
 #include "supervisor/denials.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/command/denial.h"
+#include "sandbox/names.h"
 #include "sandbox/notify/access.h"
 #include "supervisor/clock.h"
 #include "supervisor/host_link.h"
@@ -105,13 +107,72 @@ static void add_to(json_t *o, const char *key, json_int_t n)
                 json_object_set_new(o, key, json_integer(n + json_integer_value(json_object_get(o, key))));
 }
 
-/* Adds the path of @o to those of @held, which the same rule has refused. */
+/* The length of @rule without the number of a setting's entry, as in "filesystem.denyRead.0". */
+static size_t stem(const char *rule)
+{
+        size_t n = strlen(rule), end = n;
+
+        while (end && rule[end - 1] >= '0' && rule[end - 1] <= '9')
+                end--;
+        return end < n && end && rule[end - 1] == '.' ? end - 1 : n;
+}
+
+static bool is_name(const json_t *o)
+{
+        return strncmp(member(o, "why"), CG_ACCESS_NAME_WHY, strlen(CG_ACCESS_NAME_WHY)) == 0;
+}
+
+/* One rule, entries of one setting, or names that programs outside obey: one report. */
+static bool is_same_kind(const json_t *held, const json_t *o)
+{
+        const char *a = member(held, "rule"), *b = member(o, "rule");
+
+        if (strcmp(member(held, "operation"), member(o, "operation")) != 0)
+                return false;
+        return (is_name(held) && is_name(o)) || (strcmp(member(held, "how"), member(o, "how")) == 0 &&
+                                                 stem(a) == stem(b) && strncmp(a, b, stem(a)) == 0);
+}
+
+/* The words of a report of several rules, which speak for all of them. */
+static void set_common_words(json_t *o)
+{
+        const json_t *also = json_object_get(o, "also"), *path;
+        cg_auto_buf struct cg_buf how = { .max = 4096 };
+        const char *rule = member(o, "rule");
+        char name[300];
+        size_t i;
+
+        if (!is_name(o)) { /* the reason begins with the rule */
+                json_object_set_new(
+                        o, "why",
+                        json_sprintf("%.*s%s", (int)stem(rule), rule, member(o, "why") + strlen(rule)));
+                json_object_set_new(o, "rule", json_stringn(rule, stem(rule)));
+                return;
+        }
+        cg_buf_addf(&how, NULL, "add \"%s\"", cg_names_of(member(o, "path")));
+        json_array_foreach(also, i, path)
+        {
+                snprintf(name, sizeof(name), "\"%s\"", cg_names_of(json_string_value(path)));
+                if (how.data && !strstr(how.data, name))
+                        cg_buf_addf(&how, NULL, ", %s", name);
+        }
+        cg_buf_addf(&how, NULL, "%s to cellgate.writableNames of a settings file",
+                    json_object_get(o, "more") ? " and the names of the others" : "");
+        if (how.data)
+                json_object_set_new(o, "how", json_string(how.data));
+        json_object_set_new(o, "rule", json_string("names (built in)"));
+        json_object_set_new(o, "why", json_string(CG_ACCESS_NAME_WHY "these names"));
+}
+
+/* Adds the path of @o to those of @held, which a rule of the same kind has refused. */
 static void add_path(json_t *held, const json_t *o)
 {
         json_t *paths = json_object_get(held, "paths"), *also = json_object_get(held, "also");
         const char *path = member(o, "path");
 
         add_to(held, "untold", json_integer_value(json_object_get(o, "untold")));
+        if (strcmp(member(held, "rule"), member(o, "rule")) != 0)
+                json_object_set_new(held, "several", json_true());
         if (!*path || json_object_get(paths, path))
                 return;
         if (json_object_size(paths) < MAX_TOLD)
@@ -125,13 +186,12 @@ static void add_path(json_t *held, const json_t *o)
 /*
  * Stores the report of a file or of the missing network (takes @o) for the end of the cell:
  * programs retry, try many paths, and report by themselves what the traceback of the cell explains
- * later. Reports of one rule become one.
+ * later. Reports of one kind become one.
  */
 static void hold(struct session *ss, json_t *o)
 {
-        static const char *const same[] = { "operation", "rule", "how" };
         json_t *held, *process = json_object_get(o, "process");
-        size_t i, k;
+        size_t i;
 
         if (strcmp(member(process, "name"), "cellgate-kernel") == 0)
                 json_object_set_new(process, "name", json_string("python")); /* as in its own reports */
@@ -149,11 +209,7 @@ static void hold(struct session *ss, json_t *o)
                 ss->held_denials = json_array();
         json_array_foreach(ss->held_denials, i, held)
         {
-                for (k = 0; k < CG_ARRAY_LEN(same); k++) {
-                        if (strcmp(member(held, same[k]), member(o, same[k])) != 0)
-                                break;
-                }
-                if (k < CG_ARRAY_LEN(same))
+                if (!is_same_kind(held, o))
                         continue;
                 add_path(held, o);
                 json_decref(o);
@@ -222,6 +278,9 @@ void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
         {
                 if (!keep_untold(ss, o))
                         continue;
+                if (json_object_get(o, "several"))
+                        set_common_words(o);
+                json_object_del(o, "several");
                 ss->counted.denials += json_array_size(json_object_get(o, "also")) +
                                        (uint64_t)json_integer_value(json_object_get(o, "more"));
                 cg_sup_denial_report(ss, cell, json_incref(o));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,38 @@ def test_one_rule_is_one_report(session: Session) -> None:
     out = session.run("import os; os.system('touch /etc/a'); open('/etc/b', 'w')")
     assert [e.json["path"] for e in denied(out)] == ["/etc/b", "/etc/a"]  # a traceback explains the first
     assert len(sentences(out)) == 1
+
+
+def test_names_that_programs_outside_obey_are_one_report(session: Session, workspace: Path) -> None:
+    names = [".bashrc", ".jupyter/x", ".gitconfig", "sub/.bashrc", ".zshrc", ".npmrc", ".profile", ".vscode/y", ".envrc"]
+    code = f"import os, pathlib\nfor n in {names}:\n try: os.makedirs(os.path.dirname(n) or '.', exist_ok=True); open(n, 'w')\n"
+    e = one(session.run(code + " except OSError: pass"))
+    assert [e.json["path"], *e.json["also"]] == [
+        f"{workspace}/{n}" for n in (".bashrc", ".jupyter", ".gitconfig", "sub/.bashrc")
+    ]
+    assert (e.json["more"], e.json["rule"]) == (5, "names (built in)")
+    assert e.json["how"] == (
+        'add ".bashrc", ".jupyter", ".gitconfig" and the names of the others to cellgate.writableNames of a settings file'
+    )
+    assert e.json["why"] == "programs outside of the sandbox obey these names"
+    assert e.text.startswith(f"the sandbox refused writing {workspace}/.bashrc")
+    assert re.search(r" and [5-8] more \(python\): ", e.text) and len(e.text) < 500  # an agent pays for each word
+    out = session.run("try: open('.bashrc', 'w')\nexcept OSError: pass\nopen('.zshrc', 'w')")
+    told, held = denied(out)  # the traceback explains the second: only the first is reported at the end
+    assert (told.json["path"], held.json["path"]) == (f"{workspace}/.zshrc", f"{workspace}/.bashrc")
+    assert held.json["how"] == 'add ".bashrc" to cellgate.writableNames of a settings file'
+
+
+def test_entries_of_one_setting_are_one_report(client: Client, workspace: Path) -> None:
+    for name in "abcdefghij":
+        (workspace / name).write_text("x")
+    policy = settings(filesystem={"allowWrite": ["."], "denyWrite": list("abcdefghij")})
+    with client.session(workspace=workspace, settings=policy) as s:
+        e = one(s.run("import os; os.system('for f in a b c d e f g h i j; do echo > $f; done')"))
+        assert (e.json["rule"], len(e.json["also"]), e.json["more"]) == ("filesystem.denyWrite", 3, 6)
+        assert e.json["why"] == "filesystem.denyWrite names it"
+        e = one(s.run("import os; os.system('echo > c; echo > c')"))
+        assert e.json["rule"] == "filesystem.denyWrite.2"
 
 
 def test_a_flood_of_refused_files_is_one_report(session: Session) -> None:

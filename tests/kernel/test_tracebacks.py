@@ -180,7 +180,7 @@ def test_a_recursion_of_the_user_is_brief(kernel: Kernel) -> None:
 )
 def test_an_error_is_no_longer_than_needed(kernel: Kernel, code: str) -> None:
     text = text_of(kernel.run(code).error)
-    assert len(text) < (1300 if "x" * 99 in text or "x\nx\n" in text else 900), text
+    assert len(text) < (1000 if "x" * 99 in text or "x\nx\n" in text else 900), text
     assert "left out ...]" not in text or "%tb shows all]" in text
 
 

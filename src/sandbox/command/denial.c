@@ -19,8 +19,9 @@
 
 /* The most bytes of one text from inside in a sentence. */
 #define SHOWN_MAX 2048u
-/* The most further paths that are counted in a sentence. */
-#define EXACT_MAX 50
+/* The most bytes of further paths in a sentence, and the most that are counted in it. */
+#define OTHERS_MAX 60u
+#define EXACT_MAX  50
 
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 {
@@ -492,11 +493,16 @@ static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
 {
         json_int_t more = json_integer_value(json_object_get(o, "more"));
         const json_t *also = json_object_get(o, "also"), *path;
-        size_t i, n = json_array_size(also);
+        size_t i, n = 0, all = json_array_size(also), len = 0;
         int r = 0;
 
+        while (n < all && (len += json_string_length(json_array_get(also, n))) <= OTHERS_MAX)
+                n++;
+        more += (json_int_t)(all - n);
         json_array_foreach(also, i, path)
         {
+                if (i == n)
+                        break;
                 r = cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ", err);
                 if (r == 0)
                         r = add_safe(b, json_string_value(path), err);

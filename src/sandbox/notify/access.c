@@ -313,8 +313,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                                     "the sandbox has its own /dev, /proc and /sys", NULL },
                 [CG_ACCESS_MASKED] = { "credentials.files",
                                        "it holds a credential, so other content is shown", NULL },
-                [CG_ACCESS_NAME] = { "names (built in)",
-                                     "programs outside of the sandbox obey files of that name", NULL },
+                [CG_ACCESS_NAME] = { "names (built in)", CG_ACCESS_NAME_WHY "files of that name", NULL },
                 [CG_ACCESS_IN_PLACE] = { "kept in place (built in)",
                                          "denied paths below it would be moved with it", NULL },
                 [CG_ACCESS_PRIVILEGES] = { "no powers of root (built in)",
@@ -342,7 +341,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 const char *name = cg_names_of(path);
 
                 snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
-                snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
+                snprintf(ret->why, sizeof(ret->why), CG_ACCESS_NAME_WHY "%s", name);
                 snprintf(ret->how_text, sizeof(ret->how_text),
                          "add \"%s\" to cellgate.writableNames of a settings file", name);
                 ret->how = ret->how_text;

@@ -31,6 +31,7 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
         X(NOT_APPROVED, "not-approved") /* a program that the host was asked about */ \
         X(NOT_ASKED, "not-asked")       /* a program that the host cannot be asked about */
 
+#define CG_ACCESS_NAME_WHY     "programs outside of the sandbox obey " /* and the name */
 #define CG_ACCESS_PROGRAMS_WHY "cells of this session start no programs"
 #define CG_ACCESS_PROGRAMS_HOW \
         "whoever starts the session sets exec to \"allow\" (--exec, or cellgate.exec of a settings file)"
