@@ -79,9 +79,8 @@ class _Fields(metaclass=_ModelType):
     """What Model and DictModel have in common."""
 
     _binding: ClassVar[Binding | None] = None
-    _optional: ClassVar[frozenset[str]] = frozenset()
-    _absent: ClassVar[Any] = UNSET
-    """The attribute of an absent field."""
+    _defaults: ClassVar[dict[str, Any]] = {}
+    """The attributes of absent fields. That of an argument is None, or UNSET where None is null."""
     _kind: ClassVar[str] = ""
     """The end of errors about attributes."""
     __signature__: ClassVar[Signature]
@@ -89,8 +88,8 @@ class _Fields(metaclass=_ModelType):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # Defaults are for readers and type checkers. As class attributes they would hide the values.
-        cls._optional = frozenset(n for n, value in vars(cls).items() if value is cls._absent and not n.startswith("_"))
-        for name in cls._optional:
+        cls._defaults = {n: v for n, v in vars(cls).items() if (v is None or v is UNSET) and not n.startswith("_")}
+        for name in cls._defaults:
             delattr(cls, name)
         cls.__signature__ = of_class(cls)
         cls.__doc__ = cls.__doc__ if "__doc__" in vars(cls) and cls.__doc__ else ""  # not the base class's
@@ -143,9 +142,9 @@ class Model(_Fields):
     """An object of a tool's arguments.
 
     Params(path="a", dryRun=True) takes fields by their Python names (or, through **, by their original
-    names) and checks them against the schema; nothing is coerced. An absent field reads as UNSET and is
-    not sent. None is null, or, for a field that may be absent and cannot be null, absent. Objects cannot be
-    changed. p["x"] and "x" in p use the original names.
+    names) and checks them against the schema; nothing is coerced. An absent field reads as None and is not
+    sent; one that could be null reads as UNSET, and None is null. Objects cannot be changed. p["x"] and
+    "x" in p use the original names.
     """
 
     __slots__ = ("_data",)
@@ -183,7 +182,7 @@ class Model(_Fields):
             if wire in self._data:
                 return self[wire]
             if name in names:
-                return UNSET
+                return self._defaults.get(name, UNSET)
         raise self._no_field(name)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -252,7 +251,6 @@ else:
         methods of dict have an underscore: r.items_ is r["items"].
         """
 
-        _absent = None
         _kind = ". It is a dict with the original names as keys"
 
         def __init__(self, /, **fields):
@@ -439,10 +437,8 @@ def _checked(cls: type[Any], binding: Binding, value: Any, errors: list[tuple[st
 
 
 def _takes_none(cls: type[Any], wire: Any) -> bool:
-    """Whether a field takes None, by its annotation, or may not be absent."""
-    name = _python_names(cls)[wire]
-    kind = cls.__annotations__.get(name, "Any")
-    return name not in cls._optional or kind == "Any" or "None" in kind
+    """Whether None may be null, or the field may not be absent."""
+    return cls._defaults.get(_python_names(cls)[wire], UNSET) is UNSET
 
 
 def _without_nulls(binding: Binding, data: Any) -> list[Problem]:

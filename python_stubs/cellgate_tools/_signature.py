@@ -52,7 +52,7 @@ def _fields(cls: Any) -> list[Parameter]:
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
-            default=cls._absent if name in cls._optional else Parameter.empty,
+            default=cls._defaults.get(name, Parameter.empty),
             annotation=_Text(kind),
         )
         for name, kind in cls.__annotations__.items()
@@ -60,12 +60,12 @@ def _fields(cls: Any) -> list[Parameter]:
 
 
 def of_class(cls: Any) -> Lazy:
-    """(*, path: str, dryRun: bool = UNSET)"""
+    """(*, path: str, dryRun: bool | None = None)"""
     return Lazy(lambda: Signature(_fields(cls)))
 
 
 def of_function(params: Any, returns: str) -> Lazy:
-    """(params: Params | None = None, /, *, path: str, dryRun: bool = UNSET) -> Result"""
+    """(params: Params | None = None, /, *, path: str, dryRun: bool | None = None) -> Result"""
 
     def make() -> Signature:
         name = "params"
@@ -78,9 +78,9 @@ def of_function(params: Any, returns: str) -> Lazy:
 
 
 def one_line(cls: Any) -> str:
-    """path: str, dryRun: bool = UNSET"""
+    """path: str, dryRun: bool | None = None"""
     return ", ".join(
-        f"{name}: {kind} = {cls._absent}" if name in cls._optional else f"{name}: {kind}"
+        f"{name}: {kind} = {cls._defaults[name]}" if name in cls._defaults else f"{name}: {kind}"
         for name, kind in cls.__annotations__.items()
     )
 
@@ -88,9 +88,13 @@ def one_line(cls: Any) -> str:
 def brief(module: Any) -> str:
     """name(path: str, dryRun?: bool) -> Result, of a generated module; long types are cut."""
     params = module.Params
-    fields = (
-        f"{name}{'?' if name in params._optional else ''}: {kind if len(kind) <= 40 else kind[:37] + '...'}"
+    kinds = {
+        name: kind.removesuffix(" | None") if params._defaults.get(name, 0) is None else kind
         for name, kind in params.__annotations__.items()
+    }
+    fields = (
+        f"{name}{'?' if name in params._defaults else ''}: {kind if len(kind) <= 40 else kind[:37] + '...'}"
+        for name, kind in kinds.items()
     )
     returns = str(inspect_signature(module.run).return_annotation)
     return f"{module.__name__.rpartition('.')[2]}({', '.join(fields)}) -> {returns}"

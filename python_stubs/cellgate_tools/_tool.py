@@ -199,7 +199,7 @@ class Tool:
         if params is None:
             params = cls(**fields)
         elif not isinstance(params, (Model, Mapping)):
-            names = ", ".join(f"{name}=..." for name in cls.__annotations__ if name not in cls._optional)
+            names = ", ".join(f"{name}=..." for name in cls.__annotations__ if name not in cls._defaults)
             raise ParamsError(cls.__name__, [("", f"arguments are passed by name: run({names or '**fields'})")])
         elif fields:
             raise TypeError("give either a Params object or fields, not both")

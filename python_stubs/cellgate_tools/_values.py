@@ -36,7 +36,7 @@ class Unset:
 
 
 UNSET: Final[Any] = Unset()
-"""Not given. A field that is UNSET is not sent at all, while None is sent as null."""
+"""Not given. A field that is UNSET is not sent at all, while None is sent as null where the schema has null."""
 
 
 class WireError(ValueError):

@@ -311,6 +311,18 @@ static bool takes_none(struct cg_slice annotation)
                (annotation.len > n && memcmp(annotation.p, "None | ", n) == 0);
 }
 
+static bool contains(struct cg_slice s, const char *what)
+{
+        return memmem(s.p, s.len, what, strlen(what));
+}
+
+/* An argument that may be null, so that None cannot stand for an absent one. */
+static bool is_unset(const struct cg_class *c, const struct cg_class_field *f)
+{
+        return !c->schema->output && !f->required &&
+               (contains(f->annotation, "None") || cg_slice_is(f->annotation, "Any"));
+}
+
 static void put_class(struct cg_source *o, const struct cg_class *c)
 {
         struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
@@ -345,12 +357,11 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
                 cg_puts(o, f->name);
                 cg_put(o, ": ");
                 cg_puts(o, f->annotation);
-                if (f->required)
-                        cg_put(o, "\n");
-                else if (!c->schema->output)
-                        cg_put(o, " = UNSET\n");
-                else
-                        cg_put(o, takes_none(f->annotation) ? " = None\n" : " | None = None\n");
+                if (!f->required) {
+                        cg_put(o, takes_none(f->annotation) ? " = " : " | None = ");
+                        cg_put(o, is_unset(c, f) ? "UNSET" : "None");
+                }
+                cg_put(o, "\n");
         }
         if (!c->n_fields)
                 cg_put(o, "    pass\n");
@@ -373,11 +384,6 @@ static void put_classes(struct cg_tool *t, struct cg_source *o, bool output)
                 put_class(o, root);
 }
 
-static bool contains(struct cg_slice s, const char *what)
-{
-        return memmem(s.p, s.len, what, strlen(what));
-}
-
 /* The names that the module needs: "from typing import ...", "from cellgate_tools import ...". */
 static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
 {
@@ -389,7 +395,7 @@ static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
                 for (size_t i = 0; i < c->n_fields; i++) {
                         any |= contains(c->fields[i].annotation, "Any");
                         literal |= contains(c->fields[i].annotation, "Literal[");
-                        unset |= !c->fields[i].required && !c->schema->output;
+                        unset |= is_unset(c, &c->fields[i]);
                 }
         }
         cg_put(o, "from __future__ import annotations\n");

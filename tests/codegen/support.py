@@ -88,7 +88,7 @@ def _check_class(node: ast.ClassDef) -> None:
     for part in node.body:
         if isinstance(part, ast.AnnAssign):
             assert isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
-            assert part.value is None or ast.unparse(part.value) == ("UNSET" if node.bases[0].id == "Model" else "None")
+            assert part.value is None or ast.unparse(part.value) in ("None", "UNSET" if node.bases[0].id == "Model" else "")
             _check_annotation(part.annotation)
         else:
             assert _is_doc(part) or isinstance(part, ast.Pass), ast.dump(part)

@@ -117,6 +117,22 @@ def test_absent_is_not_null(tool: Tool, host: Host) -> None:
     assert not UNSET and t.Params().a is UNSET and t.Params(a=None).a is None
 
 
+def test_annotations_say_what_none_is(tool: Tool) -> None:
+    """The default is None where None leaves the field out, and UNSET where the schema has null."""
+    from cellgate_tools import UNSET
+    from cellgate_tools._signature import brief
+
+    t = tool(OPTIONAL)
+    fields = {name: (p.annotation, p.default) for name, p in inspect.signature(t.run).parameters.items()}
+    assert fields["path"] == ("str", inspect.Parameter.empty)
+    assert fields["verbose"] == ("bool | None", None) and fields["limits"] == ("list[Limits] | None", None)
+    assert fields["null"] == ("str | None", UNSET) and fields["any"] == ("Any", UNSET)
+    assert fields["nulls"] == ("list[str | None] | None", UNSET)
+    absent = t.Params(path="p")
+    assert absent.verbose is None and absent.null is UNSET and t.Limits(of="x").n is None
+    assert "verbose?: bool," in brief(t) and "null?: str | None" in brief(t)
+
+
 LIMITS = {"type": "object", "properties": {"n": {"type": "integer"}, "of": {"type": "string"}}, "required": ["of"]}
 OPTIONAL = {
     "type": "object",
@@ -130,6 +146,7 @@ OPTIONAL = {
         "a/b": {"type": "integer"},
         "by/ref": {"$ref": "#/$defs/Limits"},
         "limits": {"type": "array", "items": {"$ref": "#/$defs/Limits"}},
+        "nulls": {"type": "array", "items": {"type": ["string", "null"]}},
         "null": {"type": ["string", "null"]},
         "any": {},
     },
@@ -143,7 +160,7 @@ def test_none_leaves_out_what_may_be_absent(tool: Tool, host: Host, way: str) ->
     """Where the schema has no null and does not require the field, at every level. Nulls of the schema are sent."""
     t = tool(OPTIONAL)
     call = {"fields": lambda v: t.call(**v), "dict": t.call, "Params": lambda v: t.call(t.Params(**v))}[way]
-    for name in ("verbose", "sort", "either", "one", "list", "a/b", "by/ref", "limits"):
+    for name in ("verbose", "sort", "either", "one", "list", "a/b", "by/ref", "limits", "nulls"):
         call({"path": "p", name: None})
         assert host.last == {"path": "p"}, name
     call({"path": "p", "verbose": None, "null": None, "any": None, "by/ref": {"n": None, "of": "x"}})
@@ -405,7 +422,7 @@ def test_signature_and_help(package: Tool) -> None:
         parameters = inspect.signature(function).parameters
         assert list(parameters) == ["params", "path", "edits", "dryRun"]
         assert parameters["edits"].annotation == "list[Edit]" and parameters["edits"].default is inspect.Parameter.empty
-        assert repr(parameters["dryRun"].default) == "UNSET"
+        assert parameters["dryRun"].default is None and parameters["dryRun"].annotation == "bool | None"
     assert inspect.signature(edit_file.run).return_annotation == "Result"
     assert inspect.iscoroutinefunction(edit_file.run_async)
 

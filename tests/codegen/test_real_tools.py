@@ -57,7 +57,7 @@ def test_any_json(build_dir: Path, tmp_path: Path) -> None:
     generate(build_dir, "srv", tmp_path, [{"name": "t", "inputSchema": schema}])
     text = (tmp_path / "srv/t.py").read_text()
     for field in "vw":
-        assert f"    {field}: str | float | bool | None | list[Any] | dict[str, Any] = UNSET\n" in text
+        assert f"    {field}: str | float | bool | None | list[Any] | dict[str, Any] | None = UNSET\n" in text
 
 
 def test_many(build_dir: Path, tmp_path: Path) -> None:
@@ -233,6 +233,7 @@ e = edit_file.Edit(oldText='a', newText='b')
 edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()
 edit_file.run(path='a', edits=[e]).content.upper()
 edit_file.run({'path': 'a', 'edits': []}).content.upper()
+edit_file.run(path='a', edits=[e], dryRun=None).content.upper()
 find.call().summary().upper()
 mcptools.search('x')[0].tool.upper()
 mcptools.resources('files')[0].uri.upper()
@@ -273,6 +274,7 @@ list_directory.Params(path='a', sortBy='date')  # wrong
 edit_file.run(path=1, edits=[e])  # wrong
 edit_file.run(path='a', edits=[e], dryrun=True)  # wrong
 edit_file.run(path='a')  # wrong
+edit_file.run(path=None, edits=[e])  # wrong
 of_package: str = files.edit_file.run(path='a', edits=[e]).content
 files.list_directory.run(path=1)  # wrong
 files.no_such_tool  # wrong
