@@ -54,6 +54,9 @@ def explain(operation: str, path: bytes, error: int, /) -> dict[str, Any] | None
     the access, or None.
     """
 
+def hidden() -> list[str]:
+    """The last names of the paths that the sandbox's plan hides."""
+
 def error_lines() -> bytes:
     """The lines of the output since the last call in which programs report a refused file: at most 8 KiB.
 

@@ -218,6 +218,23 @@ _WORD = re.compile(rb"""[^\s:;,()'"`\[\]]+""")
 # Names of the error itself.
 _ERROR = re.compile(rb"\[Errno \d+\]|\bE[A-Z]+\b")
 _outputs: list[bytes] = []
+# Events of sys.audit() about reading, and the hidden paths that they were about in this cell: a caught
+# exception and an empty list of files show nothing. Programs that cells start are not seen.
+_READS = frozenset({"open", "os.listdir", "os.scandir"})
+_MAX_READ = 32
+_read: dict[str, dict[str, Any]] = {}
+_hidden: frozenset[str] = frozenset()
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if event not in _READS or len(_read) == _MAX_READ or (event == "open" and args[2] & os.O_ACCMODE):
+        return
+    path = os.fsdecode(args[0]) if type(args[0]) is bytes else args[0]
+    if type(path) is not str or _hidden.isdisjoint(path.split("/")) or "\0" in path or len(path) >= 4096:
+        return
+    found = _cellgate.explain("file-read", os.fsencode(path), errno.EACCES)
+    if found is not None:
+        _read[found["path"]] = found
 
 
 def note_output(text: object) -> None:
@@ -249,18 +266,23 @@ def explain_output() -> None:
     for text in _outputs:
         lines += text.splitlines()
     _outputs.clear()
-    if not lines or _cellgate.forked():
+    read = [*_read.values()]
+    _read.clear()
+    if _cellgate.forked():
         return
+    for found in read:
+        _cellgate.publish("denied", jsontext.dumps({**_message(found), "output": True}))
     seen: set[tuple[str, bytes]] = set()
     for line in lines[:_MAX_LINES]:
         for text, operation, error in _TEXTS:
             for path in _paths(line, text):
                 if (operation, path) in seen:
                     break
-                found = _explain(operation, path, error)
-                if found is not None:
+                found_here = _explain(operation, path, error)
+                if found_here is not None:
                     seen.add((operation, path))
-                    _cellgate.publish("denied", jsontext.dumps({**_message(found), "output": True}))
+                    if found_here not in read:
+                        _cellgate.publish("denied", jsontext.dumps({**_message(found_here), "output": True}))
                     break
 
 
@@ -291,3 +313,11 @@ def install() -> None:
     threading.excepthook = _thread_ended
     for kind in (subprocess.CompletedProcess, subprocess.CalledProcessError):
         kind.__init__ = _noting(kind.__init__)  # type: ignore[method-assign]
+
+
+def watch_reads() -> None:
+    """Look for paths that the sandbox's plan hides, once that is known."""
+    global _hidden
+    _hidden = frozenset(_cellgate.hidden())
+    if _hidden:
+        sys.addaudithook(_audit)

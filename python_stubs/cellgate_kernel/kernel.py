@@ -191,5 +191,6 @@ def serve() -> None:
     os._exit = _exit
     faulthandler.enable(_cellgate.crash_fd())
     versions = {"python": sys.version.split()[0], "ipython": IPython.__version__}
+    denials.watch_reads()
     _cellgate.ready(jsontext.dumps({**versions, "debugger": debugger.installed}))
     _kernel.main.serve()

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "sandbox/notify/access.h"
+#include "sandbox/plan.h"
 
 /*
  * Exceptions do not tell reading from writing. A path that is not hidden and is readable or absent
@@ -43,6 +44,25 @@ static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule,
                                   "how", w.how);
         Py_XDECREF(where);
         return r;
+}
+
+PyObject *cg_py_hidden(const struct cg_sandbox *plan)
+{
+        PyObject *list = PyList_New(0), *name;
+        bool failed = !list;
+
+        for (size_t i = 0; plan && !plan->off && i < plan->n_mounts && !failed; i++) {
+                const struct cg_plan_mount *m = &plan->mounts[i];
+
+                if (m->kind != CG_PLAN_COVER && m->kind != CG_PLAN_HIDE && m->kind != CG_PLAN_EMPTY)
+                        continue;
+                name = PyUnicode_DecodeFSDefault(strrchr(m->path, '/') + 1);
+                failed = !name || PyList_Append(list, name) < 0;
+                Py_XDECREF(name);
+        }
+        if (failed)
+                Py_CLEAR(list);
+        return list;
 }
 
 PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args)

@@ -8,5 +8,6 @@ struct cg_sandbox;
 
 /* See _cellgate.pyi. @plan NULL: nothing is explained. */
 PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args);
+PyObject *cg_py_hidden(const struct cg_sandbox *plan);
 
 #endif

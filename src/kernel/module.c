@@ -175,6 +175,11 @@ static PyObject *m_explain(PyObject *module, PyObject *args)
         return cg_py_explain(cg_py_state(module)->plan, args);
 }
 
+static PyObject *m_hidden(PyObject *module, PyObject *unused)
+{
+        return cg_py_hidden(cg_py_state(module)->plan);
+}
+
 static PyObject *m_dumps(PyObject *module, PyObject *value)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
@@ -245,6 +250,7 @@ static PyObject *m_murmur2(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
         { "explain", m_explain, METH_VARARGS, NULL },
+        { "hidden", m_hidden, METH_NOARGS, NULL },
         { "dumps", m_dumps, METH_O, NULL },
         { "b2a_base64", (PyCFunction)(void (*)(void))m_b2a_base64, METH_VARARGS | METH_KEYWORDS, NULL },
         { "murmur2", m_murmur2, METH_VARARGS, NULL },

@@ -233,6 +233,9 @@ def hidden(client: Client, workspace: Path) -> Iterator[Session]:
         "try: open('secret/key')\nexcept OSError as e: print('failed:', e)",
         "import sys, subprocess; subprocess.run([sys.executable, '-c', 'open(\"secret/key\")'])",
         "import os\nfor part in (b'cat: ', b'secret/key', b': No such file or directory\\n'): os.write(2, part)",
+        "try: open('secret/key')\nexcept OSError: pass",
+        "import pathlib, contextlib\nwith contextlib.suppress(OSError): pathlib.Path('secret/../secret/key').read_bytes()",
+        "try: open(b'secret/key')\nexcept OSError as e: print('failed:', e)",
     ],
 )  # fmt: skip
 def test_a_refused_read_that_a_program_reports_is_told_once(hidden: Session, workspace: Path, code: str) -> None:
@@ -249,7 +252,31 @@ def test_a_refused_read_that_a_program_reports_is_told_once(hidden: Session, wor
 
 @pytest.mark.parametrize(
     "code",
-    ["print('secret/key')", "import os; os.system('cat open nothere; ls secret')", "print('open: Permission denied')"],
+    [
+        "import os; os.listdir('secret')",
+        "import glob; glob.glob('**/*', recursive=True)",
+        "import pathlib; list(pathlib.Path('secret').iterdir())",
+        "import os; list(os.walk(b'.'))",
+    ],
+)
+def test_a_hidden_folder_that_is_listed_is_told(hidden: Session, workspace: Path, code: str) -> None:
+    e = one(hidden.run(code))
+    assert e.text == (
+        f"the sandbox refused reading {workspace}/secret: filesystem.denyRead.0 hides it."
+        " To allow it: add it to filesystem.allowRead"
+    )
+    out = hidden.run(code + "\nopen('secret/key')")  # the traceback explains that one
+    assert [e.json["path"] for e in denied(out)] == [f"{workspace}/secret/key", f"{workspace}/secret"]
+
+
+def test_hidden_files_that_are_read_in_a_loop_are_one_report(hidden: Session) -> None:
+    out = hidden.run("for i in range(20000):\n try: open(f'secret/{i}')\n except OSError: pass")
+    assert one(out).json["also"] and not [e for e in out.events if e.type == "notice"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["print('secret/key')", "import os; os.system('cat open nothere; ls secret')", "print('open: Permission denied')", "open('open').close()"],
 )
 def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
     assert denied(hidden.run(code)) == []
