@@ -54,7 +54,8 @@ static int check_key(const struct cg_jconn *c, struct cg_err *err)
                         "\"key\" %s: without it anybody who can connect could run code; put a long random "
                         "string there, or remove the file, and one with a key is made",
                         c->key ? "has only blanks" : "is missing");
-        if (*c->key || c->ipc || c->curve_public ||
+        /* A socket that is no file ("@name") has no owner and no mode. */
+        if (*c->key || (c->ipc && *c->ip != '@') || c->curve_public ||
             (cg_host_parse(c->ip, strlen(c->ip), &h, NULL) == 0 && cg_host_is_this_machine(&h)))
                 return 0;
         return cg_fail(
@@ -67,6 +68,7 @@ static int check_key(const struct cg_jconn *c, struct cg_err *err)
 static int read_members(struct cg_jconn *c, struct cg_err *err)
 {
         const char *transport, *scheme;
+        char public[CURVE_KEY + 1];
         int64_t port;
 
         if (cg_json_str(c->file, "transport", "tcp", &transport, err) < 0 ||
@@ -100,6 +102,10 @@ static int read_members(struct cg_jconn *c, struct cg_err *err)
         if (c->curve_public && (strlen(c->curve_public) != CURVE_KEY || strlen(c->curve_secret) != CURVE_KEY))
                 return cg_fail(err, CG_E_PARSE,
                                "curve_publickey and curve_secretkey must be %d characters of Z85", CURVE_KEY);
+        if (c->curve_public &&
+            (zmq_curve_public(public, c->curve_secret) < 0 || strcmp(public, c->curve_public) != 0))
+                return cg_fail(err, CG_E_PARSE,
+                               "curve_publickey is not that of curve_secretkey: nobody could connect");
         return check_key(c, err);
 }
 
@@ -112,7 +118,7 @@ static int read_file(struct cg_jconn *c, struct cg_err *err)
         int r = cg_read_file(c->path, MAX_FILE, &text, &len, err);
 
         if (r == 0) {
-                c->readable = stat(c->path, &st) == 0 && (st.st_mode & (S_IRGRP | S_IROTH));
+                c->exposed = stat(c->path, &st) == 0 && ((st.st_mode & 066) || st.st_uid != geteuid());
                 return cg_json_object(text, len, c->path, &c->file, err);
         }
         if (err->sys_errno != ENOENT)

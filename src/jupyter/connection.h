@@ -20,9 +20,9 @@ struct cg_jconn {
         const char *ip, *key;                    /* in it */
         const char *curve_public, *curve_secret; /* NULL: no encryption */
         bool ipc;
-        bool readable; /* other users can read the file, and so sign messages */
-        bool made;     /* the file is ours: removed at the end */
-        bool changed;  /* ports were filled in */
+        bool exposed; /* other users can read or change the file, and so sign messages */
+        bool made;    /* the file is ours: removed at the end */
+        bool changed; /* ports were filled in */
         int ports[CG_JCHANNELS];
         bool bound[CG_JCHANNELS];
 };

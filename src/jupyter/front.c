@@ -315,9 +315,9 @@ static void warn_of_strangers(const struct front *f)
                        c->ipc ? "%s: \"key\" is empty: every program of this user can run code in this kernel"
                               : "%s: \"key\" is empty: every user of this machine can run code in this kernel",
                        c->path);
-        if (c->readable && (*c->key || c->curve_public))
+        if (c->exposed && (*c->key || c->curve_public))
                 cg_log(&f->o->log, CG_LOG_WARN,
-                       "%s: other users can read this file, and with its key run code in this kernel; run: chmod 600 FILE",
+                       "%s: other users can read or change this file, and so run code in this kernel: make it yours, with mode 600",
                        c->path);
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
+CURVE = [zmq.curve_keypair(), zmq.curve_keypair()]
 KEYED = {"ip": "127.0.0.1", "transport": "tcp", "key": "k" * 32, "signature_scheme": "hmac-sha256"}
 
 
@@ -112,6 +113,8 @@ def test_curve(start: Any) -> None:
         ({"key": "", "ip": "0.0.0.0"}, "anybody who can connect to 0.0.0.0"),
         ({"key": " \t\n", "ip": "0.0.0.0"}, '"key" has only blanks'),
         ({"key": " "}, '"key" has only blanks'),
+        ({"key": "", "transport": "ipc", "ip": "@abstract"}, "anybody who can connect to @abstract"),
+        ({"curve_publickey": CURVE[0][0].decode(), "curve_secretkey": CURVE[1][1].decode()}, "nobody could connect"),
     ],
 )
 def test_files_that_are_refused(start: Any, change: dict[str, Any], why: str) -> None:
@@ -130,7 +133,8 @@ def test_file_without_a_key_is_refused(start: Any) -> None:
     ("change", "mode", "line"),
     [
         ({}, 0o600, ""),
-        ({}, 0o640, "other users can read this file"),
+        ({}, 0o640, "other users can read or change this file"),
+        ({}, 0o602, "other users can read or change this file"),
         ({"key": ""}, 0o600, "every user of this machine"),
         ({"key": "", "transport": "ipc"}, 0o600, "every program of this user"),
     ],
@@ -147,6 +151,18 @@ def test_a_line_where_others_can_run_code(
         assert kernel.client().run("6 * 7").result() == "42"
         said = [x for x in kernel.stderr().splitlines() if "kernel.json" in x]
         assert len(said) == bool(line) and line in "".join(said)
+
+
+def test_a_line_where_the_file_is_another_user_s(start: Any, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps(KEYED))
+    file.chmod(0o600)
+    os.chown(file, 65534, 65534)
+    kernel = start(file=file)
+    kernel.client()
+    assert "other users can read or change this file" in kernel.stderr()
 
 
 def test_restart_on_the_same_ports(start: Any, tmp_path: Path) -> None:
