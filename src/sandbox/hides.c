@@ -72,7 +72,7 @@ static int hide_rows(struct cg_sandbox *sb, const char *home, const struct cg_pr
                         present = scanned[i].rows;
         }
         if (!present) {
-                r = cg_present_scan(&own, home, CG_NAME_HIDE, err);
+                r = cg_present_scan(&own, home, CG_NAME_HIDE, NULL, err);
                 present = own.rows;
         }
         for (size_t i = 0; r == 0 && i < n_rows; i++) {

@@ -13,12 +13,14 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/names.h"
+#include "sandbox/stamps.h"
 
 struct scan {
         const char *folder;
         const struct cg_name *all;
         unsigned int what;
         unsigned char *present;
+        struct cg_stamps *stamps;
 };
 
 /* @name can be the first name of @rest, the remainder of a row. Only last names are patterns. */
@@ -60,10 +62,12 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         DIR *dir = NULL;
         int len = snprintf(path, sizeof(path), "%s/%.*s", l->folder, (int)at, l->all[rows[0]].path);
 
-        if (below && len > 0 && (size_t)len < sizeof(path))
+        errno = ENOMEM;
+        if (below && len > 0 && (size_t)len < sizeof(path)) {
+                if (l->stamps)
+                        cg_stamps_add(l->stamps, path);
                 dir = opendir(path);
-        else
-                errno = ENOMEM;
+        }
         if (!dir) {
                 if (errno != ENOENT && errno != ENOTDIR)
                         all_present(l, rows, n);
@@ -94,9 +98,10 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         closedir(dir);
 }
 
-int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_err *err)
+int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_stamps *stamps,
+                    struct cg_err *err)
 {
-        struct scan l = { .folder = folder[0] && folder[1] ? folder : "", .what = what };
+        struct scan l = { .folder = folder[0] && folder[1] ? folder : "", .what = what, .stamps = stamps };
         cg_auto_free size_t *rows = NULL;
         char real[PATH_MAX];
         size_t n, n_rows = 0;
@@ -123,5 +128,8 @@ void cg_present_fini(struct cg_present *p)
 {
         free(p->folder);
         free(p->rows);
+        for (size_t i = 0; i < p->n_links; i++)
+                free(p->links[i]);
+        free(p->links);
         *p = (struct cg_present){ 0 };
 }

@@ -472,7 +472,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         }
 
         spec = json_pack(
-                "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:O*, s:s, s:O*, s:s*, s:s*}",
+                "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:O*, s:s, s:O*, s:O*, s:s*, s:s*}",
                 "session", (json_int_t)ss->number, "workspace", ss->workspace, "env",
                 env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                 json_is_true(json_object_get(options, "color")), "limits", cg_sup_limits_spec(ss), "bind_ro",
@@ -481,7 +481,8 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
                 ss->egress_policy != NULL, "home", ss->sup->home, "user_env",
                 json_object_get(options, "user_env"), "tier", json_object_get(options, "tier"), "tmp",
-                tmp_path(k, tmp), "guards", k->guards, "kernel_env", s->kernel_env, "exec",
+                tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
+                s->kernel_env, "exec",
                 exec == CG_EXEC_ALLOW      ? NULL
                 : exec == CG_EXEC_ASK      ? "ask"
                 : exec == CG_EXEC_ASK_EACH ? "each"

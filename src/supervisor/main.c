@@ -323,6 +323,8 @@ int main(int argc, char **argv)
         finish(s);
         cg_buf_fini(&s->confinement);
         json_decref(s->env);
+        json_decref(s->homes);
+        cg_stamps_fini(&s->home_stamps);
         free(s);
         return 0;
 }

@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
+#include "sandbox/settings/homes.h"
 #include "sandbox/settings/kernel_view.h"
 #include "sandbox/settings/paths.h"
 #include "supervisor/server_files_int.h"
@@ -147,6 +148,16 @@ json_t *cg_sup_protected_paths(const struct sup *s)
         return list;
 }
 
+const json_t *cg_sup_homes(struct sup *s)
+{
+        if (!s->homes || !cg_stamps_hold(&s->home_stamps)) {
+                cg_stamps_fini(&s->home_stamps);
+                json_decref(s->homes);
+                s->homes = cg_homes_scan(s->home, &s->home_stamps);
+        }
+        return s->homes;
+}
+
 int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
 {
         const char *env = ss->sup->kernel_env;
@@ -159,6 +170,8 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
+        if (r == 0 && cg_sup_is_sandboxed(ss))
+                r = cg_own_check_workspace(ss->workspace, base.home, err);
         if (r < 0 || !cg_sup_is_sandboxed(ss))
                 return r;
         /*

@@ -16,9 +16,15 @@ struct sup;
  */
 json_t *cg_sup_protected_paths(const struct sup *s);
 /*
+ * What the user's homes have of protected names, for struct cg_path_base; scanned again when a
+ * folder there has changed. Borrowed, until the next call.
+ */
+const json_t *cg_sup_homes(struct sup *s);
+/*
  * Checks that session @ss may be started: the chosen environment can be used, its cells cannot
- * write to that environment or to its base Python, and its workspace is not one of cellgate's own
- * places. CG_E_INVAL or CG_E_STATE with the reason if the session is refused.
+ * write to that environment or to its base Python, and its workspace holds no programs of
+ * cellgate's own and is not one of its places. CG_E_INVAL or CG_E_STATE with the reason if the
+ * session is refused.
  */
 int cg_sup_protected_check(const struct session *ss, struct cg_err *err);
 

@@ -691,7 +691,5 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
                                                         "from %s, which cells must not change; choose "
                                                         "another folder",
                                                         workspace, guarded);
-        if (check_servers(ss, err) < 0)
-                return -1;
-        return cg_own_check_workspace(workspace, ss->sup->home, err);
+        return check_servers(ss, err);
 }

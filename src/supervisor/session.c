@@ -162,13 +162,38 @@ json_t *cg_sup_session_info(const struct session *ss)
                          k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
 }
 
+static void forget_path_notice(struct session *ss)
+{
+        free(ss->path_notice);
+        ss->path_notice = NULL;
+}
+
+/* A sentence about folders of PATH that cells do not write, or "". */
+static const char *path_notice(struct session *ss)
+{
+        struct cg_path_base paths = cg_sup_paths_of(ss, true);
+        cg_auto_buf struct cg_buf text = { .max = 32768 };
+
+        if (!ss->path_notice && cg_sup_is_sandboxed(ss) &&
+            cg_session_say_path_folders(ss->settings, &paths, &text, NULL) == 0)
+                ss->path_notice = strdup(text.len ? text.data : "");
+        return ss->path_notice ?: "";
+}
+
+/* Tells the host about folders of PATH that cells do not write, unless @told is the same text. */
+static void notice_path(struct session *ss, const char *told)
+{
+        const char *text = path_notice(ss);
+
+        if (text[0] && strcmp(text, told) != 0)
+                cg_sup_notice(ss, "%s", text);
+}
+
 /* Reports restrictions and weaknesses of the sandbox that the host has not chosen by name. */
 static void notice_sandbox(struct session *ss)
 {
         static const char advice[] =
                 "Give cells a folder of their own as workspace, or allow writing in settings";
-        struct cg_path_base paths = cg_sup_paths_of(ss, true);
-        cg_auto_buf struct cg_buf text = { .max = 32768 };
         enum cg_holds_home holds = cg_sup_is_sandboxed(ss) && !ss->settings
                                            ? cg_session_view_holds_home(ss->workspace, ss->sup->home)
                                            : CG_HOLDS_NO_HOME;
@@ -184,9 +209,7 @@ static void notice_sandbox(struct session *ss)
                 cg_sup_notice(ss,
                               "your home folder is inside the workspace %s: cells can only read there. %s",
                               ss->workspace, advice);
-        if (cg_sup_is_sandboxed(ss) && cg_session_say_path_folders(ss->settings, &paths, &text, NULL) == 0 &&
-            text.len)
-                cg_sup_notice(ss, "%s", text.data);
+        notice_path(ss, "");
         /* With "auto", the host does not know which tier was chosen. */
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
                 cg_sup_notice(
@@ -275,8 +298,11 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
 
 static int start_kernel(struct session *ss, struct cg_err *err)
 {
-        if (!ss->host)
+        if (!ss->host) {
                 ss->view = cg_sup_spare_view(ss);
+                forget_path_notice(ss);
+                path_notice(ss);
+        }
         return cg_sup_kernel_start(ss, err);
 }
 
@@ -540,6 +566,7 @@ static void release(struct session *ss)
         json_decref(ss->held_denials);
         json_decref(ss->told_denials);
         cg_sup_cells_release(ss);
+        free(ss->path_notice);
         free(ss->dir);
         free(ss);
 }
@@ -655,9 +682,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "without a sandbox nothing keeps cells from starting programs: set exec to \"allow\", or use the sandbox");
-        return cg_sup_egress_apply_settings(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
-                       ? -1
-                       : cg_sup_protected_check(ss, err);
+        return cg_sup_egress_apply_settings(ss, err) < 0 ? -1 : cg_sup_limits_check_least(ss, err);
 }
 
 static struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,
@@ -677,7 +702,8 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->servers = json_pack("{s:{}}", "all");
         ss->functions = json_object();
         ss->guards = json_object();
-        if (!ss->servers || !ss->functions || !ss->guards || check_options(ss, err) < 0)
+        if (!ss->servers || !ss->functions || !ss->guards || check_options(ss, err) < 0 ||
+            cg_sup_protected_check(ss, err) < 0)
                 goto fail;
 
         /* Its number, id and folder. */
@@ -721,8 +747,10 @@ fail:
 void cg_sup_session_new(struct host *h, const struct cg_msg *m)
 {
         cg_auto_json json_t *options = NULL;
+        cg_auto_free char *told = NULL;
         struct session *ss;
         struct cg_err err;
+        bool same_env;
 
         if (cg_msg_json(m, &options, &err) < 0) {
                 cg_sup_host_failed(h, 0, m->id, &err);
@@ -745,9 +773,13 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         /* A spare becomes the host's session. */
         ss->host = h;
         ss->opening = m->id;
+        same_env = json_equal(json_object_get(ss->options, "user_env"), json_object_get(options, "user_env"));
+        if (!same_env)
+                forget_path_notice(ss);
         json_decref(ss->options);
         ss->options = json_incref(options);
-        if (check_options(ss, &err) < 0) { /* the workspace may have been removed since */
+        /* The workspace may have been removed since. */
+        if (check_options(ss, &err) < 0 || (!same_env && cg_sup_protected_check(ss, &err) < 0)) {
                 answer_start(ss, &err);
                 cg_sup_session_end(ss, NULL);
                 return;
@@ -760,10 +792,17 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         /*
          * The host gets its answer before the spare's view of the files is checked, which takes as
          * long as the host's next message takes to arrive; no message of a host is read meanwhile.
-         * A spare with an outdated view gets another kernel, and cells wait for it.
+         * A spare with an outdated view gets another kernel, and cells wait for it. With the same
+         * view and variables, the paths that were checked for the spare are still as they were.
          */
         if (!cg_sup_is_sandboxed(ss) || (ss->view && ss->view == cg_sup_spare_view(ss)))
                 return;
+        if (same_env && cg_sup_protected_check(ss, &err) < 0) {
+                kernel_failed(ss, &err);
+                return;
+        }
+        told = CG_STEAL(ss->path_notice);
+        notice_path(ss, told ?: "");
         /*
          * Its kernel has been ready once, so the next one's readiness is not the session's first.
          */

@@ -75,6 +75,7 @@ uint64_t cg_sup_spare_view(const struct session *ss)
         size_t i;
         int r = cg_sandbox_new(&plan, &err);
 
+        base.homes = cg_sup_homes(ss->sup);
         /* Masked files are part of the view, since one may be replaced. */
         for (i = 0; s && i < s->creds.n_files; i++)
                 if (s->creds.files[i].mode == CG_CRED_MASK)

@@ -63,6 +63,7 @@ struct session {
         bool attachable; /* other hosts can list it and attach to it */
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
         uint64_t view;
+        char *path_notice;    /* what its host is told about PATH; NULL: not known yet */
         bool warming;         /* it was made as a spare, and runs its first cell */
         bool used;            /* its kernel has run a cell of a host */
         bool ever_used;       /* one of its kernels has */

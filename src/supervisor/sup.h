@@ -46,6 +46,7 @@
 #include "base/err.h"
 #include "base/ceilings.h"
 #include "base/log.h"
+#include "sandbox/stamps.h"
 
 struct cg_broker_ops;
 struct cg_kernel_ops;
@@ -79,6 +80,8 @@ struct sup {
         const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
         const char *home;       /* the user's: $HOME, else the account's; NULL: none */
         json_t *env;            /* cg_user_env() of this process */
+        json_t *homes;          /* cg_sup_homes() */
+        struct cg_stamps home_stamps;
         bool private_mode;
         bool stopping;
         int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */

@@ -71,6 +71,29 @@ def test_a_secret_that_came_after_the_spare_is_hidden(tmp_path: Path, by_setting
             s.close()
 
 
+def test_a_link_in_the_home_that_came_after_the_spare_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the home has is kept while its folders are unchanged, and only once they are not new."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    (home / ".vim" / "plugin").mkdir(parents=True)
+    work.mkdir()
+    (work / "mine.vim").touch()
+    monkeypatch.setenv("HOME", str(home))
+    eventually(lambda: time.time() - (home / ".vim").stat().st_ctime > 5)
+    with Client() as c:
+        first = c.session(workspace=work)
+        assert first.run("open('mine.vim', 'w').write('x')").value == "1"
+        eventually(lambda: kernels(c) == 2)
+        with c.session(workspace=work) as same:
+            assert same.run("open('mine.vim', 'w').write('x')").value == "1"
+        eventually(lambda: kernels(c) == 2)
+        (home / ".vim" / "plugin" / "mine.vim").symlink_to(work / "mine.vim")
+        with c.session(workspace=work) as later:
+            assert later.run("open('mine.vim', 'w').write('x')").error is not None
+        first.close()
+
+
 def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) -> None:
     """It is asked for while it starts, while it runs its first cell, and after that."""
     filesystem = {"denyRead": ["**/.env"], "allowWrite": ["."], "denyWrite": []}

@@ -80,7 +80,7 @@ static void look(struct home *h, unsigned int what)
         struct cg_err err;
 
         opened = 0;
-        assert_int_equal(cg_present_scan(&h->present, h->path, what, &err), 0);
+        assert_int_equal(cg_present_scan(&h->present, h->path, what, NULL, &err), 0);
 }
 
 static bool has(const struct home *h, const char *row)
@@ -142,8 +142,8 @@ static void test_two_kinds_in_one_scan(void **state)
         folder(h, ".local/share/keyrings");
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
                 file(h, files[i]);
-        assert_int_equal(cg_present_scan(&write, h->path, CG_NAME_WRITE, &err), 0);
-        assert_int_equal(cg_present_scan(&hide, h->path, CG_NAME_HIDE, &err), 0);
+        assert_int_equal(cg_present_scan(&write, h->path, CG_NAME_WRITE, NULL, &err), 0);
+        assert_int_equal(cg_present_scan(&hide, h->path, CG_NAME_HIDE, NULL, &err), 0);
         look(h, CG_NAME_WRITE | CG_NAME_HIDE);
         assert_true(has(h, ".bashrc"));
         assert_true(has(h, ".npmrc"));

@@ -20,6 +20,7 @@
 #include "sandbox/names.h"
 #include "sandbox/present.h"
 #include "sandbox/settings/git_settings.h"
+#include "sandbox/settings/homes.h"
 #include "sandbox/settings/name_links.h"
 #include "sandbox/settings/named_programs.h"
 
@@ -101,8 +102,11 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
 {
         int r = deny_names(rules, folder, false, err);
 
-        if (r == 0)
-                r = cg_present_scan(p, folder, what, err);
+        if (r == 0 && !cg_homes_get(rules->base->homes, folder, p)) {
+                r = cg_present_scan(p, folder, what, NULL, err);
+                if (r == 0)
+                        r = cg_name_links_find(p, NULL, err);
+        }
         if (r == 0)
                 r = cg_rules_deny_name_links(rules, p, err);
         if (r == 0)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "base/util.h"
 #include "sandbox/names.h"
 #include "sandbox/settings/repositories.h"
+#include "sandbox/stamps.h"
 
 /* Entries of folders with protected names that one search visits, and their depth. */
 #define ENTRIES_MAX 2000
@@ -71,67 +73,76 @@ static bool holds_root(const struct cg_rules *rules, const char *path)
         return false;
 }
 
+/* ---- links in protected folders */
+
+struct search {
+        struct cg_present *p;
+        struct cg_stamps *stamps;
+        size_t left;         /* entries that it may still visit */
+        char path[PATH_MAX]; /* of the folder or entry that it is at */
+        struct cg_err *err;
+};
+
 /*
  * True if the link @name in @dir leads to a file beside or below it: programs that keep several
  * versions of themselves have hundreds of these, and each would cost a search for its target.
  */
-static bool stays_below(int dir, const char *name)
+static bool leads_out(int dir, const char *name)
 {
         char text[PATH_MAX];
         ssize_t n = readlinkat(dir, name, text, sizeof(text) - 1);
 
-        text[n > 0 ? n : 0] = '\0';
-        return text[0] && text[0] != '/' && !strstr(text, "..");
+        if (n <= 0)
+                return false;
+        text[n] = '\0';
+        return text[0] == '/' || strstr(text, "..");
 }
 
-/* ---- links in protected folders */
-
-struct search {
-        struct cg_rules *rules;
-        size_t left;         /* entries that it may still visit */
-        char path[PATH_MAX]; /* of the folder or entry that it is at */
-};
-
-static int deny_links_in(struct search *s, int at, const char *name, int depth, struct cg_err *err);
-
-/*
- * A link to a whole write root is not followed: nothing could be written then. @end: the length of
- * the folder's path.
- */
-static int visit(struct search *s, int dir, const struct dirent *d, size_t end, int depth, struct cg_err *err)
+static int add_link(struct search *s)
 {
-        struct cg_place place;
+        struct cg_present *p = s->p;
+        char **v = realloc(p->links, (p->n_links + 1) * sizeof(*v));
+
+        p->links = v ? v : p->links;
+        if (!v || !(v[p->n_links] = strdup(s->path)))
+                return cg_fail(s->err, CG_E_NOMEM, "sandbox: names");
+        p->n_links++;
+        return 0;
+}
+
+static int find_in(struct search *s, int at, const char *name, int depth);
+
+/* @end: the length of the folder's path. */
+static int visit(struct search *s, int dir, const struct dirent *d, size_t end, int depth)
+{
         int r = 0;
 
         if (d->d_type == DT_REG || end + strlen(d->d_name) + 2 > sizeof(s->path))
                 return 0;
         snprintf(s->path + end, sizeof(s->path) - end, "/%s", d->d_name);
-        if (cg_is_folder(dir, d)) {
-                r = depth < DEPTH_MAX ? deny_links_in(s, dir, d->d_name, depth + 1, err) : 0;
-        } else if (!stays_below(dir, d->d_name) && cg_place_find(s->path, &place, NULL) == 0) {
-                s->path[end] = '\0';
-                if (place.link && cg_rules_may_write(s->rules, place.path) &&
-                    !holds_root(s->rules, place.path))
-                        r = cg_rules_deny_name(s->rules, s->path, d->d_name, place.folder, s->rules->by_name,
-                                               err);
-                cg_place_fini(&place);
-        }
+        if (cg_is_folder(dir, d))
+                r = depth < DEPTH_MAX ? find_in(s, dir, d->d_name, depth + 1) : 0;
+        else if (leads_out(dir, d->d_name))
+                r = add_link(s);
         s->path[end] = '\0';
         return r;
 }
 
 /*
- * Targets of links in the folder @name of @at, whose path is @s->path. Without readdir(), whose
- * streams take as much time as all the rest.
+ * In the folder @name of @at, whose path is @s->path. Without readdir(), whose streams take as much
+ * time as all the rest.
  */
-static int deny_links_in(struct search *s, int at, const char *name, int depth, struct cg_err *err)
+static int find_in(struct search *s, int at, const char *name, int depth)
 {
-        cg_auto_fd int dir = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         _Alignas(struct dirent) char room[4096];
         size_t end = strlen(s->path);
+        cg_auto_fd int dir = -1;
         ssize_t n;
         int r = 0;
 
+        if (s->stamps)
+                cg_stamps_add(s->stamps, s->path);
+        dir = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         while (dir >= 0 && s->left && (n = getdents64(dir, room, sizeof(room))) > 0) {
                 const struct dirent *d;
 
@@ -140,7 +151,7 @@ static int deny_links_in(struct search *s, int at, const char *name, int depth, 
                         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                                 continue;
                         s->left--;
-                        r = visit(s, dir, d, end, depth, err);
+                        r = visit(s, dir, d, end, depth);
                         if (r < 0)
                                 return r;
                 }
@@ -148,9 +159,42 @@ static int deny_links_in(struct search *s, int at, const char *name, int depth, 
         return 0;
 }
 
+int cg_name_links_find(struct cg_present *p, struct cg_stamps *stamps, struct cg_err *err)
+{
+        struct search s = { .p = p, .stamps = stamps, .left = ENTRIES_MAX, .err = err };
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0; i++) {
+                if (p->rows[i] & CG_NAME_WRITE && !strchr(rows[i].path, '*') &&
+                    cg_path_join(s.path, p->folder, rows[i].path))
+                        r = find_in(&s, AT_FDCWD, s.path, 1);
+        }
+        if (r == 0 && cg_path_join(s.path, p->folder, ".git/hooks"))
+                r = find_in(&s, AT_FDCWD, s.path, 1);
+        return r;
+}
+
+/* A link to a whole write root is not followed: nothing could be written then. */
+static int deny_link(struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        const char *slash = strrchr(path, '/');
+        char folder[PATH_MAX];
+        struct cg_place place;
+        int r = 0;
+
+        if (cg_place_find(path, &place, NULL) < 0)
+                return 0;
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+        if (place.link && cg_rules_may_write(rules, place.path) && !holds_root(rules, place.path))
+                r = cg_rules_deny_name(rules, folder, slash + 1, place.folder, rules->by_name, err);
+        cg_place_fini(&place);
+        return r;
+}
+
 int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
 {
-        struct search s = { .rules = rules, .left = ENTRIES_MAX };
         size_t n;
         const struct cg_name *rows = cg_names(&n);
         char path[PATH_MAX]; /* not in the loop: the compiler clears it there */
@@ -158,25 +202,22 @@ int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p,
 
         for (size_t i = 0; i < n && r == 0; i++) {
                 const char *row = rows[i].path, *slash = strrchr(row, '/');
-                bool linked = p->rows[i] & CG_PRESENT_LINK;
 
-                if (!(p->rows[i] & CG_NAME_WRITE))
+                if (!(p->rows[i] & CG_NAME_WRITE) || !(p->rows[i] & CG_PRESENT_LINK))
                         continue;
                 if (strchr(row, '*')) {
                         snprintf(path, sizeof(path), "%s/%.*s", p->folder, slash ? (int)(slash - row) : 0,
                                  row);
-                        r = linked ? deny_matches(rules, path, slash ? slash + 1 : row, err) : 0;
-                        continue;
-                }
-                if (linked)
+                        r = deny_matches(rules, path, slash ? slash + 1 : row, err);
+                } else {
                         r = deny_target(rules, p->folder, row, err);
-                if (r == 0 && cg_path_join(s.path, p->folder, row))
-                        r = deny_links_in(&s, AT_FDCWD, s.path, 1, err);
+                }
         }
         if (r == 0)
                 r = deny_target(rules, p->folder, ".git/config", err);
-        if (r < 0 || !cg_path_join(s.path, p->folder, ".git/hooks"))
-                return r;
-        r = deny_target(rules, p->folder, ".git/hooks", err);
-        return r < 0 ? r : deny_links_in(&s, AT_FDCWD, s.path, 1, err);
+        if (r == 0)
+                r = deny_target(rules, p->folder, ".git/hooks", err);
+        for (size_t i = 0; i < p->n_links && r == 0; i++)
+                r = deny_link(rules, p->links[i], err);
+        return r;
 }
