@@ -5,28 +5,31 @@
 #include "base/util.h"
 
 /* The C library's texts of errors, without the first letter: its case varies. */
-static const char *const texts[] = {
-        "ermission denied",         /* EACCES */
-        "ead-only file system",     /* EROFS */
-        "o such file or directory", /* ENOENT */
+static const struct {
+        const char *text;
+        unsigned char len, space; /* where its first blank is */
+} texts[] = {
+        { "ermission denied", 16, 9 },         /* EACCES */
+        { "ead-only file system", 20, 8 },     /* EROFS */
+        { "o such file or directory", 24, 1 }, /* ENOENT */
 };
 
-#define SHORTEST 16
-
-/* The first of the texts; NULL: none is there. */
+/*
+ * The first of the texts; NULL: none is there. By blanks, since memmem() is slow for what print()
+ * writes.
+ */
 static const char *find(const char *p, const char *end)
 {
-        const char *first = NULL;
+        for (const char *at = p; (at = memchr(at, ' ', (size_t)(end - at))); at++) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++) {
+                        size_t before = texts[i].space;
 
-        if (end - p < SHORTEST) /* most writes of print() */
-                return NULL;
-        for (size_t i = 0; i < CG_ARRAY_LEN(texts) && p < end; i++) {
-                const char *hit = memmem(p, (size_t)((first ?: end) - p), texts[i], strlen(texts[i]));
-
-                if (hit)
-                        first = hit;
+                        if ((size_t)(at - p) >= before && (size_t)(end - at) + before >= texts[i].len &&
+                            memcmp(at - before, texts[i].text, texts[i].len) == 0)
+                                return at - before;
+                }
         }
-        return first;
+        return NULL;
 }
 
 static void keep(struct cg_error_lines *e, const struct cg_error_part *before, const char *text, size_t len)
