@@ -34,6 +34,20 @@ LONG = (
     "setup/test_kernel_env.py",
     "setup/test_scripts.py",
 )
+# Init decides about names and attributes in the same way for each user: only root's cases run with sanitizers.
+ALIKE = (
+    "sandbox_command/test_attribute_races.py",
+    "sandbox_command/test_files.py",
+    "sandbox_command/test_natively.py",
+    "sandbox_command/test_repositories.py",
+)
+
+
+def _is_plain(item: pytest.Item, path: str) -> bool:
+    """Whether the test runs without sanitizers alone."""
+    case = item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
+    marks = (item.get_closest_marker("slow"), item.get_closest_marker("no_sanitizer"))
+    return any(marks) or (path in ALIKE and "user" in case)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -41,8 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that scripts/test runs with sanitizers, and move the tests of LONG to the front."""
     tests = REPO / "tests"
     for item in items:
-        excluded = item.get_closest_marker("slow") or item.get_closest_marker("no_sanitizer")
-        if item.path.relative_to(tests).parts[0] in SANITIZED_TESTS and not excluded:
+        path = item.path.relative_to(tests)
+        if path.parts[0] in SANITIZED_TESTS and not _is_plain(item, str(path)):
             item.add_marker("sanitized")
     order = {name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(str(item.path.relative_to(tests)), len(LONG)))
