@@ -177,8 +177,8 @@ def _report(found: dict[str, Any], e: OSError) -> None:
     message = _message(found)
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    # Init has reported sockets and programs that it has refused itself.
-    if message["operation"] == "socket" or (message["operation"] == "exec" and e.errno == errno.EPERM):
+    # Of these the host has a better report.
+    if message["operation"] == "socket" or message["rule"] == "not-approved":
         return
     if message.get("path") or message.get("host"):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))
@@ -211,6 +211,9 @@ _TEXTS = (
     (b"o such file or directory", "file-read", errno.ENOENT),
     (b"ead-only file system", "file-write", errno.EROFS),
 )
+# Go's programs name a socket as in "dial unix /run/x: ..." and "unix:///run/x: ..."; init does not report the
+# call with which they make it, since the C library makes the same one before each lookup of a user.
+_SOCKET_PATH = re.compile(rb"""unix(?:://| )(/[^\s:'"\0]{1,200})""")
 # Most lines of an output that are looked up.
 _MAX_LINES = 100
 _QUOTED = re.compile(rb"""'([^']+)'|"([^"]+)"|`([^'`]+)[`']|\xe2\x80\x98(.+?)\xe2\x80\x99""")
@@ -260,30 +263,34 @@ def _paths(line: bytes, text: bytes) -> list[bytes]:
     return [os.path.expanduser(path) for path in paths if b"\0" not in path and len(path) < 4096]
 
 
+def _of_line(line: bytes) -> dict[str, Any] | None:
+    at = _SOCKET_PATH.search(line)
+    if at and (b"ermission denied" in line or b"peration not permitted" in line):
+        return _cellgate.explain("socket", at[1], 0)
+    for text, operation, error in _TEXTS:
+        for path in _paths(line, text):
+            found = _explain(operation, path, error)
+            if found is not None:
+                return found
+    return None
+
+
 def explain_output() -> None:
     """Report to the host what the sandbox refused, as the cell's output tells it; at the end of a cell."""
     lines = _cellgate.error_lines().splitlines()
     for text in _outputs:
         lines += text.splitlines()
     _outputs.clear()
-    read = [*_read.values()]
+    refused = [*_read.values()]
     _read.clear()
     if _cellgate.forked():
         return
-    for found in read:
-        _cellgate.publish("denied", jsontext.dumps({**_message(found), "output": True}))
-    seen: set[tuple[str, bytes]] = set()
     for line in lines[:_MAX_LINES]:
-        for text, operation, error in _TEXTS:
-            for path in _paths(line, text):
-                if (operation, path) in seen:
-                    break
-                found_here = _explain(operation, path, error)
-                if found_here is not None:
-                    seen.add((operation, path))
-                    if found_here not in read:
-                        _cellgate.publish("denied", jsontext.dumps({**_message(found_here), "output": True}))
-                    break
+        found = _of_line(line)
+        if found is not None and found not in refused:
+            refused.append(found)
+    for found in refused:
+        _cellgate.publish("denied", jsontext.dumps({**_message(found), "output": True}))
 
 
 def _noting(init: Callable[..., None]) -> Callable[..., None]:

@@ -12,6 +12,7 @@ static const struct {
         { "ermission denied", 16, 9 },         /* EACCES */
         { "ead-only file system", 20, 8 },     /* EROFS */
         { "o such file or directory", 24, 1 }, /* ENOENT */
+        { "peration not permitted", 22, 8 },   /* EPERM */
 };
 
 /*

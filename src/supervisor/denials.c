@@ -300,7 +300,8 @@ static void on_reports(struct watch *w)
         while ((r = cg_denial_recv(w->fd, &d)) == 0) {
                 json_t *o = cg_denial_of_call(&d, false, k->session && k->session->settings);
 
-                if (o && d.rule && d.access != CG_ACCESS_EXEC)
+                /* With "exec": "deny" all programs have one reason; others have their own. */
+                if (o && (d.rule ? d.access != CG_ACCESS_EXEC : strcmp(member(o, "operation"), "exec") == 0))
                         hold(k->session, o);
                 else if (o && k->session)
                         cg_sup_denial_report(k->session, cg_sup_running_cell(k->session), o);
@@ -331,10 +332,11 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         int64_t error = 0, port = 0, pid = 0;
         struct cg_access_words w;
         enum cg_access_rule rule;
-        bool network, output = json_is_true(json_object_get(report, "output"));
+        bool network, socket, output = json_is_true(json_object_get(report, "output"));
         int r = cg_json_str(report, "operation", "", &operation, err);
 
         network = r == 0 && strcmp(operation, "network-outbound") == 0;
+        socket = r == 0 && strcmp(operation, "socket") == 0;
         if (r == 0)
                 r = cg_json_str(report, "rule", "", &name, err);
         if (r == 0)
@@ -350,7 +352,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         if (r < 0)
                 return r;
         rule = cg_access_rule_named(name);
-        if (!rule || !*what || (!network && cg_access_of_operation(operation) < 0) ||
+        if (!rule || !*what || (!network && !socket && cg_access_of_operation(operation) < 0) ||
             (setting && !cg_access_is_setting(setting)) || error < 0 || error > 4095 || port < 0 ||
             port > 65535 || pid < 0 || pid > INT32_MAX)
                 return cg_fail(err, CG_E_PROTO, "malformed DENIED");

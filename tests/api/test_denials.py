@@ -282,6 +282,24 @@ def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
     assert denied(hidden.run(code)) == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "permission denied while trying to connect to the Docker daemon socket at unix:///run/x.sock: Get http://%2F/",
+        "dial unix /run/x.sock: socket: operation not permitted",
+    ],
+)
+def test_a_socket_that_a_program_reports_is_told(session: Session, line: str) -> None:
+    """Programs in Go make a socket in the same way as the C library does before each lookup of a user."""
+    command = f'echo "{line}" >&2'
+    e = one(session.run(f"import os; os.system({command!r}); print({line!r})"))
+    assert e.text == (
+        "the sandbox refused a connection to /run/x.sock: Unix sockets lead to programs outside of the sandbox."
+        " To allow it: list the socket in network.allowUnixSockets of a settings file (--sandbox)"
+    )
+    assert (e.json["operation"], e.json["path"]) == ("socket", "/run/x.sock")
+
+
 def test_names_of_the_home_folder(home: Path, prefix: Path, workspace: Path) -> None:
     """A kernel has a home of its own, where the user's credentials are missing."""
     os.environ.setdefault("CG_PREFIX", str(prefix))

@@ -119,12 +119,22 @@ def test_the_denial_says_what_to_do(session: Session) -> None:
     (event,) = denied(out)
     assert (event.json["operation"], event.json["path"], event.json["rule"]) == ("exec", "/usr/bin/id", "exec")
     assert event.json["errno"] == "EPERM"
-    assert event.text.startswith("the sandbox refused running /usr/bin/id (")
+    assert event.json["source"] == "kernel"  # the traceback says it: fronts do not say it again
+    assert event.text.startswith("the sandbox refused running /usr/bin/id: ")
     assert "cells of this session start no programs. To allow it: " in event.text
     assert "--exec" in event.text and "cellgate.exec" in event.text
     (error,) = [e for e in out.events if e.type == "error"]
     assert error.json["ename"] == "PermissionError"
     assert any("[cellgate] running" in line and "start no programs" in line for line in error.json["traceback"])
+
+
+def test_many_programs_are_one_report(session: Session) -> None:
+    out = session.run("for p in ('id', 'ls', 'cat', 'env', 'tail', 'head'): os.system(p); os.system(f'/usr/bin/{p}')\n"
+                      "for p in ('id', 'ls', 'cat', 'env', 'tail', 'head'):\n"
+                      "    try: subprocess.run([p])\n    except PermissionError: pass")  # fmt: skip
+    (event,) = denied(out)
+    assert len(event.json["also"]) == 3 and event.json["more"] == 3
+    assert " and 3 more (python): cells of this session start no programs" in event.text
 
 
 @pytest.mark.parametrize(

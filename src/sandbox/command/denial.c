@@ -518,7 +518,10 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
         static const struct {
                 const char *operation, *verb;
-        } verbs[] = { { "file-read", "reading " }, { "file-write", "writing " }, { "exec", "running " } };
+        } verbs[] = { { "file-read", "reading " },
+                      { "file-write", "writing " },
+                      { "exec", "running " },
+                      { "socket", "a connection to " } };
         const char *operation = text_of(o, "operation"), *how = text_of(o, "how"), *verb = "";
         const json_t *process = json_object_get(o, "process");
         const char *name = text_of(process, "name");

@@ -284,6 +284,8 @@ static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
                 ret->how = "add it to filesystem.allowWrite of a settings file (--sandbox)";
         } else if (rule == CG_ACCESS_CREDENTIALS) {
                 ret->how = "set cellgate.hideCredentials to false in a settings file (--sandbox)";
+        } else if (rule == CG_ACCESS_UNIX_SOCKETS) {
+                ret->how = "list the socket in network.allowUnixSockets of a settings file (--sandbox)";
         } else if (rule == CG_ACCESS_NO_NETWORK) {
                 ret->how = "--allow-host, or network.allowedDomains of a settings file (--sandbox)";
         }
@@ -325,7 +327,8 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                                           "only the proxy that HTTPS_PROXY and ALL_PROXY name has a network",
                                           "let the program use it" },
                 [CG_ACCESS_UNIX_SOCKETS] = { "system call filter (built in)",
-                                             "Unix sockets lead to programs outside of the sandbox", NULL },
+                                             "Unix sockets lead to programs outside of the sandbox",
+                                             "list the socket in network.allowUnixSockets" },
                 [CG_ACCESS_PROGRAMS] = { "exec", CG_ACCESS_PROGRAMS_WHY, CG_ACCESS_PROGRAMS_HOW },
                 [CG_ACCESS_NOT_APPROVED] = { "exec", "the host did not approve it", NULL },
                 [CG_ACCESS_NOT_ASKED] = { "exec", "nobody could judge it", NULL },
