@@ -49,6 +49,7 @@ struct spare {
         struct session *session;
         const struct host *host; /* with whose options; NULL: it has ended */
         int workspace;           /* O_PATH */
+        bool outdated;           /* the machine's mounts have changed since it was started */
 };
 
 struct spares {
@@ -58,6 +59,7 @@ struct spares {
         struct host *host; /* whose session had these options; NULL: it has ended */
         uv_timer_t timer;
         unsigned int deaths; /* spares in a row that ended by themselves */
+        struct watch mounts; /* of a shared supervisor: /proc/self/mountinfo */
 };
 
 uint64_t cg_sup_spare_view(const struct session *ss)
@@ -167,6 +169,7 @@ static void on_timer(uv_timer_t *t)
         sp->workspace = open(json_string_value(json_object_get(options, "workspace")),
                              O_PATH | O_CLOEXEC | O_DIRECTORY);
         sp->host = s->spares->host;
+        sp->outdated = false;
         sp->session = s->session_ops->make(s, NULL, options, 0, &err);
         if (sp->session) {
                 s->spares->n++;
@@ -181,13 +184,42 @@ static void arm(struct sup *s)
         cg_sup_timer_start(&s->spares->timer, on_timer, (uint64_t)DELAY_MS << s->spares->deaths);
 }
 
+/*
+ * A sandbox has all mounts of the machine as they were when it started: a file system that is
+ * unmounted stays in use, and perhaps unwritten, until the spares of the past have ended.
+ */
+static void on_mounts_changed(struct watch *w)
+{
+        struct sup *s = w->data;
+
+        for (size_t i = 0; i < s->spares->n;) {
+                struct spare *sp = &s->spares->list[i];
+
+                sp->outdated = true;
+                if (sp->host)
+                        i++;
+                else
+                        drop(s, sp);
+        }
+}
+
 int cg_sup_spares_start(struct sup *s, struct cg_err *err)
 {
+        int fd;
+
         s->spares = calloc(1, sizeof(*s->spares));
         if (!s->spares)
                 return cg_fail(err, CG_E_NOMEM, "spares");
         uv_timer_init(&s->loop, &s->spares->timer);
         s->spares->timer.data = s;
+        if (s->private_mode)
+                return 0;
+        fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return cg_fail_errno(err, "/proc/self/mountinfo");
+        if (cg_sup_watch_start(s, &s->spares->mounts, fd, on_mounts_changed, s, err) < 0)
+                return -1;
+        cg_sup_watch_for(&s->spares->mounts, UV_PRIORITIZED); /* a change; it is always readable */
         return 0;
 }
 
@@ -304,7 +336,7 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
         for (size_t i = 0; i < all->n;) {
                 struct spare *sp = &all->list[i];
 
-                if (sp->host == h && ends_with_host(s, sp->session->options)) {
+                if (sp->host == h && (sp->outdated || ends_with_host(s, sp->session->options))) {
                         drop(s, sp);
                         continue;
                 }

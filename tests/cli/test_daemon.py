@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from shared_supervisor import Shared, runtime_folder
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this without a user namespace")
 NOTE = "private supervisor, since none can be shared: "
 GO = "open('go').read()"
+CLONE_NEWNS = 0x20000
 
 
 @pytest.fixture
@@ -231,7 +233,21 @@ def test_secrets_do_not_stay(shared: Shared, kept: bool) -> None:
     assert [s["spares"] for s in shared.status()] == [int(kept)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+@pytest.fixture
+def own_mounts() -> Iterator[None]:
+    """A mount namespace for a test and what it starts: where mounts change, spares of other tests would end."""
+    if os.geteuid() != 0:
+        pytest.skip("mounts need root")
+    libc, cwd = ctypes.CDLL(None), Path.cwd()
+    with open("/proc/thread-self/ns/mnt") as before:
+        assert libc.unshare(CLONE_NEWNS) == 0
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        yield
+        assert libc.setns(before.fileno(), CLONE_NEWNS) == 0
+    os.chdir(cwd)
+
+
+@pytest.mark.usefixtures("own_mounts")
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_file_system_can_be_unmounted_after_its_last_client(shared: Shared, tmp_path: Path, apart: bool) -> None:
     """A spare would keep it busy. While the client runs, a spare is ready for its next session."""
@@ -250,6 +266,31 @@ def test_a_file_system_can_be_unmounted_after_its_last_client(shared: Shared, tm
             eventually(lambda: subprocess.run(["umount", folder], check=False).returncode == 0)
         else:
             assert f"a spare session uses the folder {folder}\n" in shared("daemon", "status").stdout
+    finally:
+        if folder.is_mount():
+            subprocess.run(["umount", "-l", folder], check=False)
+
+
+@pytest.mark.usefixtures("own_mounts")
+@pytest.mark.parametrize("client", ["there", "gone"])
+def test_spares_of_no_client_end_when_mounts_change(shared: Shared, tmp_path: Path, client: str) -> None:
+    """A spare's sandbox has every mount of its time: the file system would stay in use after umount."""
+    folder = tmp_path / "stick"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+    try:
+        os.mkfifo(shared.cwd / "go")
+        with shared.start(GO) as run:
+            eventually(lambda: [s["spares"] for s in shared.status()] == [1])
+            if client == "there":
+                subprocess.run(["umount", folder], check=True)
+                assert [s["spares"] for s in shared.status()] == [1]
+            (shared.cwd / "go").write_bytes(b"")
+            run.communicate(timeout=60)
+        if client == "gone":
+            assert [s["spares"] for s in shared.status()] == [1]
+            subprocess.run(["umount", folder], check=True)
+        eventually(lambda: [s["spares"] for s in shared.status()] == [0])
     finally:
         if folder.is_mount():
             subprocess.run(["umount", "-l", folder], check=False)
