@@ -124,6 +124,7 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
         const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
         const struct cg_settings *used = s;
         struct cg_path_base paths = { .by_name = by_name,
+                                      .by_inode = by_name,
                                       .env = json_object_get(o, "user_env"),
                                       .homes = json_object_get(o, "homes") };
         const char *workspace, *exec;

@@ -174,6 +174,15 @@ int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err 
         return 0;
 }
 
+int cg_plan_add_linked(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        size_t i = sb->linked[0] ? 1 : 0;
+
+        free(sb->linked[i]);
+        sb->linked[i] = strdup(path);
+        return sb->linked[i] ? 0 : cg_fail(err, CG_E_NOMEM, "sandbox: folder %s", path);
+}
+
 static void set_filter(struct cg_sandbox *sb, unsigned int flags)
 {
         sb->filter_flags = flags;
@@ -305,6 +314,9 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         for (size_t i = 0; i < sb->n_programs; i++)
                 free(sb->programs[i]);
         free(sb->programs);
+        for (size_t i = 0; sb->linked[i]; i++)
+                free(sb->linked[i]);
+        free(sb->unwritten.v);
         free_names(sb);
         free_environ(sb);
         free(sb->cwd);
@@ -344,6 +356,10 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
                 r = cg_plan_add_pattern(to, sb->patterns[i].text, sb->patterns[i].why, err);
         for (size_t i = 0; i < sb->n_programs && r == 0; i++)
                 r = cg_plan_add_programs(to, sb->programs[i], err);
+        for (size_t i = 0; sb->linked[i] && r == 0; i++)
+                r = cg_plan_add_linked(to, sb->linked[i], err);
+        for (size_t i = 0; i < sb->unwritten.n && r == 0; i++)
+                r = cg_inodes_add(&to->unwritten, sb->unwritten.v[i].dev, sb->unwritten.v[i].ino, err);
         if (r == 0 && sb->names)
                 r = cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
                                          sb->git_config, err);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "base/path.h"
+#include "sandbox/inodes.h"
 #include "sandbox/names.h"
 #include "sandbox/sandbox.h"
 
@@ -99,6 +100,8 @@ struct cg_sandbox {
         size_t n_patterns, cap_patterns;
         char **programs; /* write roots in which init makes no programs: folders of PATH outside */
         size_t n_programs, cap_programs;
+        struct cg_inodes unwritten; /* files that init opens for writing by no name */
+        char *linked[3]; /* folders of such files, ends with NULL; init searches them when it has to */
         /*
          * plan of a command: signals from the host are forwarded, only limits of the settings apply
          */
@@ -151,6 +154,8 @@ int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why
 
 /* No programs are made directly in the folder @path. */
 int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err *err);
+/* No file of the folder @path, which is visible inside, is written by another name. */
+int cg_plan_add_linked(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 
 /* @path must not be made. */
 static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)

@@ -134,17 +134,21 @@ static bool is_linked(const char *env)
 json_t *cg_sup_protected_paths(const struct sup *s)
 {
         cg_auto_json json_t *places = cg_own_places(s->home, s->env);
+        const char *env = s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV);
         json_t *list = cg_sup_server_guards(s);
         cg_auto_free char *base = NULL;
+        char lib[PATH_MAX] = "/nonexistent";
 
         json_array_extend(list, places);
         if (s->kernel_env)
-                json_array_append_new(list, json_string(s->kernel_env));
-        if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0 && base)
+                json_array_append_new(list, json_string(env));
+        if (cg_kernel_env_base(env, &base, NULL) == 0 && base)
+                snprintf(lib, sizeof(lib), "%s/../lib/python%s", base,
+                         cg_kernel_env_own_version((char[16]){ "" }));
+        if (s->kernel_env && base)
                 json_array_append_new(list, json_string(base));
-        if (is_linked(s->kernel_env ? s->kernel_env : CG_INSTALLED(CG_KERNEL_ENV)) &&
-            !cg_sup_list_has(list, json_true()))
-                json_array_append_new(list, json_true());
+        if (is_linked(env))
+                json_array_append_new(list, json_pack("[ss]", env, lib));
         return list;
 }
 

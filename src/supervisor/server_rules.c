@@ -26,6 +26,7 @@ int cg_sup_server_rules(const struct session *ss, const json_t *guards, struct c
         /* Folders of PATH count as writable: another client's kernels may have written there. */
         json_object_del(env, "PATH");
         base.env = env;
+        base.by_inode = false; /* which names are not written, is compared */
 
         return cg_session_rules(ss->settings, &base, guards, ret, err);
 }

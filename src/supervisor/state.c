@@ -9,7 +9,8 @@ struct cg_path_base cg_sup_paths_of(const struct session *ss, bool by_name)
         return (struct cg_path_base){ .cwd = json_string_value(json_object_get(ss->options, "workspace")),
                                       .home = ss->sup->home,
                                       .env = json_object_get(ss->options, "user_env"),
-                                      .by_name = by_name };
+                                      .by_name = by_name,
+                                      .by_inode = by_name };
 }
 
 struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)

@@ -198,8 +198,16 @@ def test_an_environment_of_kernels_that_shares_its_packages(
     metadata = next((env / PACKAGES).glob("*.dist-info/METADATA"))
     os.environ.setdefault("CG_PREFIX", str(prefix))
     os.link(metadata, workspace / "METADATA")
+    (tmp_path / "backup").touch()
+    os.link(tmp_path / "backup", workspace / "backup")
     with Client(log_level=0, no_spare=1, kernel_env=str(env)) as c, c.session(workspace=workspace) as s:
         assert value(s, "attempt(open, 'METADATA', 'a')") != "'done'"
+        assert value(s, "import os\nattempt(os.chmod, 'METADATA', 0o666)") != "'done'"
+        os.link(metadata, workspace / "later")
+        assert value(s, "attempt(open, 'later', 'a')") != "'done'"
+        assert value(s, "attempt(os.truncate, 'later', 0)") != "'done'"
+        # Files that are linked to others are not searched for.
+        assert value(s, "attempt(open, 'backup', 'a')") == "'done'"
 
 
 # ---------------------------------------------------------------- large folders, links, other sessions

@@ -1,11 +1,13 @@
 """File system rules. Each deny is tested beside an allowed access."""
 
+import itertools
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -232,8 +234,94 @@ def test_other_names_of_a_denied_file(box: Box) -> None:
     assert box.sh("echo ok > deep/alias").returncode == 0
 
 
+OTHER_NAME = """
+import ctypes, errno, os
+NEW, ALL = os.O_CREAT | os.O_WRONLY | os.O_TRUNC, os.O_RDONLY
+def proc(fd): return f"/proc/self/fd/{fd}"
+def write(path, flags, at=None): os.write(os.open(path, flags, dir_fd=at), b"pwn")
+def exchange():
+    if ctypes.CDLL(None, use_errno=True).renameat2(-100, b"d/alias", -100, b"other", 2): raise OSError(ctypes.get_errno(), "")
+    write("other", os.O_WRONLY)
+ways = [
+    lambda: write("d/alias", os.O_WRONLY), lambda: write("d/alias", os.O_RDWR), lambda: write("d/alias", NEW),
+    lambda: write("d/alias", os.O_WRONLY | os.O_APPEND), lambda: os.open("d/alias", ALL | os.O_TRUNC),
+    lambda: write("symlink", os.O_WRONLY), lambda: write("alias", os.O_WRONLY, os.open("d", os.O_PATH)),
+    lambda: write(proc(os.open("d/alias", ALL)), os.O_RDWR), lambda: write(proc(os.open("d/alias", os.O_PATH)), NEW),
+    lambda: os.truncate("d/alias", 0), lambda: os.truncate(proc(os.open("d/alias", ALL)), 0),
+    lambda: os.chmod("d/alias", 0o777), lambda: os.fchmod(os.open("d/alias", ALL), 0o777), lambda: os.chmod(proc(os.open("d/alias", ALL)), 0o777),
+    lambda: (os.link("d/alias", "more"), write("more", os.O_WRONLY)), lambda: (os.rename("d/alias", "more"), write("more", os.O_WRONLY)),
+    lambda: (os.rename("d", "e"), write("e/alias", os.O_WRONLY)), exchange, lambda: os.unlink("d/alias"),
+]
+for i, way in enumerate(ways):
+    try: way(); print("done", i)
+    except OSError as e:
+        if e.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV, errno.EBUSY): print(i, e)
+write("free", os.O_WRONLY); os.chmod("free", 0o600); os.link("free", "free3"); os.rename("free3", "free4")
+"""
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_every_way_to_write_by_another_name(box: Box, outside: bool) -> None:
+    """Also of a file that is not in a write root. A name may be replaced by another file."""
+    script = box.file(box.out / "script.py", OTHER_NAME)
+    keep = box.file(box.out / "keep" if outside else "keep")
+    box.folder(box.work / "d")
+    os.link(keep, box.work / "d/alias")
+    for name in ("other", "free"):
+        box.file(name)
+    box.link("symlink", "d/alias")
+    os.link(box.work / "free", box.work / "free2")
+    before = keep.stat().st_mode
+    p = box.run("--", "/usr/bin/python3", "-B", script, settings=Box.settings({"denyWrite": [str(keep)]}))
+    assert (p.returncode, p.stdout) == (0, ""), p.stderr
+    assert (keep.read_text(), keep.stat().st_mode) == ("orig\n", before)
+    assert (box.work / "free2").read_text() == "pwng\n"
+    assert box.sh("echo new > other && mv other d/alias", {"denyWrite": [str(keep)]}).returncode == 0
+    assert keep.read_text() == "orig\n"
+
+
+def test_another_name_that_comes_and_goes(box: Box) -> None:
+    """A program outside gives a name to a denied file and to another one in turn."""
+    keep, other = box.file("keep"), box.file("other")
+    os.link(keep, box.work / "alias")
+    os.link(other, box.work / "x")
+    script = box.file(
+        box.out / "race.py",
+        "import os\nn = 0\n"
+        "for i in range(2000):\n"
+        "    for way in (lambda: os.write(os.open('x', os.O_WRONLY), b'pwn'), lambda: os.open('x', os.O_TRUNC),\n"
+        "                lambda: os.truncate('x', 0), lambda: os.chmod('x', 0o604)):\n"
+        "        try: way(); n += 1\n"
+        "        except OSError: pass\n"
+        "    os.closerange(3, 64)\n"
+        "print(n)",
+    )
+    done, before = threading.Event(), keep.stat().st_mode
+
+    def change() -> None:
+        for file in itertools.cycle((keep, other)):
+            os.link(file, box.work / "next")
+            os.rename(box.work / "next", box.work / "x")
+            if done.is_set():
+                return
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        p = box.run("--", "/usr/bin/python3", "-B", script, settings=Box.settings({"denyWrite": ["keep"]}))
+    finally:
+        done.set()
+        thread.join()
+    assert int(p.stdout) > 0, p.stderr
+    assert (keep.read_text(), keep.stat().st_mode) == ("orig\n", before)
+    assert other.read_text() != "orig\n"
+
+
 def test_other_names_of_a_denied_file_however_deep(box: Box) -> None:
-    """As deep as a path can be: found, or an error where there are not enough descriptors; never a name that is passed over."""
+    """
+    As deep as a path can be. Names of a hidden file are found, or it is an error where there are not enough descriptors; those of a file that is not
+    written are not searched for.
+    """
     keep = box.file("keep")
     here = os.open(box.work, os.O_RDONLY)
     at = os.dup(here)
@@ -246,13 +334,19 @@ def test_other_names_of_a_denied_file_however_deep(box: Box) -> None:
     os.close(at)
     os.close(here)
     deep = "d/" * 1100 + "alias"
-    argv = box.argv("-c", f"echo pwn > {deep}", settings=box.settings({"denyWrite": ["keep"]}))
     try:
-        for files, said in (("4000", "Read-only"), ("1000", "Too many open files"), ("200", "Too many open files")):
+        for rule, script, files, said in (
+            ("denyRead", f"cat {deep}", "4000", "Permission denied"),
+            ("denyRead", f"cat {deep}", "1000", "Too many open files"),
+            ("denyRead", f"cat {deep}", "200", "Too many open files"),
+            ("denyWrite", f"echo pwn > {deep}", "4000", "Permission denied"),
+            ("denyWrite", f"echo pwn > {deep}", "200", "Permission denied"),
+        ):
+            argv = box.argv("-c", script, settings=box.settings({rule: ["keep"]}))
             limited = ["bash", "-c", f"ulimit -n {files}; exec {shlex.join(argv)}"]
             p = subprocess.run(limited, cwd=box.work, env=box.env, capture_output=True, text=True, timeout=box.timeout)
-            assert p.returncode == 1, (files, p.returncode, p.stderr)
-            assert said in p.stderr, (files, p.stderr)
+            assert p.returncode == 1, (rule, files, p.returncode, p.stderr)
+            assert said in p.stderr, (rule, files, p.stderr)
         assert keep.read_text() == "orig\n"
     finally:
         subprocess.run(["rm", "-rf", box.work / "d"], check=True)  # deeper than shutil can

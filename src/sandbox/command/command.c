@@ -145,6 +145,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 r = make_env(c, o, tier.tier, &own_tmp, err);
         base.settings = o->settings;
         base.by_name = tier.tier == CG_TIER_FULL;
+        base.by_inode = base.by_name && !s->weaker_nested; /* init may not decide then (cg_mediates()) */
         if (r == 0)
                 r = cg_rules_make(s, &base, &c->rules, err);
         if (r == 0)

@@ -44,7 +44,7 @@ struct broker_call {
         struct cg_notify *notify;
         const struct seccomp_notif *notif;
         bool denied;         /* by a rule of the sandbox: it is reported */
-        bool in_path;        /* that rule: no programs in folders of PATH */
+        const char *setting; /* that rule's; NULL: a protected name */
         char path[PATH_MAX]; /* what was denied, where that is a path */
 };
 
@@ -144,7 +144,7 @@ static int apply(struct broker_call *c, struct change *ch)
                 c->path[n > 0 ? n : 0] = '\0';
         }
         if (c->mediator)
-                c->denied = !cg_mediate_may_change(c->mediator, fd, c->path);
+                c->denied = !cg_mediate_may_change(c->mediator, fd, c->path, &c->setting);
         else
                 c->denied = c->path[0] != '/' ||
                             (c->broker && cg_grants_state(c->broker->sb->grants, c->path) != CG_GRANT_WRITE);
@@ -160,9 +160,9 @@ static int apply(struct broker_call *c, struct change *ch)
                 c->denied = ch->mode & S_ISUID || (ch->mode & S_ISGID && !S_ISDIR(st.st_mode));
                 if (c->denied)
                         return -EPERM;
-                c->in_path = c->mediator && S_ISREG(st.st_mode) && !(st.st_mode & 0111) &&
-                             !cg_mediate_may_run(c->mediator, c->path, S_IFREG | ch->mode);
-                c->denied = c->in_path;
+                c->denied = c->mediator && S_ISREG(st.st_mode) && !(st.st_mode & 0111) &&
+                            !cg_mediate_may_run(c->mediator, c->path, S_IFREG | ch->mode);
+                c->setting = CG_WHY_PATH;
                 if (c->denied)
                         return -EACCES;
                 r = (int)syscall(CG_SYS_FCHMODAT2, fd, "", ch->mode, AT_EMPTY_PATH);
@@ -462,8 +462,8 @@ static void answer(struct broker_call *c, int r)
 {
         struct cg_path_denial p = { .path = c->path,
                                     .access = CG_ACCESS_WRITE,
-                                    .rule = c->in_path ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME,
-                                    .setting = c->in_path ? CG_WHY_PATH : NULL };
+                                    .rule = c->setting ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME,
+                                    .setting = c->setting };
 
         if (c->denied && !(c->mediator && r == -EACCES)) {
                 cg_reply_deny(c->notify, c->notif, -r, c->path[0] ? c->path : NULL);

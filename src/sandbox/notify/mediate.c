@@ -170,6 +170,8 @@ static bool has_protected_below(struct move_scan *s, int fd, const char *path, i
                 --s->left;
                 found = cg_med_absent_rule(sb, arg.path, false, &setting) ||
                         has_pattern(s, arg.path, &setting) ||
+                        (cg_med_is_linked(s->call->mediator, arg.dir, d->d_name) &&
+                         (setting = CG_WHY_LINK)) ||
                         (!cg_med_is_writable_name(sb, arg.path, arg.root) &&
                          (cg_names_find(arg.path, arg.root, CG_NAME_WRITE) ||
                           cg_git_is_within(arg.path, arg.root) || strcmp(d->d_name, "HEAD") == 0));
@@ -412,6 +414,8 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
         r = cg_med_decide(call, &old, CG_OP_MODIFY);
         if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
                 r = cg_med_deny(call, &old, NULL);
+        if (r == 0 && cg_med_is_linked(call->mediator, old.dir, old.name))
+                r = cg_med_deny(call, &old, CG_WHY_LINK);
         if (r == 0)
                 r = cg_med_decide(call, &to, operation_of(&a));
         /* The mode of each could be changed by the other's name. */
@@ -426,16 +430,19 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
 
 /* ---- attributes, for broker.c */
 
-bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
+bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path, const char **setting)
 {
         struct cg_med_call call = { .mediator = m };
         struct cg_path_arg arg = { .dir = fd }; /* borrowed; no name, since the file itself is open */
+        int r;
 
         if (!strchr(path, '/') || !cg_med_is_own_mount(m, fd))
                 return true;
         snprintf(arg.path, sizeof(arg.path), "%s", path);
         arg.region = cg_mediate_region(m->sb, path, &arg.root);
-        return cg_med_decide(&call, &arg, CG_OP_SETATTR) == 0;
+        r = cg_med_decide(&call, &arg, CG_OP_SETATTR);
+        *setting = call.denied_setting;
+        return r == 0;
 }
 
 /* ---- calls */

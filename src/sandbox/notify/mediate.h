@@ -77,6 +77,8 @@ struct cg_mediator {
         uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;
+        struct cg_inodes linked; /* files in the plan's folders of these */
+        bool linked_known;
         char worktree[PATH_MAX]; /* the last folder .../worktrees/NAME that was made; "": none */
         /* children that wait for the other end of a FIFO; 0: room */
         pid_t helpers[CG_MEDIATE_HELPERS];
@@ -109,8 +111,11 @@ int cg_mediate_open_target(struct cg_mediator *m, struct cg_notify *n, const str
  */
 int cg_mediate_take_writer(struct cg_mediator *m, const struct cg_notify *n,
                            const struct seccomp_notif *notif, int fd, mode_t mode);
-/* The name of @fd, which is at @path if that is known, does not forbid a change of attributes. */
-bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path);
+/*
+ * The file @fd, which is at @path if that is known, may get other attributes. *setting: of the rule
+ * that forbids it, or NULL.
+ */
+bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path, const char **setting);
 /* The file at @path, which is no program yet, may get the type and mode @mode. */
 bool cg_mediate_may_run(struct cg_mediator *m, const char *path, mode_t mode);
 /* A child of init has ended. */

@@ -320,6 +320,24 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
         }
 }
 
+bool cg_med_is_linked(struct cg_mediator *m, int dir, const char *name)
+{
+        const struct cg_sandbox *sb = m->sb;
+        struct stat st;
+
+        if ((!sb->unwritten.n && !sb->linked[0]) ||
+            fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) < 0 || !S_ISREG(st.st_mode) ||
+            st.st_nlink < 2)
+                return false;
+        if (sb->linked[0] && !m->linked_known) {
+                m->linked.n = 0;
+                m->linked_known = cg_inodes_add_below(&m->linked, sb->linked) == 0;
+                if (!m->linked_known)
+                        return true;
+        }
+        return cg_inodes_has(&sb->unwritten, &st) || cg_inodes_has(&m->linked, &st);
+}
+
 /* 0, or CG_MED_DENIED. */
 int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum cg_operation operation)
 {
@@ -333,6 +351,9 @@ int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum 
                 rule = cg_med_pattern_rule(sb, arg->path, operation == CG_OP_CREATE_LINK, &setting);
         if (rule)
                 return cg_med_deny(call, arg, setting);
+        if ((operation == CG_OP_SETATTR || operation == CG_OP_REMOVE) &&
+            cg_med_is_linked(call->mediator, arg->dir, arg->name))
+                return cg_med_deny(call, arg, CG_WHY_LINK);
         if (cg_med_is_writable_name(sb, arg->path, arg->root))
                 return 0;
         rule = cg_names_find(arg->path, arg->root, CG_NAME_WRITE);

@@ -161,6 +161,11 @@ bool cg_made_has(const struct cg_made_list *list, int dir, const char *name);
  */
 int cg_med_decide_program(struct cg_med_call *call, const struct cg_path_arg *arg, mode_t mode,
                           nlink_t names);
+/*
+ * True if the file must not be written, whatever its name is: it has several names, and by one of
+ * them it is denied. @dir and @name as for fstatat(); "": the descriptor @dir itself.
+ */
+bool cg_med_is_linked(struct cg_mediator *m, int dir, const char *name);
 /* Decides whether @operation is allowed at @arg. Return: 0, or CG_MED_DENIED. */
 int cg_med_decide(struct cg_med_call *call, const struct cg_path_arg *arg, enum cg_operation operation);
 /*

@@ -155,6 +155,8 @@ static int open_existing(struct cg_med_call *call, const struct cg_path_arg *arg
         int open_flags = flags & ~(O_CREAT | O_EXCL | (is_truncate_deferred(flags) ? O_TRUNC : 0));
         int r = cg_med_decide(call, arg, CG_OP_MODIFY);
         cg_auto_fd int fd = -1;
+        char path[48];
+        bool leased;
 
         if (r < 0)
                 return r;
@@ -162,12 +164,20 @@ static int open_existing(struct cg_med_call *call, const struct cg_path_arg *arg
                 fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
                 return fd < 0 ? -errno : open_in_child(call, fd, open_flags);
         }
-        fd = openat(arg->dir, arg->name, open_flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (fd < 0 && errno == EWOULDBLOCK && !(flags & O_NONBLOCK)) { /* another program's lease */
+        fd = openat(arg->dir, arg->name,
+                    (open_flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        leased = fd < 0 && errno == EWOULDBLOCK && !(flags & O_NONBLOCK); /* by another program */
+        if (leased)
                 fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-                return fd < 0 ? -errno : open_in_child(call, fd, open_flags);
-        }
         if (fd < 0)
+                return -errno;
+        /* The file that is open: another sandbox may have given the name to another one. */
+        if (cg_med_is_linked(call->mediator, fd, ""))
+                return cg_med_deny(call, arg, CG_WHY_LINK);
+        if (leased)
+                return open_in_child(call, fd, open_flags);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if (open_flags & O_TRUNC && S_ISREG(st->st_mode) && truncate(path, 0) < 0)
                 return -errno;
         if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, open_flags & ~O_NONBLOCK) < 0)
                 return -errno;
@@ -348,6 +358,8 @@ int cg_med_truncate(struct cg_med_call *call, uint64_t addr, int64_t size)
                 fd = openat(arg.dir, arg.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
                 if (fd < 0 || fstat(fd, &st) < 0)
                         return -errno;
+                if (cg_med_is_linked(call->mediator, fd, ""))
+                        return cg_med_deny(call, &arg, CG_WHY_LINK);
                 /*
                  * The caller's own limit, since init has none. If it cannot be read the file does
                  * not grow.

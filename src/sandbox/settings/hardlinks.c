@@ -1,6 +1,8 @@
 /*
  * Hard links. A denied file is denied under all names that it has in write roots: a mount covers
  * one name only. No further name can be made from inside, because link(2) does not cross mounts.
+ * Where init decides about files that are written (cg_rules.by_inode), only the names of hidden
+ * files are searched for.
  *
  * Where programs that run outside of the sandbox may have files with further names
  * (cg_rules.linked), every file of a write root that has a name outside of the write roots is
@@ -67,6 +69,8 @@ static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
 {
         if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
                 return 0;
+        if (s->rules->by_inode && s->stage == GATHER_DENIED && kind == CG_RULE_DENY_WRITE)
+                return cg_inodes_add(&s->rules->unwritten, st->st_dev, st->st_ino, s->err);
         if (s->n == WANTED_MAX)
                 return cg_fail(s->err, CG_E_LIMIT,
                                "sandbox: more than %d files in write roots, or in "

@@ -224,7 +224,7 @@ int cg_session_say_path_folders(const struct cg_settings *s, const struct cg_pat
 int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
                      struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_rules rules = { .base = base, .by_name = base->by_name };
+        struct cg_rules rules = { .base = base, .by_name = base->by_name, .by_inode = base->by_inode };
         int r = s ? cg_rules_make(s, base, &rules, err) : default_rules(&rules, base, err);
 
         if (r == 0 && !rules.off)
@@ -287,5 +287,8 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
                 h = cg_fnv1a(h, plan->patterns[i].text, strlen(plan->patterns[i].text) + 1);
         for (size_t i = 0; i < plan->n_programs; i++)
                 h = cg_fnv1a(h, plan->programs[i], strlen(plan->programs[i]) + 1);
+        for (size_t i = 0; plan->linked[i]; i++)
+                h = cg_fnv1a(h, plan->linked[i], strlen(plan->linked[i]) + 1);
+        h = cg_fnv1a(h, plan->unwritten.v, plan->unwritten.n * sizeof(*plan->unwritten.v));
         return h;
 }

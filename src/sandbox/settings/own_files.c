@@ -178,7 +178,9 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
 
         json_array_foreach((json_t *)(uintptr_t)guards, i, v)
         {
-                rules->linked |= json_is_true(v);
+                rules->linked |= json_is_true(v) || (json_is_array(v) && !rules->by_name);
+                if (json_is_array(v) && rules->by_inode)
+                        rules->folders = v;
                 if (r == 0 && json_is_string(v))
                         r = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
         }

@@ -18,6 +18,7 @@ struct cg_path_base {
         /* the file that the settings were read from; NULL: none, or of no matter */
         const char *settings;
         bool by_name;        /* names are protected by init (mediate.h): no search for them is needed */
+        bool by_inode;       /* and files whatever their names are */
         const json_t *env;   /* base/user_env.h; NULL: not known */
         const json_t *homes; /* homes.h; NULL: not scanned */
 };

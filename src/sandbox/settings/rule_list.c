@@ -18,6 +18,7 @@ void cg_rules_fini(struct cg_rules *rules)
         for (size_t i = 0; i < rules->n_programs; i++)
                 free(rules->programs[i]);
         free(rules->programs);
+        free(rules->unwritten.v);
         for (size_t i = 0; i < CG_PRESENT_HOMES; i++)
                 cg_present_fini(&rules->homes[i]);
         *rules = (struct cg_rules){ 0 };

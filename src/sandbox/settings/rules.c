@@ -174,6 +174,7 @@ int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, 
         const struct cg_settings_filesystem *fs = &s->filesystem;
         struct cg_rules rules = { .off = fs->disabled,
                                   .by_name = base->by_name,
+                                  .by_inode = base->by_inode,
                                   .writable_names = &s->own.writable_names,
                                   .base = base };
         struct list hides = { .rules = &rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };

@@ -6,6 +6,7 @@
 #define CG_SANDBOX_SETTINGS_RULES_H
 
 #include "base/buf.h"
+#include "sandbox/inodes.h"
 #include "sandbox/present.h"
 #include "sandbox/settings/paths.h"
 #include "sandbox/settings/settings.h"
@@ -50,6 +51,9 @@ struct cg_rules {
          * whole path, and patterns for files that are made later, too
          */
         bool by_name;
+        bool by_inode;              /* init also decides about each file that is written, by its inode */
+        struct cg_inodes unwritten; /* where by_inode: files that no name may write */
+        const json_t *folders;      /* the same of those in these, an array; borrowed */
         struct cg_rule *v;
         size_t n, cap;
         struct cg_rule_pattern *patterns;
@@ -116,7 +120,8 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
  * outside of the sandbox. One that ends in "/" is a folder, also where it does not exist yet; an
  * absent one cannot be created. A file with several names is denied by all of them. The element
  * true: such a program has files with several names, so files of write roots that have names
- * outside of these are not written (hardlinks.c).
+ * outside of these are not written (hardlinks.c). An array of folders: their files have several
+ * names. Init searches them (cg_plan_add_linked()); where it does not decide, as true.
  */
 int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err);
 /*

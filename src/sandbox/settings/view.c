@@ -220,6 +220,10 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
                 r = cg_plan_add_pattern(sb, rules->patterns[i].text, rules->patterns[i].why, err);
         for (size_t i = 0; i < rules->n_programs && r == 0; i++)
                 r = cg_plan_add_programs(sb, rules->programs[i], err);
+        for (size_t i = 0; i < json_array_size(rules->folders) && r == 0; i++)
+                r = cg_plan_add_linked(sb, json_string_value(json_array_get(rules->folders, i)), err);
+        for (size_t i = 0; i < rules->unwritten.n && r == 0; i++)
+                r = cg_inodes_add(&sb->unwritten, rules->unwritten.v[i].dev, rules->unwritten.v[i].ino, err);
 
         /* A node for each rule. Of a missing path only its creation can be denied. */
         for (size_t i = 0; i < rules->n && r == 0; i++) {
