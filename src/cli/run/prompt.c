@@ -35,6 +35,9 @@
 #define PASTE_ON    "\x1b[?2004h"
 #define PASTE_OFF   "\x1b[?2004l"
 
+/* Reads of what was typed before a question: a terminal keeps 4095 bytes, and a program may type on. */
+#define DISCARD_READS 16
+
 /* A line that a person types: terminals give at most 4095 bytes at once. */
 #define MAX_LINE 65536u
 
@@ -102,6 +105,29 @@ static void restore_mode(struct cg_prompt *p)
         if (p->changed)
                 tcsetattr(p->in, TCSANOW, &p->before);
         p->changed = false;
+}
+
+/*
+ * Discards what was typed, unfinished lines as well; true: there was something. By reading, because
+ * tcflush() would also discard a ^C that the terminal has not turned into a signal yet.
+ */
+static bool discard_typed(const struct cg_prompt *p)
+{
+        struct termios before, t;
+        char typed[4096];
+        bool any = false;
+
+        if (tcgetattr(p->in, &before) < 0)
+                return false;
+        t = before;
+        t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        t.c_cc[VMIN] = t.c_cc[VTIME] = 0;
+        if (tcsetattr(p->in, TCSANOW, &t) < 0)
+                return false;
+        for (int i = 0; i < DISCARD_READS && read(p->in, typed, sizeof(typed)) > 0; i++)
+                any = true;
+        tcsetattr(p->in, TCSANOW, &before);
+        return any;
 }
 
 void cg_prompt_abandon(const struct cg_prompt *p)
@@ -195,7 +221,7 @@ static int question(struct cg_prompt *p, struct cg_err *err)
         if (r == 0 && p->state == CALL && p->all_shown && may_last(p))
                 r = cg_buf_addf(&b, err, "           a%s always for %s in this session: ", d,
                                 cg_approve_scope(p->call->method));
-        tcflush(p->in, TCIFLUSH);
+        discard_typed(p);
         return r < 0 ? r : put(p, b.data, err);
 }
 
@@ -225,12 +251,9 @@ static int again(struct cg_prompt *p, struct cg_err *err)
  */
 static void close_question(struct cg_prompt *p)
 {
-        int pending = 0;
-
+        p->ignored |= discard_typed(p);
         restore_mode(p);
         change_mode(p, ICANON | ECHO);
-        p->ignored = p->ignored || (ioctl(p->in, FIONREAD, &pending) == 0 && pending > 0);
-        tcflush(p->in, TCIFLUSH);
         p->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
 }
 
@@ -372,7 +395,7 @@ void cg_prompt_withdraw(struct cg_prompt *p, const char *why)
         if (p->state == IDLE)
                 return;
         put(p, "\n", NULL);
-        tcflush(p->in, TCIFLUSH); /* half an answer must not become the next one's beginning */
+        discard_typed(p); /* half an answer must not become the next one's beginning */
         finish(p);
         cg_screen_note(p->screen, "%s", why);
 }
