@@ -1,6 +1,6 @@
 /*
- * Names and addresses of hosts, as URLs and settings have them. Pure; linked into cellgate-egress,
- * the programs that read settings, and MCP over HTTP.
+ * Names and addresses of hosts, as URLs and settings have them. Pure but for cg_host_class(); linked
+ * into cellgate-egress, the programs that read settings, and MCP over HTTP.
  */
 #include "base/host.h"
 
@@ -173,7 +173,7 @@ bool cg_host_is_this_machine(const struct cg_host *h)
 enum cg_addr_class cg_host_class(const struct cg_host *h)
 {
         if (h->is_addr)
-                return cg_addr_class(&h->addr);
+                return cg_addr_class_here(&h->addr);
         return cg_host_is_loopback_name(h) ? CG_ADDR_LOOPBACK : CG_ADDR_PUBLIC;
 }
 

@@ -681,7 +681,7 @@ static int choose_route(struct cg_http_req *r, struct cg_http_request *q, struct
         /* By http a proxy would get the headers of a request to this machine unencrypted. */
         if (!https && cg_host_is_this_machine(&h))
                 q->proxy = "";
-        r->peer = h.is_addr ? cg_addr_class_here(&h.addr) : cg_host_class(&h);
+        r->peer = cg_host_class(&h);
         if (r->foreign && !cg_addr_class_may_name(r->named_by, r->peer))
                 return refuse_place(r, r->peer, err);
         if (h.is_addr) /* checked; whether it is in no_proxy is for libcurl to say */

@@ -1,6 +1,7 @@
 /*
  * What servers send about OAuth: challenges, metadata documents, token and registration responses.
- * Pure functions over bytes of others, each with limits; nothing is fetched.
+ * Pure functions over bytes of others, each with limits; nothing is fetched, and nothing
+ * of this machine read but its own addresses.
  */
 #ifndef CG_MCP_OAUTH_PARSE_H
 #define CG_MCP_OAUTH_PARSE_H

@@ -24,8 +24,10 @@ HOSTS = {
     "meta.example.org": "169.254.169.254",
     "own.example.org": "192.0.2.1",
 }
+PAGES = ["https://192.0.2.1/authorization", "https://3221225985/authorization", "https://[::ffff:192.0.2.1]/authorization"]
 WELL_KNOWN = "/.well-known/oauth-"
 issuer = ""  # what the MCP servers name
+page = ""  # where the authorization servers say that their page is; "": with them
 seen: list[tuple[str, str, str]] = []  # host, address that was connected to, path
 
 
@@ -51,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {"resource": here + "/mcp", "authorization_servers": [issuer]})
         elif self.path == WELL_KNOWN + "authorization-server":
             ends = {f"{e}_endpoint": f"{here}/{e}" for e in ("authorization", "token", "registration")}
+            if page:
+                ends["authorization_endpoint"] = page
             self.answer(200, {"issuer": here, "code_challenge_methods_supported": ["S256"], **ends})
         elif self.path == "/registration":
             self.answer(201, {"client_id": "CLIENT"})
@@ -95,9 +99,10 @@ def set_up() -> int:
     return int(server.server_address[1])
 
 
-def login(server: str, port: int, names: str, own: str | None) -> dict[str, Any]:
+def login(server: str, port: int, names: str, own: str | None, at: str = "") -> dict[str, Any]:
     """Signs in at @server, which names @names; the definition's own issuer is @own. Nobody opens the page."""
-    global issuer
+    global issuer, page
+    page = at
     issuer = f"https://{names}:{port}"
     seen.clear()
     oauth = {"issuer": f"https://{own}:{port}"} if own else {}
@@ -138,7 +143,8 @@ def main() -> None:
     port = set_up()
     asked = json.loads(sys.stdin.read())
     logins = [login(server, port, names, own) for server, names, own in asked]
-    print(json.dumps({"logins": logins, "redirect": redirect()}))
+    pages = [login("mcp.example.org", port, "login.example.org", None, at) for at in PAGES]
+    print(json.dumps({"logins": logins, "pages": pages, "redirect": redirect()}))
 
 
 main()

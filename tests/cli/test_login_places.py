@@ -73,6 +73,14 @@ def test_place_of_the_authorization_server(rig: dict[str, Any], n: int) -> None:
         assert asked == []
 
 
+def test_page_at_an_address_of_this_machine(rig: dict[str, Any]) -> None:
+    """However the machine's own address is written: the page is for the browser, and nothing is shown."""
+    assert len(rig["pages"]) == 3
+    for got in rig["pages"]:
+        assert "Sign in" not in got["out"], got
+        assert "a loopback address, which a server at a public address cannot name" in got["err"]
+
+
 def test_redirect_of_a_name_that_leads_here(rig: dict[str, Any]) -> None:
     """The name has two addresses, and the one outside refuses once it has redirected the message."""
     assert rig["redirect"]["arrived"] == []
