@@ -36,7 +36,9 @@ def test_cells_can_neither_read_nor_change_it(run_cellgate: Run, settings: Path,
     before = settings.read_bytes()
     cell = f"import os, mcptools.fs\nopen('made', 'w').close()\ntry:\n    {attempt}\n    print('done')\nexcept OSError:\n    print('denied')"
     r = run_cellgate("run", "--mcp", "conf/servers.json", "-c", cell)
-    assert (r.returncode, r.stdout, r.stderr) == (0, "denied\n", "")
+    assert (r.returncode, r.stdout) == (0, "denied\n")
+    told = f"[cellgate] the sandbox refused reading {settings}: " if attempt.endswith(".read()") else ""
+    assert r.stderr.startswith(told) and r.stderr.count("\n") == bool(told)
     assert (tmp_path / "made").exists()
     assert settings.read_bytes() == before
 
