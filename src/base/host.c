@@ -1,6 +1,6 @@
 /*
- * Names and addresses of hosts, as URLs and settings have them. Pure but for cg_host_class(); linked
- * into cellgate-egress, the programs that read settings, and MCP over HTTP.
+ * Names and addresses of hosts, as URLs and settings have them. Pure but for cg_host_class().
+ * Linked into cellgate-egress, the programs that read settings, and MCP over HTTP.
  */
 #include "base/host.h"
 

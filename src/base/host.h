@@ -32,8 +32,8 @@ bool cg_host_is_loopback_name(const struct cg_host *h);
 /* Nothing that is sent to it can leave this machine: a loopback name, 127.0.0.0/8 or ::1. */
 bool cg_host_is_this_machine(const struct cg_host *h);
 /*
- * The class of an address by cg_addr_class_here(), or of a name that is loopback by definition; else
- * CG_ADDR_PUBLIC.
+ * The class of an address by cg_addr_class_here(), or of a name that is loopback by definition;
+ * else CG_ADDR_PUBLIC.
  */
 enum cg_addr_class cg_host_class(const struct cg_host *h);
 /*

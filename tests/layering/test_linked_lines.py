@@ -12,7 +12,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-cli": 63_800,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 28_900,
-    "libexec/cellgate/cellgate-run": 26_100,
+    "libexec/cellgate/cellgate-run": 26_200,
     "libexec/cellgate/cellgate-supervisor": 30_300,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 7_500,

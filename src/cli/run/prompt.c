@@ -35,7 +35,7 @@
 #define PASTE_ON    "\x1b[?2004h"
 #define PASTE_OFF   "\x1b[?2004l"
 
-/* Reads of what was typed before a question: a terminal keeps 4095 bytes, and a program may type on. */
+/* Reads before a question: a terminal keeps 4095 bytes, and a program may type on. */
 #define DISCARD_READS 16
 
 /* A line that a person types: terminals give at most 4095 bytes at once. */
