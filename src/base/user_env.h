@@ -36,8 +36,13 @@
         X("ENV", FILE_) \
         X("PYTHONSTARTUP", FILE_) \
         X("NODE_OPTIONS", PROGRAM) \
-        X("LD_PRELOAD", PROGRAM) \
-        X("LD_AUDIT", PROGRAM)
+        X("LD_PRELOAD", OPTIONS) \
+        X("LD_AUDIT", OPTIONS) \
+        X("PERL5OPT", OPTIONS) \
+        X("RUBYOPT", OPTIONS) \
+        X("JAVA_TOOL_OPTIONS", OPTIONS) \
+        X("JDK_JAVA_OPTIONS", OPTIONS) \
+        X("_JAVA_OPTIONS", OPTIONS)
 
 /*
  * {"NAME": "VALUE"} of those that are set in @env (NULL-terminated "NAME=VALUE"), and as

@@ -299,8 +299,13 @@ NAMED_BY_VARIABLES = {
     "ENV": "plain.sh",
     "PYTHONSTARTUP": "WS/startup.py",
     "NODE_OPTIONS": "--no-warnings --require=WS/tools/before.js",
-    "LD_PRELOAD": "WS/tools/preload.so",
-    "LD_AUDIT": "WS/tools/audit.so",
+    "LD_PRELOAD": "libnothing.so:WS/tools/preload.so WS/tools/second.so",
+    "LD_AUDIT": "WS/tools/audit.so:/nowhere.so",
+    "PERL5OPT": "-w -IWS/perl -Mlib=/nowhere,WS/perl-lib",
+    "RUBYOPT": "-W0 -rWS/tools/before.rb -r./tools/relative.rb",
+    "JAVA_TOOL_OPTIONS": "-Xshare:off -javaagent:WS/tools/agent.jar=x -Ddata=WS/tools/property",
+    "JDK_JAVA_OPTIONS": "@WS/tools/arguments",
+    "_JAVA_OPTIONS": "-agentpath:WS/tools/agent.so",
     "GIT_CONFIG_GLOBAL": "relative.cfg",
 }
 
@@ -317,7 +322,9 @@ def test_programs_that_variables_name(
         monkeypatch.setenv(name, value.replace("WS", str(workspace)))
     denied = [
         "tools/ssh", "tools/plain-ssh", "tools/ask", "tools/diff", "tools/edit.py", "tools/my editor", "tools/relative", "deep/tools/relative",
-        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "tools/before.js", "tools/preload.so", "tools/audit.so",
+        "tools/git-pager", "tools/pager", "tools/open", "template/hooks/post-checkout", "git-core/git-log", "env.sh", "startup.py", "tools/before.js", "tools/preload.so", "tools/second.so", "tools/audit.so",
+        "perl/Before.pm", "perl-lib/Before.pm", "tools/before.rb", "tools/relative.rb", "deep/tools/relative.rb",
+        "tools/agent.jar", "tools/arguments", "tools/agent.so",
         "relative.cfg", "deep/relative.cfg", "plain.sh", "deep/plain.sh",
     ]  # fmt: skip
     for settings in (None, SETTINGS):
@@ -325,7 +332,7 @@ def test_programs_that_variables_name(
             s.run(PUT)
             for name in denied:
                 assert refused(s.run(f"put({name!r})").value), name
-            for name in ("tools/other", "deep/tools/other", "other.cfg"):
+            for name in ("tools/other", "deep/tools/other", "other.cfg", "tools/property"):
                 assert s.run(f"put({name!r})").value == "True", name
     written = "; ".join(f"mkdir -p \"$(dirname '{name}')\"; echo pwn > '{name}' && echo '{name}'" for name in denied)
     assert command(prefix, workspace, written).stdout == ""

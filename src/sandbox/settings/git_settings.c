@@ -24,7 +24,7 @@
 /* A value that is longer names no path. */
 #define GIT_VALUE_MAX (2 * PATH_MAX)
 
-enum named { NOTHING, FOLDER, FILE_, PROGRAM, INCLUDE, WORK_TREE };
+enum named { NOTHING, FOLDER, FILE_, PROGRAM, INCLUDE, WORK_TREE, OPTIONS };
 
 /* Settings of all repositories have relative paths for each repository, and others once. */
 enum which { ALL, RELATIVE, ABSOLUTE };
@@ -484,6 +484,33 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
 
 /* ---- other variables */
 
+/*
+ * Lists with colons and options of interpreters: paths right behind a letter ("-r/x", "-I/x"), and
+ * behind ":" and "=". Not those of Java's properties, most of which are data.
+ */
+static int deny_options(struct git_reader *g, char *value)
+{
+        char *outer = NULL, *inner = NULL, *part;
+        int r = 0;
+
+        for (char *word = strtok_r(value, " \t", &outer); word; word = strtok_r(NULL, " \t", &outer)) {
+                bool folder = strncmp(word, "-I", 2) == 0 || strncmp(word, "-Mlib=", 6) == 0;
+
+                if (strncmp(word, "-D", 2) == 0)
+                        continue;
+                if (word[0] == '-' && word[1] && word[2] && strchr("/~.", word[2]))
+                        word += 2;
+                for (part = strtok_r(word, ":=,@", &inner); part && r == 0;
+                     part = strtok_r(NULL, ":=,@", &inner)) {
+                        if (folder && strchr("/~.", part[0]))
+                                r = each_path(g, NULL, part, deny, FOLDER, 0);
+                        else if (!folder && part[0] != '-' && strchr(part, '/'))
+                                r = deny_word(g, part, false);
+                }
+        }
+        return r;
+}
+
 int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err)
 {
         static const struct {
@@ -504,8 +531,12 @@ int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err)
 
                 if (!v || snprintf(value, sizeof(value), "%s", v) >= (int)sizeof(value))
                         continue;
-                r = variables[i].to == PROGRAM ? deny_words(&g, value)
-                                               : each_path(&g, NULL, value, deny, variables[i].to, 0);
+                if (variables[i].to == OPTIONS)
+                        r = deny_options(&g, value);
+                else if (variables[i].to == PROGRAM)
+                        r = deny_words(&g, value);
+                else
+                        r = each_path(&g, NULL, value, deny, variables[i].to, 0);
         }
         return r;
 }
