@@ -26,6 +26,13 @@ def test_a_file_that_appears_under_a_patterns_name(box: Box) -> None:
     assert box.sh(script, {"denyRead": ["**/*.pem"]}).stdout == "secret\n"
 
 
+def test_a_file_that_appears_under_a_denied_name(box: Box) -> None:
+    assert box.sh("echo secret > later; cat later", {"denyRead": ["later"]}).stdout == "secret\n"
+    (box.work / "later").unlink()
+    (box.work / "folder").mkdir()
+    assert box.sh("echo secret > folder/later; cat folder/later", {"denyRead": ["folder"]}).stdout == ""
+
+
 def test_a_link_that_was_made_inside(box: Box) -> None:
     box.file(box.out / "target", "outside\n")
     assert box.sh(f"ln -s {box.out}/target link && ! echo changed > link").returncode == 0
