@@ -41,13 +41,6 @@
 #endif
 #define UNSHARE_EMPTY_MNTNS 0x00100000 /* newer than the headers; a mount namespace like CLONE_NEWNS */
 
-/* On s390 clone()'s flags are the second argument. */
-#if defined(__s390__)
-#define CLONE_FLAGS_ARG 1
-#else
-#define CLONE_FLAGS_ARG 0
-#endif
-
 /* Calls without a name in libseccomp 2.5; numbers from 424 on are the same on all architectures. */
 #define NR_OPEN_TREE_ATTR 467
 #define NR_FIRST_UNKNOWN  470 /* listns and later calls */
@@ -138,14 +131,6 @@ static const int denied[] = {
  * Programs that try MPTCP (Go's listeners) continue with TCP.
  */
 static const unsigned int denied_protocols[] = { 33, 115, 132, 256, 262 };
-
-/*
- * Flags of clone() and unshare() that make a namespace. CLONE_NEWTIME is part of clone()'s signal
- * number: unshare only.
- */
-static const unsigned int namespace_flags[] = {
-        CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET,
-};
 
 /*
  * Terminals: TIOCSTI types into a terminal that programs outside read, TIOCLINUX pastes into a
@@ -367,6 +352,21 @@ static void add_other_processes(struct rules *r, unsigned int flags)
         deny_if1(r, SCMP_SYS(prctl), ARG_IS(0, PR_SCHED_CORE));
 }
 
+/*
+ * Init keeps the working directories of callers. It is notified of changes, and of processes that
+ * share theirs and threads that do not; all of these calls continue.
+ */
+static void add_folders(struct rules *r)
+{
+        deny(r, SCMP_SYS(chdir), REPORTED);
+        deny(r, SCMP_SYS(fchdir), REPORTED);
+        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_FS));
+        deny_if1(r, SCMP_SYS(clone),
+                 SCMP_CMP(CG_CLONE_FLAGS_ARG, SCMP_CMP_MASKED_EQ, CLONE_FS | CLONE_THREAD, CLONE_FS));
+        deny_if1(r, SCMP_SYS(clone),
+                 SCMP_CMP(CG_CLONE_FLAGS_ARG, SCMP_CMP_MASKED_EQ, CLONE_FS | CLONE_THREAD, CLONE_THREAD));
+}
+
 static void add_rules(struct rules *r, unsigned int flags)
 {
         static const unsigned int writes[] = { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC };
@@ -406,16 +406,21 @@ static void add_rules(struct rules *r, unsigned int flags)
                  * In its own user namespace a process has all capabilities, and access to most of
                  * the kernel's vulnerabilities.
                  */
-                for (size_t i = 0; i < CG_ARRAY_LEN(namespace_flags); i++) {
-                        deny_if1(r, SCMP_SYS(clone), ARG_HAS(CLONE_FLAGS_ARG, namespace_flags[i]));
-                        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, namespace_flags[i]));
+                for (unsigned int flag = 1; flag; flag <<= 1) {
+                        if (!(flag & CG_CLONE_NAMESPACES))
+                                continue;
+                        deny_if1(r, SCMP_SYS(clone), ARG_HAS(CG_CLONE_FLAGS_ARG, flag));
+                        deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, flag));
                 }
+                /* Part of clone()'s signal number. */
                 deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_NEWTIME));
                 deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, UNSHARE_EMPTY_MNTNS));
                 /*
                  * Its flags are in memory, which a filter cannot read. On ENOSYS libc uses clone().
                  */
                 deny(r, SCMP_SYS(clone3), ENOSYS);
+                if (flags & CG_FILTER_NAMES)
+                        add_folders(r);
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_ioctls[i]));

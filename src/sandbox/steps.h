@@ -105,6 +105,16 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
 int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins,
                            struct cg_err *err);
 
+/* clone() with one of these flags makes a namespace. On s390 they are the second argument. */
+#define CG_CLONE_NAMESPACES \
+        (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | \
+         CLONE_NEWNET)
+#if defined(__s390__)
+#define CG_CLONE_FLAGS_ARG 1
+#else
+#define CG_CLONE_FLAGS_ARG 0
+#endif
+
 /* Flags of a filter. */
 enum {
         /* AF_UNIX and AF_VSOCK, to any listening socket of the host */

@@ -87,22 +87,41 @@ int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, 
         return copy;
 }
 
-int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
-                   struct cg_caller_process *kept)
+struct cg_caller_process *cg_caller_find(struct cg_caller_process list[CG_CALLER_PROCESSES],
+                                         const struct seccomp_notif *call)
 {
         pid_t pid = (pid_t)call->pid;
+        struct cg_caller_process p;
+        size_t i = 0;
+
+        while (i < CG_CALLER_PROCESSES - 1 && list[i].pid != pid)
+                i++;
+        p = list[i];
+        /* The number is not given to another process while its owner can be signalled. */
+        if (p.pid != pid || syscall(SYS_pidfd_send_signal, p.fd, 0, NULL, 0) < 0) {
+                cg_closep_(&p.fd);
+                cg_closep_(&p.folder);
+                p.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+                p.pid = pid;
+        }
+        memmove(list + 1, list, i * sizeof(*list));
+        list[0] = p;
+        return p.fd < 0 ? NULL : list;
+}
+
+int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
+                   struct cg_caller_process list[CG_CALLER_PROCESSES])
+{
+        const struct cg_caller_process *p;
         int copy = -1;
 
         errno = ESRCH;
-        if (kept->pid == pid)
-                copy = (int)syscall(SYS_pidfd_getfd, kept->fd, fd, 0);
+        if (list->pid == (pid_t)call->pid)
+                copy = (int)syscall(SYS_pidfd_getfd, list->fd, fd, 0);
         if (copy >= 0 || errno != ESRCH)
                 return copy;
-        cg_closep_(&kept->fd);
-        /* Not for other threads than the first, which may have descriptors of their own. */
-        kept->fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        kept->pid = pid;
-        copy = (int)syscall(SYS_pidfd_getfd, kept->fd, fd, 0);
+        p = cg_caller_find(list, call);
+        copy = p ? (int)syscall(SYS_pidfd_getfd, p->fd, fd, 0) : -1;
         if (copy >= 0 && !cg_caller_waits(n, call))
                 cg_closep_(&copy);
         return copy;

@@ -32,16 +32,23 @@ void cg_caller_link(const struct seccomp_notif *call, int fd, char link[CG_CALLE
  * -ESRCH.
  */
 int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, int fd);
-/*
- * A copy of the process's descriptor @fd, which is the same open file; -1: unknown. *kept: closed
- * and opened as needed. A number that was given to another process is noticed.
- */
+/* Processes that have made calls, the last one first. */
+#define CG_CALLER_PROCESSES 16
 struct cg_caller_process {
-        int fd; /* pidfd, or -1 */
         pid_t pid;
+        int fd;     /* pidfd; -1: a thread other than the first, or unknown */
+        int folder; /* its working directory, kept by mediate_path.c; -1 */
 };
+/*
+ * The process of the call in @list, which gets it as its first entry. A number that was given to
+ * another process is noticed. NULL: the call is that of a thread other than the first, which may
+ * have descriptors and a working directory of its own.
+ */
+struct cg_caller_process *cg_caller_find(struct cg_caller_process list[CG_CALLER_PROCESSES],
+                                         const struct seccomp_notif *call);
+/* A copy of the process's descriptor @fd, which is the same open file; -1: unknown. */
 int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
-                   struct cg_caller_process *kept);
+                   struct cg_caller_process list[CG_CALLER_PROCESSES]);
 /*
  * The text after @key (such as "\nTgid:") in /proc/@tid/status, which is read into @text. NULL: no
  * such line.

@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@
 #include "sandbox/notify/reply.h"
 #include "sandbox/notify/watch.h"
 #include "sandbox/setid.h"
+#include "sandbox/steps.h"
 
 /* ---- making and removing names */
 
@@ -473,6 +475,19 @@ static int execute(struct cg_med_call *call)
                 call->mediator->umask_some |= (mode_t)a[0] & 0777;
                 call->mediator->umask_all &= (mode_t)a[0];
                 return CG_MED_CONTINUE;
+        case SYS_chdir:
+        case SYS_fchdir:
+                cg_med_leave_folder(call);
+                return CG_MED_CONTINUE;
+        case SYS_clone:
+        case SYS_unshare:
+                /* Notified for CLONE_FS, but denied if they make a namespace. */
+                if (call->notif->data.nr == SYS_clone
+                            ? a[CG_CLONE_FLAGS_ARG] & CG_CLONE_NAMESPACES
+                            : a[0] & ~(uint64_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM))
+                        return CG_MED_UNKNOWN;
+                call->mediator->shared_folders = true;
+                return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
                 return do_renameat(call, (int)a[0], a[1], (int)a[2], a[3], 0);
@@ -508,7 +523,9 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
         m->own_umask = umask(0);
         umask(m->own_umask);
         m->umask_some = m->umask_all = m->own_umask;
-        m->status.fd = m->caller.fd = -1;
+        m->status.fd = -1;
+        for (size_t i = 0; i < CG_CALLER_PROCESSES; i++)
+                m->callers[i].fd = m->callers[i].folder = -1;
         for (size_t i = 0; i < CG_MEDIATE_FOLDERS; i++)
                 m->open_folders[i].fd = -1;
 }

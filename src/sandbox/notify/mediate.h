@@ -63,12 +63,18 @@ struct cg_mediator {
         struct {
                 int fd; /* -1: none */
                 pid_t tid;
-        } status;                        /* /proc/@tid/status of the thread whose umask was read last */
-        struct cg_caller_process caller; /* the last one whose descriptor was taken */
+        } status; /* /proc/@tid/status of the thread whose umask was read last */
         /*
-         * Working directories and directory descriptors of callers, in init's view, the last used
-         * one first. An open folder keeps its numbers, so a caller's folder with the same ones is
-         * this one.
+         * Their working directories stay open until they ask to change them. Only the first thread
+         * of a process has a kept one; if another thread, or a process that shares its working
+         * directory, may change it, none is kept any more.
+         */
+        struct cg_caller_process callers[CG_CALLER_PROCESSES];
+        bool shared_folders;
+        /*
+         * Other working directories and directory descriptors of callers, in init's view, the last
+         * used one first. An open folder keeps its numbers, so a caller's folder with the same ones
+         * is this one.
          */
         struct cg_folder {
                 int fd;

@@ -112,6 +112,8 @@ bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path
  * for an absolute one. *ok: the path can be resolved; the caller must check that the call waits.
  */
 int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path, bool *ok);
+/* The caller will have another working directory. */
+void cg_med_leave_folder(struct cg_med_call *call);
 /* Finds the name that a call's descriptor and path mean, with symlinks above the name followed. */
 bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
 /*

@@ -166,16 +166,33 @@ static bool has_own_numbers(int fd)
         return false;
 }
 
+void cg_med_leave_folder(struct cg_med_call *call)
+{
+        struct cg_caller_process *p = cg_caller_find(call->mediator->callers, call->notif);
+
+        if (p)
+                cg_closep_(&p->folder);
+        else
+                call->mediator->shared_folders = true;
+}
+
 /* cg_med_open_dirfd(), borrowed until CG_MEDIATE_FOLDERS others have been opened. */
 static int find_dirfd(const struct cg_med_call *call, int dirfd)
 {
-        struct cg_folder *v = call->mediator->open_folders, at = { .fd = -1 };
-        cg_auto_fd int own = dirfd < 0 ? -1
-                                       : cg_caller_take(call->notify, call->notif, dirfd,
-                                                        &call->mediator->caller);
+        struct cg_mediator *m = call->mediator;
+        struct cg_folder *v = m->open_folders, at = { .fd = -1 };
+        cg_auto_fd int own = dirfd < 0 ? -1 : cg_caller_take(call->notify, call->notif, dirfd, m->callers);
+        struct cg_caller_process *p = NULL;
         char link[CG_CALLER_LINK_MAX] = "";
         size_t i = CG_MEDIATE_FOLDERS;
 
+        if (dirfd == AT_FDCWD && !m->shared_folders && !m->sb->nested_users)
+                p = cg_caller_find(m->callers, call->notif);
+        if (p) {
+                if (p->folder < 0)
+                        p->folder = cg_med_open_dirfd(call, dirfd);
+                return p->folder;
+        }
         if (own < 0)
                 cg_caller_link(call->notif, dirfd, link);
         if (identify_folder(own < 0 ? AT_FDCWD : own, link, &at)) {
@@ -638,7 +655,7 @@ int cg_mediate_take_writer(struct cg_mediator *m, const struct cg_notify *n,
         /* Modes that are refused, and programs in folders of PATH. */
         if (mode & CG_SETID_BITS || (mode & 0111 && m->sb->n_programs))
                 return -1;
-        copy = cg_caller_take(n, notif, fd, &m->caller);
+        copy = cg_caller_take(n, notif, fd, m->callers);
         access = copy < 0 ? 0 : fcntl(copy, F_GETFL) & O_ACCMODE;
         /* Landlock needs no right for the fourth kind, with which nothing can be written. */
         if (access != O_WRONLY && access != O_RDWR)
