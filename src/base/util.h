@@ -12,6 +12,16 @@
 #define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define CG_CLEANUP(f)   __attribute__((cleanup(f)))
 
+/*
+ * A large local variable of a function that is called often, which sets what it reads: without the
+ * zeros of -ftrivial-auto-var-init.
+ */
+#if defined(__has_attribute) && __has_attribute(uninitialized)
+#define CG_UNINITIALIZED __attribute__((uninitialized))
+#else
+#define CG_UNINITIALIZED
+#endif
+
 /* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
 #define CG_STEAL(p) \
         __extension__({ \

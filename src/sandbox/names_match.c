@@ -86,11 +86,18 @@ static __attribute__((noinline)) bool has_wildcard_name(const char *pattern, siz
 
 static bool has_plain_name(const char *pattern, size_t plen, const char *name, size_t len)
 {
+        const char *star;
+        size_t behind;
+
         /* Some file systems ignore trailing dots and spaces. */
         while (len > 1 && (name[len - 1] == '.' || name[len - 1] == ' '))
                 len--;
-        if (!memchr(pattern, '*', plen))
+        star = memchr(pattern, '*', plen);
+        if (!star)
                 return plen == len && strncasecmp(pattern, name, len) == 0;
+        behind = plen - 1 - (size_t)(star - pattern);
+        if (star == pattern && !memchr(star + 1, '*', behind))
+                return len >= behind && strncasecmp(star + 1, name + len - behind, behind) == 0;
         if (isalnum((unsigned char)pattern[plen - 1]) &&
             (!len || lower(pattern[plen - 1]) != lower(name[len - 1])))
                 return false;
@@ -117,7 +124,7 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
 }
 
 /* Fast path: @name may match the first name of @pattern, of which two characters are compared. */
-static bool may_begin(const char *pattern, const char *name)
+static inline bool may_begin(const char *pattern, const char *name)
 {
         if ((unsigned char)name[0] >= 0x80 || (name[0] && (unsigned char)name[1] >= 0x80))
                 return true; /* has_name() decides */

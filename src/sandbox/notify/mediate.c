@@ -540,13 +540,19 @@ void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid)
 
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif)
 {
-        struct cg_med_call call = { .mediator = m, .notify = n, .notif = notif, .tid = (pid_t)notif->pid };
+        CG_UNINITIALIZED struct cg_med_call call;
         struct cg_path_denial p = { .path = call.denied_path, .access = CG_ACCESS_WRITE };
         int r;
 
         /* Set-user-ID bits are refused by notify.c's other handlers. */
         if (!m->sb || cg_setid_asked(notif->data.nr, (const uint64_t *)notif->data.args))
                 return false;
+        call.mediator = m;
+        call.notify = n;
+        call.notif = notif;
+        call.tid = (pid_t)notif->pid;
+        call.denied_setting = NULL;
+        call.denied_path[0] = call.outside[0] = '\0';
         r = execute(&call);
         switch (r) {
         case CG_MED_UNKNOWN:

@@ -268,6 +268,15 @@ static int open_unlinked(struct cg_med_call *call, int fd, const struct cg_path_
         return install_fd(call, &opened, flags, st.st_mode);
 }
 
+/* If @arg is a link to such a file. CG_MED_UNKNOWN: it is not. */
+static int open_link_to_unlinked(struct cg_med_call *call, const struct cg_path_arg *arg, int flags)
+{
+        struct cg_path_arg former = CG_PATH_ARG_NONE;
+        cg_auto_fd int fd = cg_med_open_unlinked(call, arg, &former);
+
+        return fd < 0 ? CG_MED_UNKNOWN : open_unlinked(call, fd, &former, flags);
+}
+
 int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode)
 {
         cg_auto_path_arg struct cg_path_arg arg = CG_PATH_ARG_NONE;
@@ -284,8 +293,6 @@ int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
                 size_t len = strlen(arg.name);
                 bool slash = arg.name[len - 1] == '/';
-                struct cg_path_arg former = CG_PATH_ARG_NONE;
-                cg_auto_fd int unlinked = -1;
                 struct stat st;
 
                 if (slash)
@@ -318,9 +325,9 @@ int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
                 }
                 if (flags & O_NOFOLLOW)
                         return CG_MED_CONTINUE;
-                unlinked = cg_med_open_unlinked(call, &arg, &former);
-                if (unlinked >= 0)
-                        return open_unlinked(call, unlinked, &former, flags);
+                r = open_link_to_unlinked(call, &arg, flags);
+                if (r != CG_MED_UNKNOWN)
+                        return r;
                 if (!cg_med_follow_link(call, &arg))
                         return CG_MED_CONTINUE;
                 r = CG_MED_CONTINUE;

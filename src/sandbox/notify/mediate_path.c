@@ -239,23 +239,26 @@ static const char *last_name(const char *path, size_t *len, bool *slash)
 /* Sets path and region of @arg from dir and name. */
 static bool set_path(const struct cg_mediator *m, struct cg_path_arg *arg)
 {
-        char folder[PATH_MAX];
-        size_t n = strlen(arg->name);
+        size_t n = strlen(arg->name), len;
         struct statfs fs;
 
-        folder_path(arg->dir, folder);
+        n -= arg->name[n - 1] == '/';
+        folder_path(arg->dir, arg->path);
+        len = strlen(arg->path);
         /*
          * A path that is too long cannot be checked. In the sandbox's private places, which are
          * tmpfs, the call continues.
          */
-        if (!folder[0] ||
-            (size_t)snprintf(arg->path, sizeof(arg->path), "%s/%.*s", folder[1] ? folder : "",
-                             (int)(arg->name[n - 1] == '/' ? n - 1 : n), arg->name) >= sizeof(arg->path)) {
+        if (!len || len + 1 + n >= sizeof(arg->path)) {
                 arg->error = fstatfs(arg->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
                 return false;
         }
-        if (folder[0] != '/')
+        if (arg->path[0] != '/')
                 return false;
+        if (len > 1)
+                arg->path[len++] = '/';
+        memcpy(arg->path + len, arg->name, n);
+        arg->path[len + n] = '\0';
         arg->region = cg_mediate_region(m->sb, arg->path, &arg->root);
         return true;
 }
@@ -429,7 +432,7 @@ int cg_med_resolve_file(const struct cg_med_call *call, int base, const char *pa
 
 bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path, struct cg_path_arg *arg)
 {
-        char folder[PATH_MAX];
+        CG_UNINITIALIZED char folder[PATH_MAX];
         size_t len;
         bool slash;
         const char *name = last_name(path, &len, &slash);
@@ -440,7 +443,8 @@ bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path
                 arg->dir = base;
                 arg->kept = true;
         } else {
-                snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
+                memcpy(folder, path, (size_t)(name - path));
+                folder[name - path] = '\0';
                 arg->dir = cg_open_path(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY,
                                         RESOLVE_NO_MAGICLINKS);
                 /* The path may lead through /proc/self, which would be init. */
@@ -450,7 +454,8 @@ bool cg_med_lookup_at(const struct cg_med_call *call, int base, const char *path
         arg->error = arg->dir < 0 && errno == ENOENT ? ENOENT : 0;
         if (arg->dir < 0)
                 return false;
-        snprintf(arg->name, sizeof(arg->name), "%.*s%s", (int)len, name, slash ? "/" : "");
+        memcpy(arg->name, name, len + slash);
+        arg->name[len + slash] = '\0';
         if (!set_path(call->mediator, arg))
                 return false;
         /* "self" was init, and is to be the caller. */
@@ -476,15 +481,18 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
          * With nested user namespaces the caller may have another root, and its absolute paths
          * another meaning.
          */
+        *ok = !call->mediator->sb->nested_users;
+        if (*ok)
+                return -1;
         snprintf(root, sizeof(root), "/proc/%d/root", (int)call->tid);
-        *ok = !call->mediator->sb->nested_users || (stat(root, &its) == 0 && stat("/", &ours) == 0 &&
-                                                    its.st_dev == ours.st_dev && its.st_ino == ours.st_ino);
+        *ok = stat(root, &its) == 0 && stat("/", &ours) == 0 && its.st_dev == ours.st_dev &&
+              its.st_ino == ours.st_ino;
         return -1;
 }
 
 bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg)
 {
-        char path[PATH_MAX];
+        CG_UNINITIALIZED char path[PATH_MAX];
         int base;
         bool ok;
 
