@@ -8,10 +8,10 @@ from layering.test_circles import object_files
 
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
-    "bin/cellgate": 27_000,
+    "bin/cellgate": 27_100,
     "libexec/cellgate/cellgate-cli": 63_900,
     "libexec/cellgate/cellgate-egress": 10_000,
-    "libexec/cellgate/cellgate-kernel": 28_900,
+    "libexec/cellgate/cellgate-kernel": 29_000,
     "libexec/cellgate/cellgate-run": 26_200,
     "libexec/cellgate/cellgate-supervisor": 30_300,
     "libexec/cellgate/cellgate-toolserver": 22_800,
