@@ -82,8 +82,7 @@ def _run_cells(sh: shell.ZMQInteractiveShell) -> None:
     _ = sh.Completer
     for colors in ("neutral", "linux", "nocolor"):  # computed when first set, then cached
         sh.colors = colors
-    gc.unfreeze()
-    _clean(sh)  # collects the garbage, too
+    _clean(sh)  # collects the garbage of the cells, too
     _freeze()
 
 

@@ -6,11 +6,14 @@
 
 #include "kernel/python.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/util.h"
 #include "kernel/io.h"
 #include "kernel/module.h"
@@ -64,6 +67,55 @@ int cg_py_check_path(struct cg_err *err)
         return r ? 0 : CG_E_STATE;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !__GLIBC_PREREQ(2, 33)
+static void fill_gaps(void)
+{
+}
+#else
+/* Python's pools begin at multiples of this, with a header; older ones at those of a quarter. */
+#define POOL_SIZE   (16u << 10)
+#define POOL_HEADER 48
+/* The largest blocks of pools, and of the heap that are looked for. */
+#define POOL_BLOCK  512
+#define HEAP_BLOCK  (64u << 10)
+/* Bytes for each size of blocks: a Python with other pools would never stop. */
+#define GAPS_MAX    (256u << 10)
+
+/*
+ * Allocates the free blocks between others, for good. The zygote and the kernels then write what
+ * they allocate to pages of their own, and not here and there to those that they share.
+ */
+static void fill_gaps(void)
+{
+        struct mallinfo2 info;
+        const char *top;
+
+        for (size_t size = 16; size <= POOL_BLOCK; size += 16) {
+                for (size_t n = 0; n < GAPS_MAX; n += size) {
+                        void *p = PyObject_Malloc(size);
+
+                        if (p && (uintptr_t)p % POOL_SIZE != POOL_HEADER)
+                                continue;
+                        PyObject_Free(p); /* of an empty pool */
+                        break;
+                }
+        }
+        malloc_trim(0);
+        info = mallinfo2();
+        top = (const char *)sbrk(0) - info.keepcost;
+        for (size_t size = HEAP_BLOCK; size; size = size > 1024 ? size / 2 : size - 16) {
+                for (size_t n = 0; n < GAPS_MAX; n += size) {
+                        char *p = malloc(size);
+
+                        if (p && p < top)
+                                continue;
+                        free(p);
+                        break;
+                }
+        }
+}
+#endif
+
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
 {
         const char *list = preload ? preload : "", *python, *ipython;
@@ -83,6 +135,7 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
         } else {
                 r = cg_py_fail(err, "cellgate_kernel.zygote.prepare");
         }
+        fill_gaps();
         Py_DECREF(versions);
         return r;
 }
@@ -93,6 +146,8 @@ static int step(const char *function, struct cg_err *err)
         int r = more ? more == Py_True : CG_E_STATE;
 
         Py_XDECREF(more);
+        if (r == 0)
+                fill_gaps();
         return r;
 }
 

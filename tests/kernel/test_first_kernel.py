@@ -1,5 +1,6 @@
 """The first kernels of a zygote, which are forked before the warm-up, and import what they need themselves."""
 
+import ast
 import contextlib
 import os
 import sys
@@ -27,6 +28,24 @@ def hook(event, args):
 sys.addaudithook(hook)
 """
 
+# Allocates blocks of all sizes. The memory that it has shared until then, in kB, and how much of that it has copied.
+ALLOCATE = """
+import re
+def shared():
+    n, counts = 0, False
+    for line in open("/proc/self/smaps"):
+        mapping = re.match(r"[0-9a-f]+-[0-9a-f]+ (\\S+) \\S+ \\S+ \\d+ *(.*)", line)
+        if mapping:
+            counts = "w" in mapping[1] and mapping[2] in ("", "[heap]")
+        elif counts and line.startswith("Shared_"):
+            n += int(line.split()[1])
+    return n
+shared()
+before = shared()
+keep = [bytearray(n) for n in range(1, 8000, 3)]
+before, before - shared()
+"""
+
 
 @pytest.fixture
 def first(prefix: Path, workspace: Path) -> Iterator[Kernel]:
@@ -46,6 +65,14 @@ def test_four_kernels_at_most_come_before_the_warm_up(prefix: Path, workspace: P
 def test_a_spare_waits_for_the_warm_up(prefix: Path, workspace: Path) -> None:
     with Zygote(prefix) as z, z.spawn(workspace, spare=True) as kernel:
         assert kernel.run(WARM).result == "(True, True, True)"
+
+
+@pytest.mark.no_sanitizer
+def test_new_objects_are_on_pages_of_their_own(prefix: Path, workspace: Path) -> None:
+    """A kernel does not copy pages of the zygote for the sake of free blocks in them."""
+    with Zygote(prefix) as z, z.spawn(workspace, spare=True) as kernel:
+        shared, copied = ast.literal_eval(kernel.run(ALLOCATE).result or "")
+    assert shared > 4000 and copied < 300
 
 
 def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:

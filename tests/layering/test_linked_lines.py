@@ -11,7 +11,7 @@ LIMITS = {
     "bin/cellgate": 27_100,
     "libexec/cellgate/cellgate-cli": 63_900,
     "libexec/cellgate/cellgate-egress": 10_000,
-    "libexec/cellgate/cellgate-kernel": 29_000,
+    "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-run": 26_200,
     "libexec/cellgate/cellgate-supervisor": 30_300,
     "libexec/cellgate/cellgate-toolserver": 22_800,
