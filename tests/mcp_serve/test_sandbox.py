@@ -60,6 +60,8 @@ def test_allowed_and_denied_hosts_and_files(serve: Serve, port: int, file, works
     assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == (
         f"(True, False, None)\n\n[cellgate: the sandbox refused writing {workspace}/x (python): only what"
         " filesystem.allowWrite names may be written. To allow it: add it to filesystem.allowWrite]"
+        f"\n\n[cellgate: the sandbox refused reading {workspace}/secret: filesystem.denyRead.0 hides it."
+        " To allow it: add it to filesystem.allowRead]"
     )
 
 
@@ -95,7 +97,8 @@ def test_the_file_is_hidden_and_read_once(serve: Serve, port: int, workspace: Pa
     server = serve("--sandbox", "settings.json")
     server.initialize()
     code = "try: print(open('settings.json').read())\nexcept OSError as e: print(type(e).__name__)"
-    assert text_of(server.result(server.call("execute_ipython_cell", code=code))).strip() == "PermissionError"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert text.startswith(f"PermissionError\n\n[cellgate: the sandbox refused reading {path}: ")
     code = "try: open('settings.json', 'w')\nexcept OSError as e: print(type(e).__name__)"
     assert "Error" in text_of(server.result(server.call("execute_ipython_cell", code=code)))
     assert json.loads(path.read_text())
