@@ -152,15 +152,17 @@ def _lookup(e: OSError) -> dict[str, Any] | None:
     return _of_file(e, frames) if e.errno in _FILE_ERRORS else None
 
 
-def _sentence(found: dict[str, Any]) -> str:
+def _what(found: dict[str, Any]) -> str:
     what = found.get("path", found.get("host")) or "a host"
-    if found.get("port"):
-        what = f"{what}:{found['port']}"
+    return _plain(f"{what}:{found['port']}" if found.get("port") else what)
+
+
+def _sentence(found: dict[str, Any], what: str) -> str:
     advice = found["how"]
     if found["rule"] == "no-network" and advice and advice.startswith("--allow-host"):  # there are no settings
         advice = _NETWORK.get(front, advice)
     how = f"; to allow it: {advice}" if advice else ""
-    return f"{MARK}{_VERBS[found['operation']]} {_plain(what)} is not allowed: {found['why']}{how}"
+    return f"{MARK}{_VERBS[found['operation']]} {what} is not allowed: {found['why']}{how}"
 
 
 def _plain(text: str) -> str:
@@ -185,21 +187,20 @@ def _report(found: dict[str, Any], e: OSError) -> None:
 
 
 def explain(value: BaseException) -> list[str]:
-    """A sentence for each cause of `value` that the sandbox refused; reports them to the host."""
-    sentences: list[str] = []
-    if _cellgate.forked():
-        return sentences
-    for e in _chain(value):
+    """A sentence for each reason for which the sandbox refused causes of `value`; reports them to the host."""
+    seen: list[dict[str, Any]] = []
+    reasons: dict[tuple[str, str, str], tuple[dict[str, Any], list[str]]] = {}
+    for e in () if _cellgate.forked() else _chain(value):
         found = _lookup(e)
-        if found is None:
+        if found is None or found in seen:
             continue
-        sentence = _sentence(found)
-        if sentence not in sentences:
-            sentences.append(sentence)
-            _report(found, e)
-        if len(sentences) == _MAX_SENTENCES:
+        seen.append(found)
+        _report(found, e)
+        reason = (found["operation"], found["why"], found["how"] or "")
+        reasons.setdefault(reason, (found, []))[1].append(_what(found))
+        if len(seen) == _MAX_SENTENCES:
             break
-    return sentences
+    return [_sentence(found, ", ".join(names)) for found, names in reasons.values()]
 
 
 # ---------------------------------------------------------------- output

@@ -121,6 +121,8 @@ def test_the_error_behind_an_error(session: Session) -> None:
     assert one(out).json["path"] == "/etc/x"
     out = session.run("raise ExceptionGroup('two', [OSError(30, 'ro', '/etc/x'), OSError(30, 'ro', '/etc/y')])")
     assert sorted(e.json["path"] for e in denied(out)) == ["/etc/x", "/etc/y"]
+    (sentence,) = sentences(out)  # one reason
+    assert "writing /etc/y, /etc/x is not allowed: only" in sentence
 
 
 def test_a_thread(session: Session) -> None:
