@@ -77,9 +77,15 @@ class _Names(tuple[str, ...]):
 class ToolModule(ModuleType):
     # A tool's module, which can be called as its run(). IPython's "?" would show a docstring.
 
-    def __call__(self, params: Any = None, /, **fields: Any) -> Any:
+    def __call__(self, *args: Any, **fields: Any) -> Any:
         tool: Tool = self.__dict__["_tool"]
+        params = _params(args)
         return tool.run_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.run(params, fields)
+
+
+def _params(args: tuple[Any, ...]) -> Any:
+    """One object with all arguments. Of several a ParamsError says that fields have names."""
+    return args[0] if len(args) == 1 else args or None
 
 
 def _is_awaited(frame: FrameType) -> bool:
@@ -124,23 +130,25 @@ def bind(module: Any, name: Any, params: Any, returns: Any) -> Any:
     header, _, description = module["__doc__"].partition("\n\n")
     shown = returns if isinstance(returns, str) else returns.__name__
 
-    def run(params: Any = None, /, **fields: Any) -> Any:
+    def run(*args: Any, **fields: Any) -> Any:
+        params = _params(args)
         return tool.run_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.run(params, fields)
 
-    def call(params: Any = None, /, **fields: Any) -> Any:
+    def call(*args: Any, **fields: Any) -> Any:
         """Like run(), but returns every content block and does not raise when the tool reports an error."""
+        params = _params(args)
         return tool.call_async(params, fields) if _is_awaited(sys._getframe(1)) else tool.call(params, fields)
 
-    async def run_async(params: Any = None, /, **fields: Any) -> Any:
+    async def run_async(*args: Any, **fields: Any) -> Any:
         """Like run(), to be awaited: any number of calls may wait at once."""
-        return await tool.run_async(params, fields)
+        return await tool.run_async(_params(args), fields)
 
-    async def call_async(params: Any = None, /, **fields: Any) -> ToolResult:
+    async def call_async(*args: Any, **fields: Any) -> ToolResult:
         """Like call(), to be awaited."""
-        return await tool.call_async(params, fields)
+        return await tool.call_async(_params(args), fields)
 
-    def call_module(params: Any = None, /, **fields: Any) -> Any:
-        return run(params, **fields)
+    def call_module(*args: Any, **fields: Any) -> Any:
+        return run(*args, **fields)
 
     own = module["__name__"]
     classes = [v for v in module.values() if isinstance(v, type) and v.__module__ == own]

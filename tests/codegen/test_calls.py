@@ -94,6 +94,14 @@ def test_original_names_reach_the_wire(tool: Tool, host: Host) -> None:
     assert host.last == values
 
 
+def test_arguments_without_names_are_answered_with_the_names(tool: Tool, host: Host) -> None:
+    t = tool({"type": "object", "properties": {"sku": {}, "n": {}}, "required": ["sku", "n"]})
+    for function in (t.run, t.call, sys.modules[t.__name__]):
+        for args in (("s1",), ("s1", 2)):
+            assert "arguments are passed by name: run(sku=..., n=...)" in _message(lambda f=function, a=args: f(*a))
+    assert not host.sent
+
+
 def test_both_spellings_exist(tool: Tool, host: Host) -> None:
     t = tool({"type": "object", "properties": {"from": {}, "from_": {}, "from__": {}}})
     python = {wire: name for name, wire in t._tool.binding("Params").names.items()}
