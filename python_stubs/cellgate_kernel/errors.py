@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
@@ -34,6 +35,8 @@ _MAX_BLOCK = 2_000
 _MAX_MESSAGE = 400
 _MAX_GROUP = 600
 _MAX_FOLDED = 200
+# Most characters of the output of a program that failed.
+_MAX_CAPTURED = 400
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
@@ -59,6 +62,17 @@ def text_of(value: object) -> str:
         return shorten(str(value))
     except BaseException as e:
         return f"<text of {name_of(type(value))} not available: its __str__ raised {name_of(type(e))}>"
+
+
+def captured(value: BaseException) -> list[str]:
+    """The end of the output of a program that failed, which subprocess has captured and nobody has seen."""
+    if not isinstance(value, (subprocess.CalledProcessError, subprocess.TimeoutExpired)):
+        return []
+    for name, text in (("standard error", value.stderr), ("standard output", value.output)):
+        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        if isinstance(text, str) and text.strip():
+            return [f"The end of its {name}: {text.strip()[-_MAX_CAPTURED:]}"]
+    return []
 
 
 def depth_of(tb: TracebackType | None) -> int:
@@ -212,7 +226,7 @@ def _shorten_lines(text: str) -> str:
     header, *lines = text.split("\n")
     arrow = next((i for i, line in enumerate(lines) if line.startswith("-")), None)
     if arrow is not None and header.startswith("File ") and any(part in header for part in (_STDLIB, *_PACKAGES)):
-        text = "\n".join([header, *lines[max(0, arrow - 1) : arrow + 2]])
+        text = "\n".join([header, lines[arrow]])
     return _LONG_LINE.sub(r"\1 ...", _SIGNATURE.sub(r"\1(...)", text))
 
 

@@ -479,9 +479,10 @@ class ZMQInteractiveShell(InteractiveShell):
         return [first, f"{errors.name_of(etype)}: {errors.text_of(value)}{notice}\n"]
 
     def _advice(self, value: BaseException) -> list[str]:
-        """About a missing module or key."""
+        """About a missing module or key, or a program that failed."""
         try:
-            return keys.explain(value) or missing.explain(value, self.front, self.sandboxed, self.environment)
+            lines = keys.explain(value) or errors.captured(value)
+            return lines or missing.explain(value, self.front, self.sandboxed, self.environment)
         except Exception:  # import finders and classes of cells can raise: send the error anyway
             return []
 

@@ -184,6 +184,18 @@ def test_an_error_is_no_longer_than_needed(kernel: Kernel, code: str) -> None:
     assert "left out ...]" not in text or "%tb shows all]" in text
 
 
+def test_what_a_failed_program_said_is_shown(kernel: Kernel) -> None:
+    """Where subprocess has captured it, nothing else shows it."""
+    code = "import subprocess as s; s.run(['ls', '/nothere'], check=True, capture_output=True"
+    for options in (")", ", text=True)"):
+        text = text_of(kernel.run(code + options).error)
+        assert text.endswith("The end of its standard error: ls: cannot access '/nothere': No such file or directory")
+    text = text_of(kernel.run("s.check_output('echo told; exit 3', shell=True)").error)
+    assert text.endswith("The end of its standard output: told")
+    text = text_of(kernel.run("s.run(['ls', '/nothere'], check=True)").error)
+    assert "The end of" not in text
+
+
 def test_a_notebook_has_whole_tracebacks(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn(front="jupyter")
     kernel.run(LIBRARY)
