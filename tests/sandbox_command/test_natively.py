@@ -225,3 +225,30 @@ print("denied")
 def test_a_folder_that_is_renamed_is_judged_by_its_new_path(box: Box) -> None:
     p = box.run("/usr/bin/python3", "-c", MOVED, settings=Box.settings({"denyWrite": ["**/secret/*"]}))
     assert (p.returncode, p.stdout) == (0, "denied\n"), p.stderr
+
+
+END = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.PAGESIZE
+m = mmap.mmap(-1, 3 * page)
+start = ctypes.addressof(ctypes.c_char.from_buffer(m))
+assert libc.mprotect(ctypes.c_void_p(start + 2 * page), page, 0) == 0
+for n in (1, 2, 254, 255, 256, 257, 511, 512, 513, 1000, 4094, 4095, 4096):
+    path = b"./" * (n // 2 - 1) + b"/" * (n % 2) + b"xy" if n > 3 else b"x" * n
+    assert len(path) == n
+    for end in (2 * page, 2 * page - 1, page + 100, page + 1):
+        if end <= n: continue
+        m[end - n - 1:end] = path + bytes(1)
+        fd = libc.open(ctypes.c_void_p(start + end - n - 1), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        assert fd >= 0 if n < 4096 else (fd, ctypes.get_errno()) == (-1, 36), (n, end, ctypes.get_errno())
+        if fd >= 0: os.close(fd); os.unlink(path)
+m[page:2 * page] = b"x" * page
+assert libc.open(ctypes.c_void_p(start + 2 * page - 100), os.O_CREAT | os.O_WRONLY, 0o644) == -1 and ctypes.get_errno() == 14
+print("read")
+"""
+
+
+def test_a_path_at_the_end_of_the_callers_memory(box: Box) -> None:
+    p = box.run("/usr/bin/python3", "-c", END, settings=Box.settings())
+    assert (p.returncode, p.stdout) == (0, "read\n"), p.stderr

@@ -15,7 +15,8 @@
 #include "base/util.h"
 #include "sandbox/notify/notify.h"
 
-#define PAGE 4096u
+#define PAGE  4096u
+#define SHORT 256u /* bytes of a path that are read first */
 
 bool cg_caller_waits(const struct cg_notify *n, const struct seccomp_notif *call)
 {
@@ -46,10 +47,12 @@ int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path
         size_t len = 0;
 
         while (len < PATH_MAX) {
-                /* Not across the end of a page: the next page may not be mapped. */
-                size_t room = PAGE - (size_t)((at + len) % PAGE);
-                ssize_t n = read_some(call, at + len, path + len,
-                                      room < PATH_MAX - len ? room : PATH_MAX - len);
+                /*
+                 * Not across the end of a page, since the next page may not be mapped. Most paths
+                 * are short.
+                 */
+                size_t page = PAGE - (size_t)((at + len) % PAGE), most = len ? PATH_MAX - len : SHORT;
+                ssize_t n = read_some(call, at + len, path + len, page < most ? page : most);
 
                 if (n <= 0)
                         return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
