@@ -6,6 +6,8 @@
 
 #include "kernel/python.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -202,12 +204,37 @@ void cg_py_track_arenas(void)
         PyObject_SetArenaAllocator(&a);
 }
 
-void cg_py_free_arenas(void)
+/*
+ * Frees the data of libpython, which is at @base. Not where Python is a part of the program, of
+ * which init uses other data.
+ */
+static int free_data(struct dl_phdr_info *object, size_t size, void *base)
 {
+        uintptr_t page = (uintptr_t)getpagesize();
+
+        (void)size;
+        if (object->dlpi_addr != (uintptr_t)base || !object->dlpi_name[0])
+                return 0;
+        for (size_t i = 0; i < object->dlpi_phnum; i++) {
+                const ElfW(Phdr) *h = &object->dlpi_phdr[i];
+                uintptr_t at = ((uintptr_t)base + h->p_vaddr) & ~(page - 1);
+
+                if (h->p_type == PT_LOAD && h->p_flags & PF_W)
+                        madvise((void *)at, (uintptr_t)base + h->p_vaddr + h->p_memsz - at, MADV_DONTNEED);
+        }
+        return 0;
+}
+
+void cg_py_free_in_init(void)
+{
+        Dl_info python;
+
         while (arenas.n) {
                 arenas.n--;
                 munmap(arenas.v[arenas.n].at, arenas.v[arenas.n].size);
         }
+        if (dladdr((const void *)(uintptr_t)PyObject_Malloc, &python))
+                dl_iterate_phdr(free_data, python.dli_fbase);
 }
 
 #ifdef __SANITIZE_ADDRESS__

@@ -40,8 +40,8 @@ int cg_py_prepare_completion(struct cg_err *err);
 
 /* Before Python allocates: notes which memory its small objects are in. */
 void cg_py_track_arenas(void);
-/* Unmaps that, in a process that never runs Python again. */
-void cg_py_free_arenas(void);
+/* Frees that, and more, in a process that never runs Python again: init. */
+void cg_py_free_in_init(void);
 
 /* Around the fork, in the zygote and (child) in the kernel. */
 void cg_py_before_fork(void);

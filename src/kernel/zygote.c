@@ -251,7 +251,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds,
                                                   .function_fd = fds[3],
                                                   .plan = spec.plan,
                                                   .log = z->log };
-                cg_sandbox_free_in_init(spec.plan, cg_py_free_arenas);
+                cg_sandbox_free_in_init(spec.plan, cg_py_free_in_init);
                 cg_py_before_fork();
                 /* Fails if this process has a second thread. */
                 r = cg_sandbox_spawn_prepared(spec.plan, keep, CG_ARRAY_LEN(keep), cg_kernel_prepare,

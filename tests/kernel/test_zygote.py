@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 from kernel.harness import SLOWNESS, Kernel, Zygote, listener, program
-from processes import alive, children
+from processes import alive, children, eventually
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -221,6 +222,27 @@ def test_memory_of_a_kernel(spawn: Callable[..., Kernel]) -> None:
         r = k.run("print(open('/proc/self/smaps_rollup').read())")
         shares += [int(line.split()[1]) for line in r.out.splitlines() if line.startswith("Pss:")]
     assert sorted(shares)[5] < 8 * 1024, shares
+
+
+@pytest.mark.no_sanitizer
+def test_init_frees_the_data_of_python(spawn: Callable[..., Kernel]) -> None:
+    def resident() -> int:
+        """Of the data of libpython, in kB; 0 as well where it is a part of the program."""
+        found, on = 0, False
+        for line in Path(f"/proc/{kernel.pid}/smaps").read_text().splitlines():
+            mapping = re.match(r"[0-9a-f]+-[0-9a-f]+ (\S+) .* (\S*)$", line)
+            if mapping:
+                on = "w" in mapping[1] and "libpython" in mapping[2]
+            elif on and line.startswith("Rss:"):
+                found += int(line.split()[1])
+        return found
+
+    kernel = spawn()
+    try:
+        eventually(lambda: resident() == 0)
+    except PermissionError:
+        pytest.skip("init's memory cannot be seen by this user")
+    assert kernel.run("open('f', 'w').write('x')").result == "1"  # by init
 
 
 def test_signals_to_the_zygote_group(prefix: Path, workspace: Path) -> None:
