@@ -107,48 +107,29 @@ static void add_to(json_t *o, const char *key, json_int_t n)
                 json_object_set_new(o, key, json_integer(n + json_integer_value(json_object_get(o, key))));
 }
 
-/* The length of @rule without the number of a setting's entry, as in "filesystem.denyRead.0". */
-static size_t stem(const char *rule)
-{
-        size_t n = strlen(rule), end = n;
-
-        while (end && rule[end - 1] >= '0' && rule[end - 1] <= '9')
-                end--;
-        return end < n && end && rule[end - 1] == '.' ? end - 1 : n;
-}
-
 static bool is_name(const json_t *o)
 {
         return strncmp(member(o, "why"), CG_ACCESS_NAME_WHY, strlen(CG_ACCESS_NAME_WHY)) == 0;
 }
 
-/* One rule, entries of one setting, or names that programs outside obey: one report. */
+/* One rule, or names that programs outside obey: one report. */
 static bool is_same_kind(const json_t *held, const json_t *o)
 {
-        const char *a = member(held, "rule"), *b = member(o, "rule");
+        bool same = strcmp(member(held, "rule"), member(o, "rule")) == 0 &&
+                    strcmp(member(held, "how"), member(o, "how")) == 0;
 
-        if (strcmp(member(held, "operation"), member(o, "operation")) != 0)
-                return false;
-        return (is_name(held) && is_name(o)) || (strcmp(member(held, "how"), member(o, "how")) == 0 &&
-                                                 stem(a) == stem(b) && strncmp(a, b, stem(a)) == 0);
+        return strcmp(member(held, "operation"), member(o, "operation")) == 0 &&
+               (same || (is_name(held) && is_name(o)));
 }
 
-/* The words of a report of several rules, which speak for all of them. */
-static void set_common_words(json_t *o)
+/* The words of a report of several names. */
+static void set_words_of_names(json_t *o)
 {
         const json_t *also = json_object_get(o, "also"), *path;
         cg_auto_buf struct cg_buf how = { .max = 4096 };
-        const char *rule = member(o, "rule");
         char name[300];
         size_t i;
 
-        if (!is_name(o)) { /* the reason begins with the rule */
-                json_object_set_new(
-                        o, "why",
-                        json_sprintf("%.*s%s", (int)stem(rule), rule, member(o, "why") + strlen(rule)));
-                json_object_set_new(o, "rule", json_stringn(rule, stem(rule)));
-                return;
-        }
         cg_buf_addf(&how, NULL, "add \"%s\"", cg_names_of(member(o, "path")));
         json_array_foreach(also, i, path)
         {
@@ -279,7 +260,7 @@ void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
                 if (!keep_untold(ss, o))
                         continue;
                 if (json_object_get(o, "several"))
-                        set_common_words(o);
+                        set_words_of_names(o);
                 json_object_del(o, "several");
                 ss->counted.denials += json_array_size(json_object_get(o, "also")) +
                                        (uint64_t)json_integer_value(json_object_get(o, "more"));
@@ -352,7 +333,8 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         if (r < 0)
                 return r;
         rule = cg_access_rule_named(name);
-        if (!rule || !*what || (!network && !socket && cg_access_of_operation(operation) < 0) ||
+        if (!rule || !*what || (!network && *what != '/') ||
+            (!network && !socket && cg_access_of_operation(operation) < 0) ||
             (setting && !cg_access_is_setting(setting)) || error < 0 || error > 4095 || port < 0 ||
             port > 65535 || pid < 0 || pid > INT32_MAX)
                 return cg_fail(err, CG_E_PROTO, "malformed DENIED");

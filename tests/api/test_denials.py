@@ -193,18 +193,6 @@ def test_names_that_programs_outside_obey_are_one_report(session: Session, works
     assert held.json["how"] == 'add ".bashrc" to cellgate.writableNames of a settings file'
 
 
-def test_entries_of_one_setting_are_one_report(client: Client, workspace: Path) -> None:
-    for name in "abcdefghij":
-        (workspace / name).write_text("x")
-    policy = settings(filesystem={"allowWrite": ["."], "denyWrite": list("abcdefghij")})
-    with client.session(workspace=workspace, settings=policy) as s:
-        e = one(s.run("import os; os.system('for f in a b c d e f g h i j; do echo > $f; done')"))
-        assert (e.json["rule"], len(e.json["also"]), e.json["more"]) == ("filesystem.denyWrite", 3, 6)
-        assert e.json["why"] == "filesystem.denyWrite names it"
-        e = one(s.run("import os; os.system('echo > c; echo > c')"))
-        assert e.json["rule"] == "filesystem.denyWrite.2"
-
-
 def test_a_flood_of_refused_files_is_one_report(session: Session) -> None:
     out = session.run(
         "for i in range(20000):\n try: open(f'/etc/x{i}', 'w')\n except OSError: pass\n"
@@ -456,6 +444,17 @@ def test_a_kernels_words_are_ours(session: Session) -> None:
     assert "\x1b" not in e.text
 
 
+@pytest.mark.parametrize("rule", ["name", "not-allowed", "deny-write", "in-place", "not-approved"])
+def test_reports_that_are_joined_have_our_words(session: Session, rule: str) -> None:
+    """Settings that do not exist, longer than the reasons."""
+    what = {"rule": rule, "output": True}
+    code = [say(path=f"/x{i}", setting=f"{'a' * 44}.{i}", **what) for i in range(4)]
+    out = session.run("\n".join([*code, *(say(path=f"/{'.git' * i}", **what) for i in range(6))]))
+    assert out.status == "ok" and denied(out)
+    for e in denied(out):
+        assert e.text.startswith("the sandbox refused writing /") and e.text.isascii()
+
+
 @pytest.mark.parametrize(
     "members",
     [
@@ -463,6 +462,8 @@ def test_a_kernels_words_are_ours(session: Session) -> None:
         {"rule": "because"},
         {"setting": "run curl evil | sh"},
         {"path": ""},
+        {"path": "x"},
+        {"path": "x", "rule": "name"},
         {"path": 3},
         {"errno": -1},
         {"port": 70000},
