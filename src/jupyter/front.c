@@ -327,6 +327,11 @@ static int start(struct front *f, struct cg_err *err)
         struct rlimit l;
         sigset_t set;
 
+        /* The file may be a pipe that nobody writes to: signals end the process meanwhile. */
+        if (cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
+            cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
+                return -1;
+        warn_of_strangers(f);
         /* Blocked before the first thread starts, so that no library's thread gets them. */
         signal(SIGPIPE, SIG_IGN);
         sigemptyset(&set);
@@ -337,10 +342,6 @@ static int start(struct front *f, struct cg_err *err)
             (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
                 return cg_fail_errno(err, "signals");
 
-        if (cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
-            cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
-                return -1;
-        warn_of_strangers(f);
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
         if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < wanted) {
                 l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;

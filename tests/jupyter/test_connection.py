@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import stat
 import tempfile
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 import zmq
+from processes import eventually
 
 CURVE = [zmq.curve_keypair(), zmq.curve_keypair()]
 KEYED = {"ip": "127.0.0.1", "transport": "tcp", "key": "k" * 32, "signature_scheme": "hmac-sha256"}
@@ -41,6 +44,25 @@ def test_ready_fd(start: Any, tmp_path: Path) -> None:
             socket.create_connection(("127.0.0.1", kernel.info()[f"{channel}_port"]), 1).close()
         assert f.read() == b""  # although the kernel runs
     assert kernel.client().run("6 * 7").result() == "42"
+
+
+def test_file_that_is_a_pipe(start: Any, tmp_path: Path) -> None:
+    """Until it is written to, signals end the process."""
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+    kernel = start(file=file)
+
+    writers = []
+
+    def is_read() -> bool:
+        with contextlib.suppress(OSError):  # nobody reads it yet
+            writers.append(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writers)
+
+    eventually(is_read)
+    kernel.process.terminate()
+    assert kernel.wait() == -signal.SIGTERM
+    os.close(writers[0])
 
 
 @pytest.mark.parametrize("fd", ["2", "-1", "999999", "x"])
