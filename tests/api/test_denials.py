@@ -290,6 +290,11 @@ def test_a_socket_that_a_program_reports_is_told(session: Session, line: str) ->
     assert (e.json["operation"], e.json["path"]) == ("socket", "/run/x.sock")
 
 
+def test_a_socket_of_a_container_engine_is_told_with_its_power(session: Session) -> None:
+    e = one(session.run("print('dial unix /run/docker.sock: socket: operation not permitted')"))
+    assert "root's powers over this machine. To allow it: list the socket in network.allowUnixSockets" in e.text
+
+
 def test_names_of_the_home_folder(home: Path, prefix: Path, workspace: Path) -> None:
     """A kernel has a home of its own, where the user's credentials are missing."""
     os.environ.setdefault("CG_PREFIX", str(prefix))

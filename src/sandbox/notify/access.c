@@ -291,6 +291,15 @@ static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
         }
 }
 
+/* Sockets of container engines, which run any program as root. */
+static bool is_engine(const char *path)
+{
+        const char *name = strrchr(path, '/');
+
+        return name && (strcmp(name, "/docker.sock") == 0 || strcmp(name, "/containerd.sock") == 0 ||
+                        strcmp(name, "/podman.sock") == 0);
+}
+
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret)
 {
@@ -354,6 +363,9 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 snprintf(ret->rule, sizeof(ret->rule), "%s", words[rule].rule);
                 return;
         }
+        if (rule == CG_ACCESS_UNIX_SOCKETS && is_engine(path))
+                snprintf(ret->why, sizeof(ret->why),
+                         "programs that use this socket have root's powers over this machine");
         if (!by_settings)
                 default_words(rule, ret);
         if (setting && strcmp(setting, "default") == 0) {
