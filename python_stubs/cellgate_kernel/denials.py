@@ -179,7 +179,7 @@ def _report(found: dict[str, Any], e: OSError) -> None:
     message = _message(found)
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    # Of these the host has a better report.
+    # The host has a better report of these.
     if message["operation"] == "socket" or message["rule"] == "not-approved":
         return
     if message.get("path") or message.get("host"):

@@ -16,7 +16,7 @@
  */
 #define SETTLED_S 3
 
-/* What differs after a change. All zero: nothing is there. */
+/* The part of a file's status that differs after a change. All zero: nothing is there. */
 struct state {
         uint64_t ino, mount;
         uint32_t dev[2];

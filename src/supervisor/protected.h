@@ -16,8 +16,8 @@ struct sup;
  */
 json_t *cg_sup_protected_paths(const struct sup *s);
 /*
- * What the user's homes have of protected names, for struct cg_path_base; scanned again when a
- * folder there has changed. Borrowed, until the next call.
+ * The protected names and links in the user's homes, for struct cg_path_base. They are scanned
+ * again when a folder there has changed. Borrowed, until the next call.
  */
 const json_t *cg_sup_homes(struct sup *s);
 /*
