@@ -579,6 +579,42 @@ static void failing_init_ends_the_preparation(void **state)
         assert_int_equal(errno, ECHILD);
 }
 
+static int write_file(void *path)
+{
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+        return fd < 0 ? errno : close(fd);
+}
+
+/* Another process removes a folder of the workspace after the plan was made. */
+static void removed_write_root_is_left_out(void **state)
+{
+        struct cg_sandbox *sb = *state;
+        struct cg_sandbox_child child;
+        char work[256], kept[300], gone[300], in[310], file[310];
+        struct cg_plan_mount protected = { .kind = CG_PLAN_READ, .path = in, .why = (char *)"test" };
+
+        assert_non_null(getcwd(work, sizeof(work))); /* /tmp and /var/tmp are the sandbox's own */
+        snprintf(kept, sizeof(kept), "%s/cg-kept-XXXXXX", work);
+        snprintf(gone, sizeof(gone), "%s/cg-gone-XXXXXX", work);
+        assert_non_null(mkdtemp(kept));
+        assert_non_null(mkdtemp(gone));
+        snprintf(in, sizeof(in), "%s/in", gone);
+        snprintf(file, sizeof(file), "%s/file", kept);
+        assert_int_equal(mkdir(in, 0700), 0);
+        assert_int_equal(cg_sandbox_add_write(sb, kept, NULL), 0);
+        assert_int_equal(cg_sandbox_add_write(sb, gone, NULL), 0);
+        assert_int_equal(cg_plan_insert(sb, &protected, NULL), 0);
+        assert_int_equal(rmdir(in), 0);
+        assert_int_equal(rmdir(gone), 0);
+        spawn_ok(sb, NULL, 0, write_file, file, &child);
+        assert_int_equal(finish(&child).exit_code, 0);
+        spawn_ok(sb, NULL, 0, write_file, gone, &child);
+        assert_int_equal(finish(&child).exit_code, EROFS);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(rmdir(kept), 0);
+}
+
 static int sleep_on(void *unused)
 {
         for (;;)
@@ -658,6 +694,7 @@ int main(void)
                 CASE(failing_preparation_comes_back),
                 CASE(preparation_may_not_leave_a_thread),
                 CASE(failing_init_ends_the_preparation),
+                CASE(removed_write_root_is_left_out),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
