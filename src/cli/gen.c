@@ -12,7 +12,7 @@
 #include "cli/common/opts.h"
 #include "cli/common/report.h"
 #include "codegen/codegen.h"
-#include "mcp/mcp_list.h"
+#include "mcp/client/mcp_list.h"
 
 enum { NAME = 2, OUT, TOOLS, COMMAND, TIMEOUT, VERBOSE, HELP };
 

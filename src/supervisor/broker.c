@@ -572,7 +572,7 @@ static void on_broker_end(struct watch *w)
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
         s->children[CG_CHILD_BROKER] = 0;
-        /* MCP servers, if the tool server was killed with its guard (src/mcp/guard.c). */
+        /* MCP servers, if the tool server was killed with its guard (mcp/toolserver/guard.c). */
         cg_sup_reap_orphans(s, true);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "mcp/ceilings.h"
-#include "mcp/kept.h"
+#include "mcp/toolserver/kept.h"
 
 #define MAX_RESULT ((size_t)1 << 20)
 

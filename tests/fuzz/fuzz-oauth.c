@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "mcp/oauth_parse.h"
+#include "mcp/oauth/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

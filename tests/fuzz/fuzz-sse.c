@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "mcp/sse.h"
+#include "mcp/http/sse.h"
 
 #define MAX_DATA 64
 

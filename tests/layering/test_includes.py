@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SANDBOX = {"base", "sandbox", "sandbox/notify", "sandbox/settings", "sandbox/egress", "sandbox/command"}
-CLI = SANDBOX | {"cli/common", "codegen", "mcp", "jupyter"}
+CLI = SANDBOX | {"cli/common", "codegen", "mcp", "mcp/client", "mcp/oauth", "mcp/pins", "jupyter"}
 # Folder of src/ to the folders whose headers it may include, beside its own and the public header.
 MAY_INCLUDE = {
     "base": set(),
@@ -17,7 +17,12 @@ MAY_INCLUDE = {
     "sandbox/egress": {"base", "sandbox", "sandbox/notify", "sandbox/settings"},
     "sandbox/command": SANDBOX - {"sandbox/command"},
     "codegen": {"base"},
-    "mcp": {"base", "codegen"},
+    "mcp": {"base"},
+    "mcp/http": {"base", "mcp"},
+    "mcp/oauth": {"base", "mcp", "mcp/http"},
+    "mcp/pins": {"base", "mcp"},
+    "mcp/client": {"base", "mcp", "mcp/http", "mcp/oauth", "mcp/pins"},
+    "mcp/toolserver": {"base", "mcp", "mcp/client", "codegen"},
     "kernel": SANDBOX - {"sandbox/command"},
     "jupyter": {"base"},
     "supervisor": SANDBOX,
@@ -36,7 +41,7 @@ PAIR = {"sandbox", "sandbox/notify"}
 # Headers of libraries that only one folder may see.
 RESERVED = {
     "Python.h": {"kernel"},
-    "curl/curl.h": {"mcp"},
+    "curl/curl.h": {"mcp/http"},
     "sqlite3.h": set(),
     "zmq.h": {"jupyter"},
     "microhttpd.h": {"mcp"},

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "mcp/ceilings.h"
-#include "mcp/kept.h"
+#include "mcp/toolserver/kept.h"
 
 #define LONG ((size_t)100000)
 

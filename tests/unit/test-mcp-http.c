@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include "base/fd.h"
-#include "mcp/http.h"
+#include "mcp/http/http.h"
 #include <cmocka.h>
 
 /* ---- the server */

@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include "base/call_args.h"
 #include "base/json.h"
-#include "mcp/def.h"
+#include "mcp/client/def.h"
 #include "mcp/ceilings.h"
-#include "mcp/mcp_list.h"
-#include "mcp/names.h"
+#include "mcp/client/mcp_list.h"
+#include "mcp/client/names.h"
 
 static int args(const char *text)
 {

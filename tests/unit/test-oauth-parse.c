@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "mcp/oauth.h"
+#include "mcp/oauth/oauth.h"
 
 static void assert_text(const char *is, const char *should)
 {

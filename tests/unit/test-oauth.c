@@ -19,9 +19,9 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
-#include "mcp/oauth_fetch.h"
-#include "mcp/oauth_store.h"
-#include "mcp/oauth.h"
+#include "mcp/oauth/fetch.h"
+#include "mcp/oauth/store.h"
+#include "mcp/oauth/oauth.h"
 
 #define URL "https://srv.example/mcp"
 #define AS  "https://as.example"

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
-#include "mcp/pins.h"
+#include "mcp/pins/pins.h"
 #include "rounds.h"
 
 static void canonical(const char *tool, struct cg_buf *b)

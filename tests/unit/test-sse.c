@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include "mcp/sse.h"
+#include "mcp/http/sse.h"
 
 struct sample {
         const char *bytes;

@@ -5,7 +5,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"
-#include "mcp/pins_accept.h"
+#include "mcp/pins/accept.h"
 
 enum { NAME = 2, TOOL, YES, HELP };
 

@@ -16,9 +16,9 @@
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/ceilings.h"
-#include "mcp/def.h"
-#include "mcp/oauth_fetch.h"
-#include "mcp/oauth_store.h"
+#include "mcp/client/def.h"
+#include "mcp/oauth/fetch.h"
+#include "mcp/oauth/store.h"
 
 #define DEFAULT_MS (5 * 60 * 1000)
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <linux/limits.h>
 #include <stdbool.h>
-#include "mcp/oauth.h"
+#include "mcp/oauth/oauth.h"
 
 /* argv[0] is "login" or "logout". */
 int cg_cli_mcp_login(int argc, char **argv);

@@ -19,9 +19,9 @@
 #include "cli/common/opts.h"
 #include "cli/common/pretty.h"
 #include "cli/mcp/mcp.h"
-#include "mcp/def.h"
-#include "mcp/mcp_list.h"
-#include "mcp/pins.h"
+#include "mcp/client/def.h"
+#include "mcp/client/mcp_list.h"
+#include "mcp/pins/pins.h"
 
 enum { NAME = 2, URL, COMMAND, TOOL, ARGS, MCP, USER, ENV, HEADER, TIMEOUT, YES, HELP };
 enum { ADD = 1, LIST = 2, SHOW = 4, REMOVE = 8, TOOLS = 16, CALL = 32 };

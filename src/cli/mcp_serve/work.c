@@ -19,7 +19,7 @@
 #include "cli/common/artifacts.h"
 #include "cli/common/pretty.h"
 #include "cli/common/rule_check.h"
-#include "mcp/def.h"
+#include "mcp/client/def.h"
 
 /* Events handled before questions, cancellations and the end are checked again. */
 #define EVENTS_AT_ONCE 256

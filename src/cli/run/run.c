@@ -22,7 +22,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "cli/common/rule_check.h"
-#include "mcp/pins_accept.h"
+#include "mcp/pins/accept.h"
 
 /*
  * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second

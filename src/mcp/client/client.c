@@ -1,0 +1,438 @@
+/*
+ * The client of one MCP server. Linked into the tool server and the command line. By
+ * file: internal.h.
+ */
+#include "mcp/client/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "mcp/ceilings.h"
+#include "mcp/client/failure.h"
+#include "mcp/client/names.h"
+
+/* ---- its ends */
+
+static void restart(struct cg_mcp_client *c);
+
+static void on_ended(void *data, const char *how)
+{
+        struct cg_mcp_client *c = data;
+
+        c->t = NULL; /* it is being ended already */
+        if (c->state == STARTING) {
+                /* Some servers end when they get a request that they do not know. */
+                if (c->probe_id && !c->init_id && c->def->kind == CG_MCP_STDIO &&
+                    c->def->era == CG_MCP_AUTO) {
+                        cg_mcp_log_failure(c, CG_LOG_INFO, " did not understand server/discover: ", how);
+                        c->skip_probe = true;
+                        restart(c);
+                        return;
+                }
+                c->skip_probe = false;
+                cg_mcp_client_start_failed(c, how);
+                return;
+        }
+        if (c->answered && !c->reqs) { /* some end themselves when they are idle: no failure */
+                cg_mcp_log_failure(c, CG_LOG_WARN, ": ", how);
+                cg_mcp_drop_server(c);
+                return;
+        }
+        cg_mcp_client_died(c, how);
+}
+
+static void on_sandbox(void *data, struct cg_slice line)
+{
+        struct cg_mcp_client *c = data;
+
+        if (c->sandbox)
+                c->sandbox(c->sandbox_data, line);
+}
+
+bool cg_mcp_client_send_sandbox(const struct cg_mcp_client *c, const char *line, size_t len)
+{
+        return c->t && c->t->ops->send_sandbox && c->t->ops->send_sandbox(c->t, line, len);
+}
+
+static void maybe_free(struct cg_mcp_client *c)
+{
+        if (!c->ending || !c->timer_closed || c->n_transports)
+                return;
+        if (c->sandbox_free)
+                c->sandbox_free(c->sandbox_data);
+        if (c->gone)
+                c->gone(c->data);
+        cg_mcp_def_free(c->def);
+        cg_mcp_free_names(c->names, c->n_names);
+        cg_param_headers_free(c->params);
+        cg_mcp_free_names(c->prompts, c->n_prompts);
+        for (int i = 0; i < CG_MCP_N_METHODS; i++)
+                cg_buf_fini(&c->lists[i].text);
+        cg_pins_free(c->pins);
+        free(c->roots);
+        free(c);
+}
+
+static void on_gone(void *data)
+{
+        struct cg_mcp_client *c = data;
+
+        c->n_transports--;
+        maybe_free(c);
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+        struct cg_mcp_client *c = h->data;
+
+        c->timer_closed = true;
+        maybe_free(c);
+}
+
+void cg_mcp_client_end(struct cg_mcp_client *c, const char *why)
+{
+        if (c->ending)
+                return;
+        c->ending = true;
+        cg_mcp_fail_all(c, CG_MCP_FAILED, why, NULL);
+        cg_mcp_drop_server(c);
+        uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+}
+
+/* ---- its start */
+
+int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
+{
+        int64_t wait = CG_MCP_MAX_RESTART_MS;
+
+        if (c->ending)
+                return cg_fail(err, CG_E_CLOSED, "MCP server \"%s\" is being ended", c->def->name);
+        if (c->failures < CG_MCP_CRASHES)
+                wait = 0;
+        else if (c->failures < CG_MCP_CRASHES + 6)
+                wait = CG_MCP_RESTART_MS << (c->failures - CG_MCP_CRASHES);
+        if (wait > CG_MCP_MAX_RESTART_MS)
+                wait = CG_MCP_MAX_RESTART_MS;
+        wait -= cg_now_ms() - c->failed_at_ms;
+        if (c->state != IDLE || wait <= 0)
+                return 0;
+        return cg_fail(err, CG_E_STATE,
+                       "MCP server \"%s\" failed %u times in a row and can be started again in %lld s: %s",
+                       c->def->name, c->failures, (long long)(wait + 999) / 1000, c->last_failure);
+}
+
+static int start(struct cg_mcp_client *c, struct cg_err *err)
+{
+        static const struct cg_transport_cbs cbs = {
+                cg_mcp_on_line,        cg_mcp_on_too_long, cg_mcp_waits, cg_mcp_on_failed,
+                cg_mcp_on_unannounced, on_sandbox,         on_ended,     on_gone
+        };
+        const struct cg_transport_options o = {
+                .loop = c->loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
+        };
+        int r = cg_mcp_client_check(c, err);
+
+        if (r < 0 || c->state != IDLE)
+                return r;
+        r = c->def->kind == CG_MCP_STDIO ? cg_stdio_start(&o, &c->t, err)
+                                         : cg_http_transport_start(&o, c->sse, &c->t, err);
+        if (r < 0) {
+                struct cg_err why = *err;
+
+                r = cg_fail(err, why.code, "MCP server \"%s\" cannot be started: " CG_MCP_HOST_ONLY "%s",
+                            c->def->name, why.msg);
+                cg_mcp_count_failure(c, err->msg);
+                return r;
+        }
+        c->n_transports++;
+        c->state = STARTING;
+        c->answered = false;
+        c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
+        c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
+        c->probed_again = false;
+        r = cg_mcp_begin_handshake(c, err);
+        if (r < 0)
+                cg_mcp_drop_server(c);
+        return r;
+}
+
+static void restart(struct cg_mcp_client *c)
+{
+        int64_t timeout_ms = c->init_timeout_ms, deadline_ms = c->init_deadline_ms;
+        struct cg_err err;
+
+        cg_mcp_drop_server(c);
+        if (start(c, &err) < 0) {
+                cg_mcp_fail_all(c, CG_MCP_FAILED, err.msg, NULL);
+                return;
+        }
+        c->init_timeout_ms = timeout_ms; /* of both starts together */
+        c->init_deadline_ms = deadline_ms;
+        cg_mcp_client_rearm(c);
+}
+
+/*
+ * When a list is fetched for a cell that asks now; 0: at once. Whatever the server does, and
+ * however often cells ask, each of these times is one bit that a cell can send: to ask before it,
+ * or not.
+ */
+static int64_t due_ms(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return c->lists[method].asked ? (cg_now_ms() / CG_MCP_RELIST_MS + 1) * CG_MCP_RELIST_MS : 0;
+}
+
+/* Sends it, or lets it wait for the server's start or for other requests. Takes @q. */
+static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_client *c = q->c;
+        struct cg_err mine;
+        int r;
+
+        if (q->kind == LIST) {
+                q->due_ms = q->cell ? due_ms(c, q->method) : 0;
+                c->lists[q->method].asked = true;
+        }
+        r = q->due_ms ? 0 : start(c, &mine);
+        if (r == 0 && q->kind == CALL && cg_mcp_may_send(q))
+                r = cg_mcp_send_req(q, &mine);
+        else if (r == 0 && q->kind == LIST && !q->due_ms && !c->sharing && !cg_mcp_lists(c, q->method))
+                r = cg_mcp_fetch_list(q, &mine);
+        if (r < 0) {
+                cg_mcp_req_free(q);
+                if (err)
+                        *err = mine;
+                return r;
+        }
+        if (c->state == STARTING && !q->cell && q->timeout_ms > c->init_timeout_ms) {
+                c->init_deadline_ms += q->timeout_ms - c->init_timeout_ms;
+                c->init_timeout_ms = q->timeout_ms;
+        }
+        cg_mcp_req_add(q);
+        cg_mcp_client_rearm(c);
+        *ret = q;
+        return 0;
+}
+
+int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, bool cell, cg_mcp_done done, void *data,
+                       struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, timeout_ms),
+                                              done, data);
+
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = cell;
+        return begin(q, ret, err);
+}
+
+static void on_relisted(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        /* on_listed() was called. After a failure the next call lists again, and reports it. */
+}
+
+static void relist(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+
+        c->relist_ms = 0;
+        cg_mcp_listen(c);
+        if (cg_mcp_lists(c, CG_MCP_TOOLS_LIST)) /* it may have begun before the change */
+                c->relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
+        else
+                cg_mcp_client_list(c, 0, false, on_relisted, c, &q, NULL);
+}
+
+int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
+                             cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(
+                c, method, timeout_ms ? timeout_ms : cg_mcp_client_start_ms(c, 0), done, data);
+
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = true;
+        return begin(q, ret, err);
+}
+
+int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                          const char *params, size_t len, int64_t timeout_ms, cg_mcp_done done, void *data,
+                          struct cg_mcp_req **ret, struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(c, method, cg_mcp_client_call_ms(c, timeout_ms), done, data);
+        struct cg_slice members = cg_json_trim((struct cg_slice){ params, len });
+        int r;
+
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = timeout_ms;
+        q->tool = strdup(name);
+        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
+        if (r == 0)
+                r = cg_buf_addf(&q->line, err, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
+                                cg_mcp_methods[method].name);
+        if (r == 0) /* the end of the object comes when it is sent */
+                r = cg_buf_add(&q->line, members.p, members.len - 1, err);
+        if (r < 0) {
+                cg_mcp_req_free(q);
+                return r;
+        }
+        return begin(q, ret, err);
+}
+
+int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
+                       int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
+                       struct cg_err *err)
+{
+        struct cg_mcp_req *q = cg_mcp_req_new(c, CG_MCP_TOOLS_CALL, cg_mcp_client_call_ms(c, timeout_ms),
+                                              done, data);
+        size_t tool_len = strlen(tool);
+        char *room;
+        int r;
+
+        if (!q)
+                return cg_fail(err, CG_E_NOMEM, "request");
+        q->cell = timeout_ms;
+        q->tool = strdup(tool);
+        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
+        /* Room for the whole line, so that the arguments are not moved again. */
+        if (r == 0)
+                r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, err);
+        if (r == 0)
+                r = cg_buf_addf(&q->line, err,
+                                "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
+        if (r == 0)
+                r = cg_json_quote(&q->line, tool, tool_len, err);
+        if (r == 0)
+                r = cg_buf_adds(&q->line, ",\"arguments\":", err);
+        q->args_at = q->line.len;
+        q->args_len = len;
+        if (r == 0)
+                r = cg_buf_add(&q->line, args, len, err);
+        if (r < 0) {
+                cg_mcp_req_free(q);
+                return r;
+        }
+        return begin(q, ret, err);
+}
+
+static const struct cg_mcp_question_ops question_ops = { cg_mcp_questions_of_call, cg_mcp_questions_of_server,
+                                                         cg_mcp_questions_expire, cg_mcp_send_round };
+
+int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,
+                      struct cg_mcp_client **ret, struct cg_err *err)
+{
+        struct cg_mcp_client *c = calloc(1, sizeof(*c));
+
+        if (!c || (def->roots && cg_mcp_make_roots(o->workspace, &c->roots, err) < 0)) {
+                free(c);
+                cg_mcp_def_free(def);
+                cg_pins_free(o->pins);
+                return cg_fail(err, CG_E_NOMEM, "MCP client");
+        }
+        c->loop = o->loop;
+        c->log = o->log;
+        c->gone = o->gone;
+        c->data = o->data;
+        c->on_listed = o->listed;
+        c->def = def;
+        c->eras = o->eras;
+        c->restart = restart;
+        c->relist = relist;
+        c->start = start;
+        c->sse = def->kind == CG_MCP_SSE;
+        c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
+        if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
+            strncasecmp(def->url + 7, "localhost", 9) != 0 && strncmp(def->url + 7, "127.", 4) != 0 &&
+            strncmp(def->url + 7, "[::1]", 5) != 0)
+                cg_log(c->log, CG_LOG_WARN,
+                       "MCP server %s: its headers are sent unencrypted: use https:// if they are secret",
+                       def->name);
+        if (def->note)
+                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
+        c->pins = o->pins;
+        c->progress = o->progress;
+        c->handles = o->handles;
+        c->ask = o->ask;
+        c->ask_closed = o->ask_closed;
+        c->sandbox = o->sandbox;
+        c->sandbox_data = o->sandbox_data;
+        c->sandbox_free = o->sandbox_free;
+        c->question_ops = &question_ops;
+        uv_timer_init(c->loop, &c->timer); /* cannot fail */
+        c->timer.data = c;
+        *ret = c;
+        return 0;
+}
+
+/* ---- what is known of it */
+
+const char *cg_mcp_client_name(const struct cg_mcp_client *c)
+{
+        return c->def->name;
+}
+
+const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c)
+{
+        return c->def;
+}
+
+const char *cg_mcp_client_program(const struct cg_mcp_client *c)
+{
+        return c->def->label;
+}
+
+void cg_mcp_client_check_subscription(struct cg_mcp_client *c)
+{
+        if (c->state == READY && c->modern && c->announces && !c->listen_id)
+                cg_mcp_lists_stale(c);
+}
+
+struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)
+{
+        return c->pins;
+}
+
+bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)
+{
+        for (size_t i = 0; i < c->n_names; i++)
+                if (strcmp(c->names[i], tool) == 0)
+                        return true;
+        return false;
+}
+
+struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        const struct kept_list *l = &c->lists[method];
+
+        if (!l->known || l->stale || (l->until_ms && l->until_ms <= cg_now_ms()) || cg_mcp_lists(c, method))
+                return CG_SLICE_NONE;
+        return (struct cg_slice){ l->text.data, l->text.len };
+}
+
+bool cg_mcp_client_reports_changes(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return (c->announces & cg_mcp_methods[method].offer) || c->lists[method].until_ms;
+}
+
+bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name)
+{
+        for (size_t i = 0; i < c->n_prompts; i++)
+                if (strcmp(c->prompts[i], name) == 0)
+                        return true;
+        return false;
+}
+
+bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method method)
+{
+        return !c->knows_offers || (c->offers & cg_mcp_methods[method].offer);
+}
+
+int cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                              struct cg_buf *b, struct cg_err *err)
+{
+        return method == CG_MCP_PROMPTS_GET ? cg_close_names(name, c->prompts, c->n_prompts, b, err)
+                                            : cg_close_names(name, c->names, c->n_names, b, err);
+}

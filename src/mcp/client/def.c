@@ -1,0 +1,654 @@
+/* The definition of one MCP server. Linked into the tool server and the command line. */
+#include "mcp/client/def.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/installed.h"
+#include "base/json.h"
+#include "base/ceilings.h"
+#include "base/proc.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "config.h"
+#include "mcp/ceilings.h"
+
+/* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
+#define SECRET_MIN 8
+
+static void free_list(char **list)
+{
+        for (size_t i = 0; list && list[i]; i++)
+                free(list[i]);
+        free(list);
+}
+
+struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
+{
+        if (!d)
+                return NULL;
+        free(d->name);
+        free(d->label);
+        free(d->note);
+        free(d->url);
+        free_list(d->headers);
+        free(d->ca_file);
+        free(d->proxy);
+        free(d->no_proxy);
+        free(d->command);
+        free(d->sandbox_text);
+        free(d->sandbox);
+        free_list(d->argv);
+        free_list(d->envp);
+        free(d->search_path);
+        free(d->cwd);
+        cg_secrets_fini(&d->secrets);
+        cg_oauth_config_fini(&d->oauth);
+        free(d);
+        return NULL;
+}
+
+int cg_mcp_check_name(const char *name, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf shown = { .max = 4096 };
+        size_t n = strlen(name);
+
+        if (!n || n > CG_MAX_NAME)
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server must have 1 to %d bytes, this has %zu", CG_MAX_NAME,
+                               n);
+        /* Commands that name a server must not take it for an option. */
+        if (name[0] == '-')
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server must not begin with \"-\": rename it");
+        if (name[strcspn(name, "\t\n")] || cg_text_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
+            strcmp(shown.data, name) != 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server contains a control character or one that is not "
+                               "shown: rename it");
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') || strchr(name, '\\'))
+                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: it must not be a path",
+                               name);
+        /* An approval rule is SERVER.TOOL, and tools' names have dots. */
+        if (strchr(name, '.'))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "\"%s\" cannot name an MCP server: approval rules say SERVER.TOOL, so a server's name has no dot; write "
+                        "\"-\" or \"_\" in its place",
+                        name);
+        if (strcasecmp(name, "cellgate") == 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "\"%s\" cannot name an MCP server: what cellgate itself says has that name",
+                               name);
+        return 0;
+}
+
+/* ---- parts */
+
+static int bad_member(const char *name, const char *what, const char *must, struct cg_err *err)
+{
+        return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": %s must be %s", name, what, must);
+}
+
+/*
+ * The text of a JSON string that can be an argument or a variable; NULL when it is none. Borrowed.
+ */
+static const char *plain_string(const json_t *j)
+{
+        if (!json_is_string(j) || json_string_length(j) != strlen(json_string_value(j)))
+                return NULL;
+        return json_string_value(j);
+}
+
+/* ---- the command line */
+
+/* A command line that grows. */
+struct command_line {
+        char **v;
+        size_t n, cap;
+};
+
+static int add_word(struct command_line *w, const char *word, struct cg_err *err)
+{
+        if (w->n + 1 >= w->cap) {
+                size_t cap = w->cap ? 2 * w->cap : 16;
+                char **v = realloc(w->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                w->v = v;
+                w->cap = cap;
+        }
+        w->v[w->n] = strdup(word);
+        if (!w->v[w->n])
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        w->v[++w->n] = NULL;
+        return 0;
+}
+
+static int add_words(struct command_line *w, const char *const *words, struct cg_err *err)
+{
+        int r = 0;
+
+        for (; *words && r == 0; words++)
+                r = add_word(w, *words, err);
+        return r;
+}
+
+/*
+ * Options of `cellgate sandbox` that no definition can have: where relative entries of its settings
+ * begin, which files of the host it hides, and that it reports to us.
+ */
+static int add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct command_line *w,
+                               struct cg_err *err)
+{
+        const char *const report[] = { "--control-fd", CG_MCP_CONTROL_FD_TEXT, "--report", "--watch-files",
+                                       NULL };
+        const char *base = plain_string(json_object_get(j, "base"));
+        const char *const at[] = { "--base", base, NULL };
+        const json_t *hide = json_object_get(j, "hide"), *v;
+        const char *file = plain_string(json_object_get(j, "sandbox"));
+        json_int_t ask = json_integer_value(json_object_get(j, "ask"));
+        char seconds[32];
+        size_t i;
+        int r = add_words(w, report, err);
+
+        d->reports = true;
+        if (r == 0 && base)
+                r = add_words(w, at, err);
+        json_array_foreach(hide, i, v)
+        {
+                const char *const one[] = { "--hide", plain_string(v), NULL };
+
+                if (r == 0 && one[1])
+                        r = add_words(w, one, err);
+        }
+        if (r == 0 && file)
+                r = add_words(w, (const char *const[]){ "--hide", file, NULL }, err);
+        snprintf(seconds, sizeof(seconds), "--ask=%lld", (long long)ask);
+        return r == 0 && ask > 0 ? add_word(w, seconds, err) : r;
+}
+
+static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
+{
+        const json_t *sandbox = json_object_get(j, "sandbox");
+        const char *file = plain_string(sandbox);
+        size_t len;
+        int r;
+
+        if (!sandbox || json_is_null(sandbox))
+                return 0;
+        /* Any other value is an error: the program must not run without its sandbox. */
+        if (!json_is_object(sandbox) && (!file || file[0] != '/'))
+                return bad_member(d->name, "\"sandbox\"",
+                                  "the absolute path of a settings file, or its content as an object", err);
+        if (!file) {
+                d->sandbox_text = cg_json_text(sandbox, &len);
+                if (!d->sandbox_text)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                file = "/proc/self/fd/3";
+        }
+        d->sandbox = strdup(CG_INSTALLED(CG_BINDIR "/cellgate"));
+        if (!d->sandbox)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL }, err);
+        if (r == 0)
+                r = add_sandbox_options(d, j, w, err);
+        return r == 0 ? add_word(w, "--", err) : r;
+}
+
+/* True if @program, a path or a name in PATH, is the installed `cellgate` under whatever name. */
+static bool is_cellgate(const struct cg_mcp_def *d, const char *program)
+{
+        const char *own = CG_INSTALLED(CG_BINDIR "/cellgate"), *list = d->search_path ?: "";
+        char path[PATH_MAX], real[PATH_MAX], own_real[PATH_MAX];
+
+        if (!realpath(own, own_real))
+                return false;
+        if (strchr(program, '/'))
+                return realpath(program, real) && strcmp(real, own_real) == 0;
+        for (size_t n; *list; list += n + (list[n] == ':')) {
+                n = strcspn(list, ":");
+                if (snprintf(path, sizeof(path), "%.*s/%s", (int)n, list, program) < (int)sizeof(path) &&
+                    access(path, X_OK) == 0)
+                        return realpath(path, real) && strcmp(real, own_real) == 0;
+        }
+        return false;
+}
+
+/*
+ * How many words of the command line are `srt` or `cellgate sandbox`; 0: it is another program. A
+ * wheel's `cellgate` is a script that becomes the program.
+ */
+static size_t own_sandbox_words(const struct cg_mcp_def *d, const json_t *args)
+{
+        const char *first = plain_string(json_array_get(args, 0));
+
+        if (strcmp(d->label, "srt") == 0)
+                return is_cellgate(d, d->command) ? 1 : 0;
+        return strcmp(d->label, "cellgate") == 0 && first && strcmp(first, "sandbox") == 0 ? 2 : 0;
+}
+
+static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+{
+        const json_t *args = json_object_get(j, "args");
+        size_t n_args = json_array_size(args), own = own_sandbox_words(d, args);
+        struct command_line w = { .v = NULL };
+        int r = read_sandbox(d, j, &w, err);
+
+        if (r == 0)
+                r = add_word(&w, d->command, err);
+        if (r == 0 && args && !json_is_array(args) && !json_is_null(args))
+                r = bad_member(d->name, "\"args\"", "an array of strings", err);
+        for (size_t i = 0; r == 0; i++) {
+                const char *s = plain_string(json_array_get(args, i));
+
+                if (!d->sandbox && own == i + 1)
+                        r = add_sandbox_options(d, j, &w, err);
+                if (r < 0 || i >= n_args)
+                        break;
+                r = s ? add_word(&w, s, err)
+                      : bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
+        }
+        d->argv = w.v;
+        return r;
+}
+
+static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, char *const *environ_,
+                         struct cg_err *err)
+{
+        for (size_t i = 0; environ_ && environ_[i]; i++) {
+                char key[128];
+                size_t len = strcspn(environ_[i], "=");
+
+                if (!cg_proc_env_passes(environ_[i]) || len >= sizeof(key))
+                        continue;
+                memcpy(key, environ_[i], len);
+                key[len] = '\0';
+                if (json_object_get(env, key))
+                        continue; /* the definition's own value follows */
+                d->envp[(*n)++] = strdup(environ_[i]);
+                if (!d->envp[*n - 1])
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+        }
+        return 0;
+}
+
+/* The same from {"NAME": "VALUE"}, which a supervisor has made of its host's. */
+static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const json_t *inherit,
+                     struct cg_err *err)
+{
+        const char *key;
+        json_t *value;
+
+        json_object_foreach((json_t *)(uintptr_t)inherit, key, value)
+        {
+                if (json_object_get(env, key) || !plain_string(value))
+                        continue;
+                if (asprintf(&d->envp[*n], "%s=%s", key, plain_string(value)) < 0) {
+                        d->envp[*n] = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+                (*n)++;
+        }
+        return 0;
+}
+
+static int add_secret(struct cg_mcp_def *d, const char *s, struct cg_err *err)
+{
+        return strlen(s) < SECRET_MIN ? 0 : cg_secrets_add(&d->secrets, s, err);
+}
+
+static int add_variable(struct cg_mcp_def *d, size_t *n, const char *key, const json_t *value,
+                        struct cg_err *err)
+{
+        const char *s = plain_string(value);
+        char what[CG_MAX_NAME];
+
+        snprintf(what, sizeof(what), "\"env\": \"%s\"", key);
+        if (!s)
+                return bad_member(d->name, what, "a string without NUL", err);
+        if (!*key || strchr(key, '='))
+                return bad_member(d->name, what, "named without \"=\"", err);
+        if (asprintf(&d->envp[*n], "%s=%s", key, s) < 0) {
+                d->envp[*n] = NULL;
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        }
+        (*n)++;
+        return cg_proc_env_passes(key) ? 0 : add_secret(d, s, err);
+}
+
+static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_,
+                    struct cg_err *err)
+{
+        json_t *value; /* borrowed */
+        size_t n_host = 0, n = 0;
+        const char *key;
+        int r;
+
+        while (environ_ && environ_[n_host])
+                n_host++;
+        d->envp = calloc(n_host + json_object_size(inherit) + json_object_size(env) + 1, sizeof(*d->envp));
+        if (!d->envp)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err)
+                                    : add_inherited(d, &n, env, environ_, err);
+        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, key, value, err);
+        for (size_t i = 0; r == 0 && i < n; i++)
+                if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
+                        r = cg_fail(err, CG_E_NOMEM, "MCP server");
+        return r;
+}
+
+static int copy_string(char **to, const char *s, struct cg_err *err)
+{
+        *to = strdup(s);
+        return *to ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+}
+
+/* ---- HTTP */
+
+/* Headers that the protocol or HTTP itself decides. */
+static bool is_own_header(const char *name)
+{
+        static const char *const own[] = {
+                "Accept", "Connection",        "Content-Length", "Content-Type", "Host",
+                "Expect", "Transfer-Encoding", "Last-Event-ID",  "Upgrade",      "TE",
+                "Trailer"
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(own); i++)
+                if (strcasecmp(name, own[i]) == 0)
+                        return true;
+        return strncasecmp(name, "Mcp-", 4) == 0;
+}
+
+static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *err)
+{
+        const char *key;
+        json_t *value; /* borrowed */
+        size_t n = 0;
+        int r = 0;
+
+        if (headers && !json_is_object(headers) && !json_is_null(headers))
+                return bad_member(d->name, "\"headers\"", "an object of strings", err);
+        d->headers = calloc(json_object_size(headers) + 1, sizeof(*d->headers));
+        if (!d->headers)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        json_object_foreach(headers, key, value)
+        {
+                const char *s = plain_string(value), *blank;
+                char what[CG_MAX_NAME];
+
+                snprintf(what, sizeof(what), "\"headers\": \"%s\"", key);
+                if (!s || s[strcspn(s, "\r\n")])
+                        return bad_member(d->name, what, "a string of one line", err);
+                if (!*key || key[strcspn(key, ": \t\r\n")])
+                        return bad_member(d->name, what, "named without \":\" and blanks", err);
+                if (is_own_header(key))
+                        return bad_member(d->name, what, "left out: the protocol decides this header", err);
+                if (asprintf(&d->headers[n], "%s: %s", key, s) < 0) {
+                        d->headers[n] = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+                n++;
+                /* "Bearer TOKEN": the token alone is secret, too. */
+                blank = strchr(s, ' ');
+                r = add_secret(d, s, err);
+                if (r == 0 && blank)
+                        r = add_secret(d, blank + 1, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* The proxy that "env" names for this URL, by the usual variables. */
+static int read_proxy(struct cg_mcp_def *d, const json_t *env, struct cg_err *err)
+{
+        /* HTTP_PROXY could be a header "Proxy" of a CGI script; nobody reads it. */
+        static const char *const https[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY" },
+                                 *const http[] = { "http_proxy", "all_proxy", "ALL_PROXY" },
+                                 *const none[] = { "no_proxy", "NO_PROXY" };
+        bool tls = strncasecmp(d->url, "https:", 6) == 0;
+        const char *const *names = tls ? https : http;
+        size_t n = tls ? CG_ARRAY_LEN(https) : CG_ARRAY_LEN(http);
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0 && !d->proxy; i++)
+                if (plain_string(json_object_get(env, names[i])))
+                        r = copy_string(&d->proxy, plain_string(json_object_get(env, names[i])), err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(none) && r == 0 && !d->no_proxy; i++)
+                if (plain_string(json_object_get(env, none[i])))
+                        r = copy_string(&d->no_proxy, plain_string(json_object_get(env, none[i])), err);
+        return r;
+}
+
+/* Clients tell the two HTTP transports apart by the end of the URL's path. */
+static bool path_ends_with(const char *url, const char *end)
+{
+        size_t n = strcspn(url, "?#"), len = strlen(end);
+
+        while (n && url[n - 1] == '/')
+                n--;
+        return n >= len && strncasecmp(url + n - len, end, len) == 0;
+}
+
+static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, const char *type,
+                    struct cg_err *err)
+{
+        const json_t *ca = json_object_get(j, "caFile"), *sandbox = json_object_get(j, "sandbox");
+        const char *host;
+        int r;
+
+        if (sandbox && !json_is_null(sandbox))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "MCP server \"%s\": a server with a \"url\" runs elsewhere and cannot have a \"sandbox\": "
+                        "remove it",
+                        d->name);
+        if (json_object_get(j, "command"))
+                return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": give \"command\" or \"url\", not both",
+                               d->name);
+        if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+                return bad_member(d->name, "\"url\"", "an address that begins with http:// or https://", err);
+        host = strchr(url, '/') + 2;
+        if (memchr(host, '@', strcspn(host, "/?#")))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "MCP server \"%s\": the \"url\" has a user or a password: give them in \"headers\"",
+                        d->name);
+        if (type && strcmp(type, "sse") == 0)
+                d->kind = CG_MCP_SSE;
+        else if (type)
+                d->kind = CG_MCP_HTTP_ONLY;
+        else
+                d->kind = path_ends_with(url, "/sse") ? CG_MCP_SSE : CG_MCP_HTTP;
+        d->label = strndup(url, (size_t)(host - url) + strcspn(host, "/?#"));
+        if (!d->label)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = copy_string(&d->url, url, err);
+        if (r == 0)
+                r = cg_oauth_config_parse(d->name, json_object_get(j, "oauth"), &d->oauth, err);
+        if (r == 0 && d->oauth.client_secret)
+                r = add_secret(d, d->oauth.client_secret, err);
+        if (r == 0)
+                r = read_headers(d, json_object_get(j, "headers"), err);
+        for (char **h = d->headers; r == 0 && h && *h; h++)
+                d->oauth.off |= strncasecmp(*h, "Authorization:", 14) == 0;
+        if (r == 0)
+                r = read_proxy(d, json_object_get(j, "env"), err);
+        if (r == 0 && ca && !json_is_null(ca)) {
+                if (!plain_string(ca) || plain_string(ca)[0] != '/')
+                        return bad_member(d->name, "\"caFile\"",
+                                          "the absolute path of a file with certificates (PEM)", err);
+                r = copy_string(&d->ca_file, plain_string(ca), err);
+        }
+        return r;
+}
+
+/* ---- the whole */
+
+static int read_limits(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+{
+        const json_t *start = json_object_get(j, "startTimeout"), *call = json_object_get(j, "timeout"),
+                     *at_once = json_object_get(j, "maxConcurrency");
+        double s = json_number_value(start);
+
+        if (start && !json_is_null(start)) {
+                if (!json_is_number(start) || s <= 0 || s > CG_MCP_MAX_START_S)
+                        return bad_member(d->name, "\"startTimeout\"",
+                                          "a number of seconds, more than 0 and at most 3600", err);
+                d->start_timeout_ms = (int64_t)(s * 1000 + 0.5) ?: 1;
+        }
+        s = json_number_value(call);
+        if (call && !json_is_null(call)) {
+                if (!json_is_number(call) || s <= 0 || s > CG_MCP_MAX_CALL_MS)
+                        return bad_member(d->name, "\"timeout\"",
+                                          "a number of seconds up to 3600, or of milliseconds above that",
+                                          err);
+                d->call_timeout_ms = (int64_t)(s > 3600 ? s : s * 1000 + 0.5) ?: 1;
+        }
+        if (at_once && !json_is_null(at_once)) {
+                json_int_t n = json_integer_value(at_once);
+
+                if (n < 1 || n > CG_MCP_MAX_CONCURRENCY)
+                        return bad_member(d->name, "\"maxConcurrency\"",
+                                          "a whole number from 1 to 1000: calls at once", err);
+                d->max_concurrency = (unsigned)n;
+        }
+        return 0;
+}
+
+static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+{
+        static const char *const urls[] = { "url", "serverUrl", "httpUrl" };
+        static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
+        const json_t *type_value = json_object_get(j, "type") ?: json_object_get(j, "transport"),
+                     *cwd = json_object_get(j, "cwd"), *start_value = json_object_get(j, "start"),
+                     *roots = json_object_get(j, "roots"), *url_value = NULL;
+        json_t *env = json_object_get(j, "env");
+        const char *type = plain_string(type_value), *start = plain_string(start_value),
+                   *era = plain_string(json_object_get(j, "era")),
+                   *command = plain_string(json_object_get(j, "command")), *slash;
+        cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+        int r = cg_secrets_add_all(&d->secrets, json_object_get(j, "secrets"), err);
+
+        if (r < 0)
+                return r;
+
+        d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(urls) && !url_value; i++)
+                url_value = json_object_get(j, urls[i]);
+        if (type_value && !json_is_null(type_value) &&
+            (!type || (strcmp(type, "stdio") != 0 && strcmp(type, "http") != 0 && strcmp(type, "sse") != 0 &&
+                       strcasecmp(type, "streamable-http") != 0 && strcasecmp(type, "streamable_http") != 0 &&
+                       strcasecmp(type, "streamableHttp") != 0)))
+                return bad_member(d->name, "\"type\"", "\"stdio\", \"http\" or \"sse\"", err);
+        if (json_object_get(j, "era") &&
+            (!era || (strcmp(era, "auto") != 0 && strcmp(era, "legacy") != 0 && strcmp(era, "modern") != 0)))
+                return bad_member(d->name, "\"era\"", "\"auto\", \"legacy\" or \"modern\"", err);
+        d->era = !era || strcmp(era, "auto") == 0 ? CG_MCP_AUTO
+                 : strcmp(era, "legacy") == 0     ? CG_MCP_LEGACY
+                                                  : CG_MCP_MODERN;
+        if (start_value && !json_is_null(start_value) &&
+            (!start || (strcmp(start, "lazy") != 0 && strcmp(start, "eager") != 0)))
+                return bad_member(d->name, "\"start\"", "\"lazy\" or \"eager\"", err);
+        d->eager = start && strcmp(start, "eager") == 0;
+        if (roots && !json_is_boolean(roots))
+                return bad_member(d->name, "\"roots\"", "true or false", err);
+        d->roots = json_is_true(roots);
+        if (env && !json_is_object(env) && !json_is_null(env))
+                return bad_member(d->name, "\"env\"", "an object of strings", err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(ignored) && !d->note; i++) {
+                const json_t *value = json_object_get(j, ignored[i]);
+
+                if (value && !json_is_false(value) && (!json_is_array(value) || json_array_size(value)) &&
+                    asprintf(&d->note,
+                             "\"%s\" is ignored: what runs without a question is decided by "
+                             "cellgate's own rules (--approve)",
+                             ignored[i]) < 0) {
+                        d->note = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+        }
+        r = read_limits(d, j, err);
+        if (r < 0)
+                return r;
+        if (url_value || (type && strcmp(type, "stdio") != 0)) {
+                if (type && strcmp(type, "stdio") == 0)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "MCP server \"%s\": \"type\" is \"stdio\", but there is a \"url\"",
+                                       d->name);
+                if (!plain_string(url_value))
+                        return bad_member(d->name, "\"url\"", "the server's address, a string", err);
+                return read_url(d, j, plain_string(url_value), type, err);
+        }
+        if (!command || !*command)
+                return bad_member(d->name, "\"command\"",
+                                  "the program to start, a string that is not empty (or give a \"url\")",
+                                  err);
+        slash = strrchr(command, '/');
+        r = copy_string(&d->command, command, err);
+        if (r == 0)
+                r = copy_string(&d->label, slash ? slash + 1 : command, err);
+        if (r == 0)
+                r = read_env(d, env, json_object_get(j, "inherit"), environ_, err);
+        if (r == 0) /* with the PATH of its environment */
+                r = read_args(d, j, err);
+        if (r == 0 && cwd && !json_is_null(cwd)) {
+                if (!plain_string(cwd) || !*plain_string(cwd))
+                        return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
+                r = copy_string(&d->cwd, plain_string(cwd), err);
+        }
+        return r;
+}
+
+int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
+                   struct cg_err *err)
+{
+        struct cg_mcp_def *d;
+        int r = cg_mcp_check_name(name, err);
+
+        if (r < 0)
+                return r;
+        if (!json_is_object(definition))
+                return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": its definition must be an object", name);
+        d = calloc(1, sizeof(*d));
+        if (!d)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        d->name = strdup(name);
+        r = d->name ? read_definition(d, definition, environ_, err) : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (r == 0)
+                cg_mcp_def_redact(d, d->label);
+        if (r < 0)
+                cg_mcp_def_free(d);
+        else
+                *ret = d;
+        return r;
+}
+
+int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err)
+{
+        struct cg_mcp_def *d;
+        int r = cg_mcp_check_name(name, err);
+
+        if (r < 0)
+                return r;
+        d = calloc(1, sizeof(*d));
+        if (!d || !(d->name = strdup(name)) || !(d->label = strdup("the host"))) {
+                cg_mcp_def_free(d);
+                return cg_fail(err, CG_E_NOMEM, "functions");
+        }
+        d->kind = CG_MCP_FUNCTIONS;
+        *ret = d;
+        return 0;
+}
+
+void cg_mcp_def_redact(const struct cg_mcp_def *d, char *text)
+{
+        cg_secrets_redact(&d->secrets, text);
+}

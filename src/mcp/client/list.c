@@ -1,0 +1,291 @@
+/*
+ * The answers of an MCP server to tools/list and other lists: the pages, one after the other,
+ * become one list. Of the tools only the names are kept; lists of resources, templates and prompts
+ * are kept whole, so that a kernel that asks for them again and again costs the server one list.
+ */
+#include "mcp/client/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "mcp/ceilings.h"
+
+static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)
+{
+        struct cg_slice name = CG_SLICE_NONE;
+        char *text;
+
+        if (q->n_names == q->cap_names) {
+                size_t cap = q->cap_names ? q->cap_names * 2 : 64;
+                char **p = realloc(q->names, cap * sizeof(*p));
+
+                if (!p)
+                        return cg_fail(err, CG_E_NOMEM, "names of a list");
+                q->names = p;
+                q->cap_names = cap;
+        }
+        /*
+         * A tool whose name is not text, empty or too long, cannot be called; the generator's
+         * report says so.
+         */
+        if (cg_json_member(tool, "name", &name, NULL) < 0 || cg_json_strdup(name, &text, NULL) < 0)
+                return 0;
+        if (!*text || strlen(text) > CG_MAX_NAME) {
+                free(text);
+                return 0;
+        }
+        q->names[q->n_names++] = text;
+        return 0;
+}
+
+/* False: the protocol forbids to use the tool. */
+static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
+{
+        struct cg_param_headers *h;
+        struct cg_slice name = CG_SLICE_NONE;
+        struct cg_err err;
+        char what[400];
+
+        int r = cg_param_headers_read(tool, &h, &err);
+
+        if (r == 0 && h && (q->params_size += h->size) > CG_MCP_MAX_LIST_PARAM_NAMES) {
+                q->params_size -= h->size;
+                cg_param_headers_free(h);
+                r = cg_fail(&err, CG_E_LIMIT,
+                            "names of arguments with \"x-mcp-header\" in the list need more than %zu bytes",
+                            CG_MCP_MAX_LIST_PARAM_NAMES);
+        }
+        if (r < 0) {
+                cg_json_find(tool, "name", &name);
+                snprintf(what, sizeof(what), "tool that is left out, because %.300s; its name", err.msg);
+                cg_server_log_line(&q->c->server_log, CG_LOG_WARN, what, name.p ? name : CG_SLICE("?"));
+                return false;
+        }
+        if (h) {
+                h->next = q->params;
+                q->params = h;
+        }
+        return true;
+}
+
+/* What precedes the elements of all pages. */
+static int add_head(struct cg_mcp_req *q, struct cg_err *err)
+{
+        return q->method == CG_MCP_TOOLS_LIST
+                       ? cg_buf_adds(&q->tools, "[", err)
+                       : cg_buf_addf(&q->tools, err, "{\"%s\":[", cg_mcp_methods[q->method].member);
+}
+
+static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
+{
+        bool is_tools = q->method == CG_MCP_TOOLS_LIST;
+        const char *what = cg_mcp_methods[q->method].what;
+        struct cg_slice tool;
+        struct cg_json_walk w;
+        int r = cg_json_walk_init(&w, tools, '[', err);
+
+        while (r == 0) {
+                r = cg_json_walk_next(&w, NULL, &tool, err);
+                if (r != 0)
+                        break;
+                if (is_tools && q->c->modern && q->c->def->kind != CG_MCP_STDIO && !read_params(q, tool))
+                        continue;
+                if (q->n_tools == CG_MCP_MAX_TOOLS)
+                        return cg_fail(err, CG_E_LIMIT, "it lists more than %u %s", CG_MCP_MAX_TOOLS, what);
+                if (q->tools.len + tool.len + 3 > q->tools.max)
+                        return cg_fail(err, CG_E_LIMIT, "its list of %s is over %zu bytes", what,
+                                       q->tools.max);
+                r = q->n_tools++ ? cg_buf_adds(&q->tools, ",", err) : add_head(q, err);
+                if (r == 0)
+                        r = cg_buf_add(&q->tools, tool.p, tool.len, err);
+                if (r == 0 && (is_tools || q->method == CG_MCP_PROMPTS_LIST))
+                        r = remember_name(q, tool, err);
+        }
+        return r < 0 ? r : 0;
+}
+
+/* Checks whether the next page may be requested: cursors that repeat would never end. */
+static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
+{
+        uint64_t h = cg_fnv1a(CG_FNV1A, cursor.p, cursor.len), *p;
+        const char *method = cg_mcp_methods[q->method].name;
+
+        if (cursor.p[0] != '"')
+                return cg_fail(err, CG_E_PROTO, "nextCursor is not a string");
+        if (cursor.len > CG_MCP_MAX_CURSOR)
+                return cg_fail(err, CG_E_LIMIT, "nextCursor of %zu bytes", cursor.len);
+        for (size_t i = 0; i < q->n_pages; i++)
+                if (q->cursors[i] == h)
+                        return cg_fail(err, CG_E_PROTO,
+                                       "%s does not come to an end: page %zu has the cursor of page %zu",
+                                       method, q->n_pages + 1, i + 1);
+        if (q->n_pages == CG_MCP_MAX_PAGES)
+                return cg_fail(err, CG_E_LIMIT, "%s has more than %u pages", method, CG_MCP_MAX_PAGES);
+        p = realloc(q->cursors, (q->n_pages + 1) * sizeof(*p));
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "cursors");
+        q->cursors = p;
+        q->cursors[q->n_pages++] = h;
+        return 0;
+}
+
+static void keep_tools(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+
+        cg_mcp_free_names(c->names, c->n_names);
+        c->names = CG_STEAL(q->names);
+        cg_param_headers_free(c->params);
+        c->params = CG_STEAL(q->params);
+        c->n_names = q->n_names;
+        q->n_names = 0;
+        c->listed = true;
+        c->n_lists++;
+        if (c->pins)
+                cg_pins_listed(c->pins, q->tools.data, q->tools.len);
+        c->listed_ms = cg_now_ms();
+        if (!c->stale)
+                c->relist_ms = 0;
+        if (c->on_listed)
+                c->on_listed(c->data, c, q->tools.data, q->tools.len);
+}
+
+static void keep_other(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+        struct kept_list *l = &c->lists[q->method];
+
+        if (q->method == CG_MCP_PROMPTS_LIST) {
+                cg_mcp_free_names(c->prompts, c->n_prompts);
+                c->prompts = CG_STEAL(q->names);
+                c->n_prompts = q->n_names;
+                q->n_names = 0;
+        }
+        cg_buf_fini(&l->text);
+        cg_buf_init(&l->text, CG_MCP_MAX_KEPT_LIST);
+        l->known = cg_buf_add(&l->text, q->tools.data, q->tools.len, NULL) == 0;
+        l->until_ms = q->until_ms;
+}
+
+static void list_done(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+        const enum cg_mcp_method method = q->method;
+        bool is_tools = method == CG_MCP_TOOLS_LIST;
+        cg_auto_buf struct cg_buf list = { .max = 0 };
+
+        if ((!q->n_tools && add_head(q, NULL) < 0) ||
+            cg_buf_adds(&q->tools, is_tools ? "]" : "]}", NULL) < 0) {
+                cg_mcp_req_fail(q, "MCP server \"%s\": its list of %s is too long", c->def->name,
+                                cg_mcp_methods[method].what);
+                return;
+        }
+        if (is_tools)
+                keep_tools(q);
+        else
+                keep_other(q);
+        list = q->tools;
+        cg_buf_init(&q->tools, 0);
+        cg_mcp_req_finish(q, CG_MCP_OK, list.data, list.len);
+}
+
+void cg_mcp_list_again(struct cg_mcp_req *q)
+{
+        cg_mcp_free_names(CG_STEAL(q->names), q->n_names);
+        q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
+        q->tools.len = 0;
+        q->until_ms = 0;
+        q->params = cg_param_headers_free(q->params);
+        q->params_size = 0;
+}
+
+/* "ttlMs", within bounds: its absence, 0 and a day must not make a list before each call, or none. */
+static int64_t read_validity(struct cg_slice result)
+{
+        struct cg_slice value = CG_SLICE_NONE;
+        long long ms = CG_MCP_MAX_VALID_MS;
+
+        if (cg_json_find(result, "ttlMs", &value) && cg_json_kind(value) >= '0' && cg_json_kind(value) <= '9')
+                ms = strtoll(value.p, NULL, 10);
+        return ms < CG_MCP_MIN_VALID_MS   ? CG_MCP_MIN_VALID_MS
+               : ms > CG_MCP_MAX_VALID_MS ? CG_MCP_MAX_VALID_MS
+                                          : ms;
+}
+
+/* How long the list may be kept (revision 2026-07-28): the shortest time of all pages. */
+static void read_ttl(struct cg_mcp_req *q, struct cg_slice result)
+{
+        struct cg_slice value = CG_SLICE_NONE;
+        char text[32];
+        double ttl_ms;
+
+        if (!cg_json_find(result, "ttlMs", &value) || value.len >= sizeof(text))
+                return;
+        memcpy(text, value.p, value.len);
+        text[value.len] = '\0';
+        ttl_ms = strtod(text, NULL);
+        if (!(ttl_ms > 0)) /* 0, or no number: not to be kept */
+                ttl_ms = 0;
+        if (ttl_ms > CG_MCP_MAX_CALL_MS)
+                ttl_ms = CG_MCP_MAX_CALL_MS;
+        if (!q->until_ms || cg_now_ms() + (int64_t)ttl_ms < q->until_ms)
+                q->until_ms = cg_now_ms() + (int64_t)ttl_ms;
+}
+
+/* CG_JSON_END: that was the last page. */
+static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
+{
+        struct cg_slice tools = CG_SLICE_NONE, cursor = CG_SLICE_NONE;
+        const struct cg_mcp_method_spec *spec = &cg_mcp_methods[q->method];
+        int r = cg_json_member(m->result, spec->member, &tools, err);
+
+        if (r == 0)
+                r = cg_json_member(m->result, "nextCursor", &cursor, err);
+        if (r == 0 && !tools.p)
+                r = cg_fail(err, CG_E_PROTO, "the result has no \"%s\"", spec->member);
+        if (r == 0 && !q->n_pages && q->method == CG_MCP_TOOLS_LIST)
+                q->c->valid_ms = read_validity(m->result);
+        if (r == 0)
+                r = add_page(q, tools, err);
+        if (r < 0)
+                return cg_err_prefix(err, "%s", spec->name);
+        read_ttl(q, m->result);
+        if (!cursor.p || cg_slice_is(cursor, "null"))
+                return CG_JSON_END;
+        r = check_cursor(q, cursor, err);
+        if (r == 0)
+                r = cg_mcp_send_list(q, cursor, err);
+        return r == CG_E_CLOSED ? 0 : r;
+}
+
+void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
+{
+        struct cg_mcp_client *c = q->c;
+        struct cg_err err;
+        char why[600];
+        int r;
+
+        if (m->kind == CG_RPC_ERROR) {
+                /* it offers none, and said so: prompts or resources only */
+                if (q->method == CG_MCP_TOOLS_LIST && !c->has_tools && !q->n_pages) {
+                        list_done(q);
+                        return;
+                }
+                /* The capability is about resources: many servers have no templates. */
+                if (q->method == CG_MCP_TEMPLATES_LIST && !q->n_pages &&
+                    cg_mcp_error_code(m->error) == CG_RPC_METHOD_NOT_FOUND) {
+                        list_done(q);
+                        return;
+                }
+                cg_mcp_error_text(m->error, why, sizeof(why));
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered %s with an error: %s", c->def->name,
+                                cg_mcp_methods[q->method].name, why);
+                return;
+        }
+        r = read_page(q, m, &err);
+        if (r < 0)
+                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+        else if (r == CG_JSON_END)
+                list_done(q);
+}

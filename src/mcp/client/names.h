@@ -1,0 +1,13 @@
+/* Suggestions for misspelt names. */
+#ifndef CG_MCP_CLIENT_NAMES_H
+#define CG_MCP_CLIENT_NAMES_H
+
+#include "base/buf.h"
+
+/*
+ * Appends up to three of @names that are close to @wanted as `"a", "b"`, the closest first; nothing
+ * where none is.
+ */
+int cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b, struct cg_err *err);
+
+#endif

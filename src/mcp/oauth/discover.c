@@ -1,0 +1,260 @@
+/* See internal.h: cg_oauth_discover(). */
+#include "mcp/oauth/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+#include "mcp/ceilings.h"
+
+#define RESOURCE_PLACE "/.well-known/oauth-protected-resource"
+#define AS_PLACE       "/.well-known/oauth-authorization-server"
+#define OPENID_PLACE   "/.well-known/openid-configuration"
+
+/* Longest of the well-known places, with room. */
+#define URL_SIZE (CG_OAUTH_MAX_URL + 64)
+
+/* No document at this place; the next one is tried. */
+#define ABSENT 1
+
+void cg_oauth_response_fini(struct cg_oauth_response *r)
+{
+        cg_buf_fini(&r->body);
+        cg_oauth_challenge_fini(&r->challenge);
+}
+
+void cg_oauth_place_fini(struct cg_oauth_place *p)
+{
+        cg_oauth_resource_fini(&p->resource);
+        cg_oauth_as_fini(&p->as);
+}
+
+/* Whether the user has named the host of @u: in the definition's URL (*own), or as its "issuer". */
+static bool is_named_by_user(const struct cg_oauth_server *s, const struct cg_oauth_url *u, bool *own)
+{
+        struct cg_oauth_url server, issuer;
+
+        *own = cg_oauth_url_parse(s->url, "server", &server, NULL) == 0 &&
+               cg_oauth_url_same_origin(u, &server);
+        return *own || (s->config->issuer && cg_oauth_url_parse(s->config->issuer, "", &issuer, NULL) == 0 &&
+                        cg_oauth_url_same_origin(u, &issuer));
+}
+
+/*
+ * A document of a server elsewhere must not lead to services of this machine or of its network,
+ * which trust whoever can connect to them. Names are judged when they are connected to.
+ */
+static int check_place(const struct cg_oauth_server *s, const char *url, const char *what, struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        bool own;
+        int r = url ? cg_oauth_url_parse(url, what, &u, err) : 0;
+
+        if (r < 0 || !url)
+                return r;
+        if (is_named_by_user(s, &u, &own) || cg_addr_class_may_name(*s->place, u.class))
+                return 0;
+        return cg_fail(
+                err, CG_E_INVAL,
+                "%s: %s is at %s, which a server at %s cannot name; if this is right, give the URL of the "
+                "authorization server as \"issuer\" in \"oauth\" of the definition",
+                what, url, cg_addr_class_name(u.class), cg_addr_class_name(*s->place));
+}
+
+int cg_oauth_send(const struct cg_oauth_server *s, struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
+                  struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        bool own;
+        int r = check_place(s, q->url, "the URL", err);
+
+        if (r == 0)
+                r = cg_oauth_url_parse(q->url, "the URL", &u, err);
+        if (r < 0)
+                return r;
+        q->foreign = !is_named_by_user(s, &u, &own);
+        q->named_by = *s->place;
+        r = s->fetch(s->data, q, ret, err);
+        if (r == 0 && own)
+                *s->place = ret->peer;
+        return r;
+}
+
+static int get_document(const struct cg_oauth_server *s, const char *url, struct cg_oauth_response *doc,
+                        struct cg_err *err)
+{
+        struct cg_oauth_fetch q = { .url = url };
+        int r = check_place(s, url, "metadata", err);
+
+        if (r == 0)
+                r = cg_oauth_send(s, &q, doc, err);
+        if (r == 0 && doc->status >= 500)
+                r = cg_fail(err, CG_E_CLOSED, "metadata could not be fetched: HTTP %d", doc->status);
+        return r < 0 ? r : doc->status == 200 ? 0 : ABSENT;
+}
+
+/* Pages in place of a document count as absent, unless the server has @named the place. */
+static int get_resource(const struct cg_oauth_server *s, const char *url, bool named,
+                        struct cg_oauth_resource *ret, struct cg_err *err)
+{
+        struct cg_oauth_response doc = { .body = { .max = CG_OAUTH_MAX_DOCUMENT } };
+        struct cg_oauth_resource m = { 0 };
+        int r = get_document(s, url, &doc, err);
+
+        if (r == 0) {
+                r = cg_oauth_resource_parse(doc.body.data ?: "", doc.body.len, &m, err);
+                if (r == CG_E_PARSE && !named)
+                        r = ABSENT;
+        }
+        cg_oauth_response_fini(&doc);
+        if (r == 0 && !cg_oauth_resource_covers(m.resource, s->url))
+                r = cg_fail(
+                        err, CG_E_INVAL,
+                        "the server's protected resource metadata is for %s: a token for that must not be sent "
+                        "here",
+                        m.resource);
+        if (r == 0)
+                r = check_place(s, m.issuer, "authorization server", err);
+        if (r != 0)
+                cg_oauth_resource_fini(&m);
+        else
+                *ret = m;
+        return r;
+}
+
+static int find_resource(const struct cg_oauth_server *s, const char *metadata_url,
+                         struct cg_oauth_resource *ret, struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        char url[URL_SIZE];
+        int r = cg_oauth_url_parse(s->url, "server", &u, err), path, origin = (int)u.origin_len;
+
+        if (r < 0)
+                return r;
+        if (metadata_url) {
+                r = get_resource(s, metadata_url, true, ret, err);
+                if (r != ABSENT)
+                        return r;
+        }
+        path = (int)u.path_len;
+        while (path && u.path[path - 1] == '/')
+                path--;
+        if (path || u.query) {
+                snprintf(url, sizeof(url), "%.*s" RESOURCE_PLACE "%.*s%s%s", origin, s->url, path, u.path,
+                         u.query ? "?" : "", u.query ?: "");
+                r = get_resource(s, url, false, ret, err);
+                if (r != ABSENT)
+                        return r;
+        }
+        snprintf(url, sizeof(url), "%.*s" RESOURCE_PLACE, origin, s->url);
+        return get_resource(s, url, false, ret, err);
+}
+
+/* @expected: what its issuer must be; NULL: anything of the same origin as @url. */
+static int get_as(const struct cg_oauth_server *s, const char *url, const char *expected,
+                  struct cg_oauth_as *ret, struct cg_err *err)
+{
+        struct cg_oauth_response doc = { .body = { .max = CG_OAUTH_MAX_DOCUMENT } };
+        struct cg_oauth_as m = { 0 };
+        struct cg_oauth_url a, b;
+        int r = get_document(s, url, &doc, err);
+
+        if (r == 0) {
+                r = cg_oauth_as_parse(doc.body.data ?: "", doc.body.len, expected, &m, err);
+                if (r == CG_E_PARSE)
+                        r = ABSENT;
+        }
+        cg_oauth_response_fini(&doc);
+        if (r == 0 && !expected && cg_oauth_url_parse(m.issuer, "issuer", &a, err) == 0 &&
+            cg_oauth_url_parse(url, "metadata", &b, err) == 0 && !cg_oauth_url_same_origin(&a, &b))
+                r = cg_fail(err, CG_E_INVAL,
+                            "the server's authorization server metadata is of another issuer, %s", m.issuer);
+        if (r == 0)
+                r = check_place(s, m.authorization_endpoint, "authorization endpoint", err);
+        if (r == 0)
+                r = check_place(s, m.token_endpoint, "token endpoint", err);
+        if (r == 0)
+                r = check_place(s, m.registration_endpoint, "registration endpoint", err);
+        if (r == 0 && check_place(s, m.revocation_endpoint, "revocation endpoint", NULL) < 0) {
+                free(m.revocation_endpoint); /* login and refresh do not need it */
+                m.revocation_endpoint = NULL;
+        }
+        if (r != 0)
+                cg_oauth_as_fini(&m);
+        else
+                *ret = m;
+        return r;
+}
+
+static int find_as(const struct cg_oauth_server *s, const char *issuer, const char *expected,
+                   struct cg_oauth_as *ret, struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        char urls[3][URL_SIZE];
+        int r = cg_oauth_url_parse(issuer, "issuer", &u, err), n = 2, origin, path;
+
+        if (r < 0)
+                return r;
+        origin = (int)u.origin_len;
+        path = (int)u.path_len;
+        while (path && u.path[path - 1] == '/')
+                path--;
+        snprintf(urls[0], URL_SIZE, "%.*s" AS_PLACE "%.*s", origin, issuer, path, u.path);
+        snprintf(urls[1], URL_SIZE, "%.*s" OPENID_PLACE "%.*s", origin, issuer, path, u.path);
+        if (path)
+                snprintf(urls[n++], URL_SIZE, "%.*s%.*s" OPENID_PLACE, origin, issuer, path, u.path);
+        for (int i = 0; i < n; i++) {
+                r = get_as(s, urls[i], expected, ret, err);
+                if (r != ABSENT)
+                        return r;
+        }
+        return ABSENT;
+}
+
+static int make_as(const char *origin, struct cg_oauth_as *ret, struct cg_err *err)
+{
+        struct cg_oauth_as m = { .methods = CG_OAUTH_NONE | CG_OAUTH_BASIC | CG_OAUTH_POST,
+                                 .s256 = true,
+                                 .assumed = true };
+
+        m.issuer = strdup(origin);
+        if (asprintf(&m.authorization_endpoint, "%s/authorize", origin) < 0)
+                m.authorization_endpoint = NULL;
+        if (asprintf(&m.token_endpoint, "%s/token", origin) < 0)
+                m.token_endpoint = NULL;
+        if (asprintf(&m.registration_endpoint, "%s/register", origin) < 0)
+                m.registration_endpoint = NULL;
+        if (!m.issuer || !m.authorization_endpoint || !m.token_endpoint || !m.registration_endpoint) {
+                cg_oauth_as_fini(&m);
+                return cg_fail(err, CG_E_NOMEM, "authorization server");
+        }
+        *ret = m;
+        return 0;
+}
+
+int cg_oauth_discover(const struct cg_oauth_server *s, const char *metadata_url, struct cg_oauth_place *ret,
+                      struct cg_err *err)
+{
+        struct cg_oauth_place p = { 0 };
+        char origin[URL_SIZE];
+        struct cg_oauth_url u;
+        int r = find_resource(s, metadata_url, &p.resource, err);
+
+        if (r == 0) {
+                r = find_as(s, p.resource.issuer, p.resource.issuer, &p.as, err);
+                if (r == ABSENT)
+                        r = cg_fail(err, CG_E_NOTFOUND, "the authorization server %s publishes no metadata",
+                                    p.resource.issuer);
+        } else if (r == ABSENT) {
+                r = cg_oauth_url_parse(s->url, "server", &u, err);
+                snprintf(origin, sizeof(origin), "%.*s", r == 0 ? (int)u.origin_len : 0, s->url);
+                if (r == 0)
+                        r = find_as(s, origin, NULL, &p.as, err);
+                if (r == ABSENT)
+                        r = make_as(origin, &p.as, err);
+        }
+        if (r < 0)
+                cg_oauth_place_fini(&p);
+        else
+                *ret = p;
+        return r;
+}

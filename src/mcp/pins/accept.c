@@ -1,0 +1,112 @@
+/* See accept.h. Texts of tools are a server's: cg_pin_diff() makes them safe to show. */
+#include "mcp/pins/accept.h"
+
+#include <errno.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "mcp/ceilings.h"
+#include "mcp/pins/pins.h"
+
+/* A change of more lines than a screen has is followed by their number. */
+#define LONG 20u
+
+/* Reads one line; only "y" and "yes" accept. What was typed before the question does not count. */
+static bool says_yes(void)
+{
+        char line[16], c = '\0';
+        size_t n = 0;
+        ssize_t r;
+
+        tcflush(0, TCIFLUSH);
+        cg_write_all(2, "Accept it? [y/N] ", 17, NULL);
+        while ((r = read(0, &c, 1)) == 1 && c != '\n')
+                if (n < sizeof(line) - 1)
+                        line[n++] = c;
+        line[n] = '\0';
+        if (r != 1)
+                cg_write_all(2, "\n", 1, NULL);
+        return r == 1 && (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0);
+}
+
+static int accept_one(struct cg_accept *a, const char *path, const char *program, const char *tool,
+                      const json_t *pin, struct cg_err *err)
+{
+        const json_t *pending = json_object_get(pin, "pending");
+        const char *digest = json_string_value(json_object_get(pending, "sha256"));
+        cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_SHOWN }, name = { .max = 4096 },
+                                  server = { .max = 4096 }, from = { .max = 4096 };
+        bool known = json_object_get(pin, "sha256") != NULL;
+        size_t hidden, lines = 0;
+        int r;
+
+        if (!pending)
+                return 0;
+        a->waiting++;
+        cg_text_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
+        cg_buf_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
+                    from.data ?: "",
+                    known ? "has changed since it was accepted"
+                          : "is new, and its name looks like another tool's");
+        r = cg_pin_diff(known ? cg_slice_or_none(json_string_value(json_object_get(pin, "text")))
+                              : CG_SLICE("{}"),
+                        cg_slice_or_none(json_string_value(json_object_get(pending, "text"))),
+                        CG_PINS_MAX_SHOWN, &b, &hidden, err);
+        for (const char *p = b.data; r == 0 && (p = strchr(p, '\n')); p++)
+                lines++;
+        if (r == 0 && hidden && !(a->yes && a->tool))
+                r = cg_buf_adds(
+                        &b,
+                        "It is not accepted, since not all of it can be shown. `cellgate mcp accept` with the tool's name and --yes accepts it unseen.\n",
+                        err);
+        else if (r == 0 && lines > LONG)
+                r = cg_buf_addf(&b, err, "The change above has %zu lines.\n", lines - 1);
+        if (r == 0)
+                r = cg_write_all(2, b.data, b.len, err);
+        if (r < 0 || (hidden && !(a->yes && a->tool)) || (!a->yes && !says_yes()))
+                return r;
+        r = cg_pins_accept(path, tool, digest, err);
+        if (r == 0)
+                a->accepted++;
+        return r;
+}
+
+int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
+{
+        cg_auto_json json_t *files = NULL;
+        struct cg_err unread = { .code = 0 };
+        const json_t *one;
+        size_t i;
+        int r = cg_pins_find(a->server, &files, err);
+
+        json_array_foreach(files, i, one)
+        {
+                const char *path = json_string_value(json_object_get(one, "path")), *tool;
+                const json_t *pins = json_object_get(one, "pins"), *pin;
+
+                if (a->file && strcmp(a->file, path) != 0)
+                        continue;
+                if (!pins && unread.code == 0)
+                        cg_fail(&unread, CG_E_PARSE, "%s", json_string_value(json_object_get(one, "error")));
+                json_object_foreach(json_object_get(pins, "tools"), tool, pin)
+                {
+                        if (r < 0 || (a->tool && strcmp(a->tool, tool) != 0))
+                                continue;
+                        r = accept_one(a, path, json_string_value(json_object_get(pins, "program")), tool,
+                                       pin, err);
+                }
+        }
+        if (r < 0 || unread.code == 0)
+                return r;
+        if (!a->waiting)
+                return cg_fail(err, CG_E_PARSE, "%s", unread.msg);
+        /* It may be another server's. */
+        cg_write_all(2, unread.msg, strlen(unread.msg), NULL);
+        return cg_write_all(2, "\n", 1, err);
+}

@@ -1,0 +1,476 @@
+/*
+ * A kernel's calls of tools, and requests for resources and prompts: check, ask, run, answer. Runs
+ * in cellgate-toolserver.
+ *
+ * The kernel is hostile. It names a server and a tool; everything else about the call, and whether
+ * it runs, is decided elsewhere. A call is in one of these places, and gets exactly one CALL_RESULT
+ * from any of them:
+ *
+ *      LISTING  its server is asked for its tools: the name is not among those known, or the tools
+ *               may have changed since they were listed. The same for prompts; and all there is of
+ *               a call for a list, which carries nothing that the kernel has chosen
+ *      ASKING   the supervisor was asked about exactly these bytes
+ *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
+ *
+ * Calls of functions of the host do not come here: the kernel sends them to the supervisor, which
+ * gives their large results to be kept:
+ *
+ *      KEEPING  the long strings of such a result are being written to a file
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/call_args.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "mcp/ceilings.h"
+#include "mcp/toolserver/call_internal.h"
+
+void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell)
+{
+        const struct ts_call *call = data;
+
+        *kernel = call->kernel->number;
+        *approval = call->approval;
+        *cell = call->cell;
+}
+
+/* ---- RUNNING */
+
+static const char *const kinds[] = {
+        [CG_MCP_OK] = "",
+        [CG_MCP_ERROR] = "protocol",
+        [CG_MCP_FAILED] = "unavailable",
+        [CG_MCP_TIMEOUT] = "timeout",
+        [CG_MCP_DIED] = "died",
+        [CG_MCP_TOO_LARGE] = "too_large",
+        [CG_MCP_NOT_RUN] = "unavailable",
+        [CG_MCP_NOT_SENT] = "unavailable",
+};
+
+static void list_or_go_on(struct ts_call *call);
+
+static void run_call(struct ts_call *call);
+
+static void ask(struct ts_call *call);
+
+static bool is_error(enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct cg_slice value;
+
+        return outcome == CG_MCP_ERROR ||
+               (outcome == CG_MCP_OK && cg_json_find((struct cg_slice){ bytes, len }, "isError", &value) &&
+                cg_slice_is(value, "true"));
+}
+
+static void on_held(uv_timer_t *t);
+
+/* Whether the call's error waits until its server's sandbox has reported what it denied. */
+static bool hold(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
+        uv_timer_t *timer = &call->kernel->session->ts->held;
+
+        if (!v || !v->box || len > CG_KEPT_RESULT || !is_error(outcome, bytes, len) ||
+            !(call->held = malloc(len + 1)))
+                return false;
+        memcpy(call->held, bytes, len);
+        call->held[len] = '\0';
+        call->held_len = len;
+        call->held_outcome = outcome;
+        call->held_by = v->box;
+        if (!cg_ts_box_sync(v->box, &call->held_sync)) {
+                free(CG_STEAL(call->held));
+                return false;
+        }
+        if (!uv_is_active((uv_handle_t *)timer))
+                uv_timer_start(timer, on_held, CG_MCP_SYNC_MS, 0);
+        return true;
+}
+
+/*
+ * Puts what the sandbox has denied into an error of the server: a block of text at the end of a
+ * tool's error, or the end of a protocol error's message. False: there is nothing, or no room.
+ */
+static bool add_denials(const struct ts_call *call, enum cg_mcp_outcome outcome, struct cg_slice error,
+                        struct cg_buf *ret)
+{
+        const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
+        cg_auto_buf struct cg_buf text = { .max = 16384 }, quoted = { .max = 65536 };
+        struct cg_slice at = CG_SLICE_NONE, in;
+        const char *end;
+        bool empty;
+
+        if (!v || !v->box || cg_ts_box_add_denials(v->box, call->denials_before, &text, NULL) < 0 ||
+            !text.len || cg_json_quote(&quoted, text.data, text.len, NULL) < 0 ||
+            !cg_json_find(error, outcome == CG_MCP_ERROR ? "message" : "content", &at))
+                return false;
+        at = cg_json_trim(at);
+        if (at.len < 2 || at.p[0] != (outcome == CG_MCP_ERROR ? '"' : '['))
+                return false;
+        end = at.p + at.len - 1; /* of the string or array */
+        in = cg_json_trim((struct cg_slice){ at.p + 1, at.len - 2 });
+        empty = !in.len;
+        cg_buf_add(ret, error.p, (size_t)(end - error.p), NULL);
+        if (outcome == CG_MCP_ERROR)
+                cg_buf_addf(ret, NULL, "%s%.*s", empty ? "" : "\\n", (int)quoted.len - 2, quoted.data + 1);
+        else
+                cg_buf_addf(ret, NULL, "%s{\"type\":\"text\",\"text\":%s}", empty ? "" : ",", quoted.data);
+        return cg_buf_add(ret, end, (size_t)(error.p + error.len - end), NULL) == 0;
+}
+
+static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
+
+static void unhold(struct ts_call *call)
+{
+        cg_auto_buf struct cg_buf b = { .max = 2 * CG_KEPT_RESULT };
+        cg_auto_free char *held = CG_STEAL(call->held);
+        struct cg_slice error = { held, call->held_len };
+
+        if (add_denials(call, call->held_outcome, error, &b))
+                error = (struct cg_slice){ b.data, b.len };
+        finish_call(call, call->held_outcome, error.p, error.len);
+}
+
+void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t number)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call) {
+                if (!call->held || (box && call->held_by != box) || call->held_sync > number) {
+                        call = call->next;
+                        continue;
+                }
+                unhold(call);
+                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+        }
+}
+
+/* A sandbox has not answered in time: sends all errors that wait for sandboxes. */
+static void on_held(uv_timer_t *t)
+{
+        const struct ts *ts = t->data;
+
+        for (struct ts_session *s = ts->sessions; s; s = s->next)
+                cg_ts_calls_synced(s, NULL, UINT64_MAX);
+}
+
+static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+
+        call->req = NULL;
+        call->kind = kinds[outcome];
+        if (!hold(call, outcome, bytes, len))
+                finish_call(call, outcome, bytes, len);
+}
+
+static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        if (call->progress_waits)
+                cg_ts_send_progress(call);
+        if (outcome == CG_MCP_NOT_SENT || (outcome == CG_MCP_NOT_RUN && !call->not_run)) {
+                if (outcome == CG_MCP_NOT_RUN) {
+                        call->not_run = true;
+                        call->run_ms = 0;
+                }
+                call->kind = "";
+                if (call->method == CG_MCP_TOOLS_CALL)
+                        list_or_go_on(call);
+                else
+                        run_call(call);
+                return;
+        }
+        if (outcome == CG_MCP_OK && len > CG_KEPT_RESULT) {
+                cg_ts_keep_result(call, bytes, len);
+                return;
+        }
+        cg_ts_call_end(call,
+                       outcome == CG_MCP_OK      ? "ok"
+                       : outcome == CG_MCP_ERROR ? "protocol_error"
+                                                 : "failed",
+                       bytes, len);
+}
+
+static void run_call(struct ts_call *call)
+{
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_bytes args = cg_frame_bytes(call->args);
+        int64_t left_ms, now = cg_now_ms();
+        struct cg_err err;
+        int r;
+
+        call->place = RUNNING;
+        if (!client) {
+                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
+                return;
+        }
+        call->denials_before = cg_ts_box_denials(
+                cg_ts_session_server(call->kernel->session, call->server)->box);
+        /* Its time includes the wait for other calls, also where it was not sent afterwards. */
+        if (!call->run_ms)
+                call->run_ms = now;
+        left_ms = cg_mcp_client_call_ms(client, call->timeout_ms);
+        if (left_ms)
+                left_ms = left_ms > now - call->run_ms ? left_ms - (now - call->run_ms) : 1;
+        r = call->method == CG_MCP_TOOLS_CALL
+                    ? cg_mcp_client_call(client, call->tool, args.data, args.len, left_ms, on_called, call,
+                                         &call->req, &err)
+                    : cg_mcp_client_request(client, call->method, call->tool, args.data, args.len, left_ms,
+                                            on_called, call, &call->req, &err);
+        if (r < 0)
+                cg_ts_call_fail(call, "%s", err.msg);
+}
+
+/* ---- ASKING */
+
+/* Asks whether the call may run. */
+static void ask(struct ts_call *call)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number };
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        struct cg_err err;
+        int r;
+
+        call->place = ASKING;
+        out.id = call->ask = ++s->ts->last_ask;
+        r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
+        if (r == 0)
+                r = cg_ts_add_names(call, &b, &err);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}", &err);
+        /* The other half is for answers: they must not be lost. */
+        if (r == 0 && s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
+                r = cg_fail(&err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                            s->ts->broker.conn.queued);
+        if (r == 0) {
+                out.body = b.data;
+                out.body_len = b.len;
+                m.n_frames = 2;
+                m.frames[1] = cg_frame_ref(call->args);
+                r = cg_ts_broker_send(s->ts, &out, &m, &err);
+        }
+        if (r < 0)
+                cg_ts_call_fail(call, "the call could not be put before the host: %s", err.msg);
+}
+
+void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
+                       bool timed_out, const char *reason)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call && !(call->place == ASKING && call->ask == ask_id))
+                call = call->next;
+        if (!call) { /* it crossed with ASK_CLOSED, or is a second decision */
+                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
+                       (unsigned long long)s->number, (unsigned long long)ask_id);
+                return;
+        }
+        call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
+        call->accepted = accept;
+        call->lists = 0;
+        call->approval = approval;
+        call->cell = cell;
+        if (accept && call->method == CG_MCP_TOOLS_CALL)
+                list_or_go_on(call);
+        else if (accept)
+                run_call(call);
+        else
+                cg_ts_call_end(call, "rejected", reason, strlen(reason));
+}
+
+void cg_ts_calls_replaced(struct ts_session *s, const char *server)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call) {
+                if (call->place != ASKING || strcmp(call->server, server) != 0) {
+                        call = call->next;
+                        continue;
+                }
+                cg_ts_call_withdraw(call, "its MCP server was replaced by another definition");
+                cg_ts_call_fail(
+                        call,
+                        "MCP server \"%s\" was replaced by another definition before this call was decided",
+                        server);
+                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+        }
+}
+
+/* ---- LISTING */
+
+static void fail_unknown(struct ts_call *call, const struct cg_mcp_client *client)
+{
+        const char *what = cg_mcp_methods[call->method].what;
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 2048);
+        if (cg_mcp_client_close_names(client, call->method, call->tool, &b, NULL) == 0 && b.len)
+                cg_ts_call_fail(call, "MCP server \"%s\" has no %s \"%s\"; did you mean %s?", call->server,
+                                what, call->tool, b.data);
+        else
+                cg_ts_call_fail(call, "MCP server \"%s\" has no %s \"%s\"", call->server, what, call->tool);
+}
+
+/*
+ * The tools are known. A call that was accepted runs only where they have not changed since, and a
+ * tool is unknown only where they have not: it may have been added.
+ */
+static void go_on(struct ts_call *call, struct cg_mcp_client *client)
+{
+        bool known = cg_mcp_client_has_tool(client, call->tool), listed = cg_mcp_client_is_listed(client);
+        struct cg_err err;
+
+        call->req = NULL;
+        if (known && cg_pins_check(cg_mcp_client_pins(client), call->tool, &err) < 0)
+                cg_ts_call_fail(call, "%s", err.msg);
+        else if (known && !call->accepted)
+                ask(call);
+        else if (known && listed)
+                run_call(call);
+        else if (!listed && ++call->lists < CG_MCP_MAX_STALE_LISTS)
+                list_or_go_on(call);
+        else if (!known)
+                fail_unknown(call, client);
+        else
+                cg_ts_call_fail(
+                        call, "MCP server \"%s\" has announced changes of its tools during each of %u lists",
+                        call->server, CG_MCP_MAX_STALE_LISTS);
+}
+
+static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+
+        call->req = NULL;
+        call->kind = kinds[outcome];
+        if (outcome != CG_MCP_OK)
+                cg_ts_call_end(call, "failed", bytes, len);
+        else if (!client)
+                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
+        else
+                go_on(call, client);
+}
+
+/*
+ * Lists the tools first where they may have changed, after list_changed and in a new process, and
+ * where they could not be compared with the pins.
+ */
+static void list_or_go_on(struct ts_call *call)
+{
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_err err;
+
+        if (client)
+                cg_mcp_client_check_subscription(client);
+        if (!client) {
+                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
+        } else if (cg_mcp_client_is_listed(client) && !cg_pins_failed(cg_mcp_client_pins(client))) {
+                go_on(call, client);
+        } else {
+                call->place = LISTING;
+                if (cg_mcp_client_list(client, 0, !call->accepted, on_listed, call, &call->req, &err) < 0)
+                        cg_ts_call_fail(call, "%s", err.msg);
+        }
+}
+
+static void on_other_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+
+        call->req = NULL;
+        call->kind = kinds[outcome];
+        if (outcome != CG_MCP_OK)
+                cg_ts_call_end(call, "failed", bytes, len);
+        else if (!client)
+                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
+        else if (call->method != CG_MCP_PROMPTS_GET)
+                on_called(call, CG_MCP_OK, bytes, len);
+        else if (cg_mcp_client_has_prompt(client, call->tool))
+                ask(call);
+        else
+                fail_unknown(call, client);
+}
+
+/* A list of resources, templates or prompts; the latter is also needed to know a prompt's name. */
+static void list_other(struct ts_call *call, struct cg_mcp_client *client)
+{
+        enum cg_mcp_method list = call->method == CG_MCP_PROMPTS_GET ? CG_MCP_PROMPTS_LIST : call->method;
+        struct cg_slice kept;
+        struct cg_err err;
+
+        cg_mcp_client_check_subscription(client);
+        kept = cg_mcp_client_kept_list(client, list);
+        if (kept.p && (call->method != CG_MCP_PROMPTS_GET || cg_mcp_client_has_prompt(client, call->tool) ||
+                       cg_mcp_client_reports_changes(client, list))) {
+                on_other_listed(call, CG_MCP_OK, kept.p, kept.len);
+                return;
+        }
+        call->place = LISTING;
+        if (cg_mcp_client_list_other(client, list, call->timeout_ms, on_other_listed, call, &call->req,
+                                     &err) < 0)
+                cg_ts_call_fail(call, "%s", err.msg);
+}
+
+/* ---- a new call */
+
+void cg_ts_call_begin(struct ts_call *call)
+{
+        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_bytes args = cg_frame_bytes(call->args);
+        struct cg_err err;
+
+        if (!client) {
+                cg_auto_buf struct cg_buf b = { .max = 3072 };
+
+                for (const struct ts_server *v = call->kernel->session->servers; v; v = v->next)
+                        if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "",
+                                        cg_mcp_client_name(v->client)) < 0)
+                                break;
+                if (b.len)
+                        cg_ts_call_fail(call,
+                                        "there is no MCP server \"%s\" in this session; registered are %s",
+                                        call->server, b.data);
+                else
+                        cg_ts_call_fail(call,
+                                        "there is no MCP server \"%s\" in this session: none is registered",
+                                        call->server);
+                return;
+        }
+        if (cg_check_call_args(args.data, args.len, &err) < 0 ||
+            (call->method != CG_MCP_TOOLS_CALL &&
+             cg_mcp_check_params(call->method, (struct cg_slice){ args.data, args.len }, &call->tool, &err) <
+                     0)) {
+                cg_ts_call_fail(call, "the arguments cannot be sent: %s", err.msg);
+                return;
+        }
+        if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS) {
+                cg_ts_call_fail(call, "\"%s\" is the name of functions of the host: it does not offer %s",
+                                call->server, cg_mcp_methods[call->method].name);
+                return;
+        }
+        /* The host is not asked about a call that cannot run. */
+        if (cg_mcp_client_check(client, &err) < 0) {
+                cg_ts_call_fail(call, "%s", err.msg);
+                return;
+        }
+        if (call->method != CG_MCP_TOOLS_CALL) {
+                if (!cg_mcp_client_offers(client, call->method))
+                        cg_ts_call_fail(call, "MCP server \"%s\" does not offer %s", call->server,
+                                        cg_mcp_methods[call->method].name);
+                else if (call->method == CG_MCP_RESOURCES_READ) /* templates make URIs that no list has */
+                        ask(call);
+                else
+                        list_other(call, client);
+                return;
+        }
+        /* A known tool is listed again only when the call was accepted, just before it runs. */
+        if (cg_mcp_client_has_tool(client, call->tool) && !cg_pins_failed(cg_mcp_client_pins(client)))
+                go_on(call, client);
+        else
+                list_or_go_on(call);
+}

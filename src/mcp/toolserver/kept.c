@@ -1,0 +1,322 @@
+/*
+ * Large results that stay with the tool server. See kept.h.
+ *
+ * Strings are kept decoded, with one, two or four bytes a character: Latin-1, UTF-16 code units
+ * without pairs, or UTF-32, little endian. So the place of a character follows from its index, and
+ * Python slices without reading what comes before.
+ */
+#include "mcp/toolserver/kept.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "mcp/ceilings.h"
+
+struct cg_kept {
+        struct cg_kept *next;
+        uint64_t id;
+        int fd;
+        size_t size;
+};
+
+/* What is written to the file of a result. */
+struct spool {
+        int fd;
+        size_t size, max;
+        size_t n; /* bytes in buf */
+        char buf[65536];
+};
+
+static int hex4(const unsigned char *p, uint32_t *ret)
+{
+        uint32_t c = 0;
+
+        for (int i = 0; i < 4; i++) {
+                unsigned char d = p[i];
+
+                if (d >= '0' && d <= '9')
+                        c = c << 4 | (d - '0');
+                else if ((d | 32) >= 'a' && (d | 32) <= 'f')
+                        c = c << 4 | ((d | 32u) - 'a' + 10);
+                else
+                        return -1;
+        }
+        *ret = c;
+        return 0;
+}
+
+/* Length of the next character of a JSON string, with its escape; 0: it is none. */
+static size_t next_char(const unsigned char *p, size_t left, uint32_t *c)
+{
+        static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+        const char *found;
+        uint32_t low;
+
+        if (*p < 0x80 && *p != '\\') {
+                *c = *p;
+                return *p >= 0x20;
+        }
+        if (*p != '\\')
+                return cg_utf8_next(p, left, c);
+        if (left < 2 || !p[1])
+                return 0;
+        if (p[1] != 'u') {
+                found = strchr(from, p[1]);
+                if (!found)
+                        return 0;
+                *c = (unsigned char)to[found - from];
+                return 2;
+        }
+        if (left < 6 || hex4(p + 2, c) < 0)
+                return 0;
+        if (*c < 0xd800 || *c > 0xdbff || left < 12 || p[6] != '\\' || p[7] != 'u' || hex4(p + 8, &low) < 0 ||
+            low < 0xdc00 || low > 0xdfff)
+                return 6; /* Python keeps lone surrogates, too */
+        *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
+        return 12;
+}
+
+/* Number of characters and the largest one. */
+static int measure(const char *s, size_t len, size_t *chars, uint32_t *largest, struct cg_err *err)
+{
+        *chars = 0;
+        *largest = 0;
+        for (size_t i = 0, n; i < len; i += n) {
+                uint32_t c = 0x7f;
+
+                n = cg_json_run(s + i, len - i);
+                *chars += n;
+                if (n)
+                        continue;
+                n = next_char((const unsigned char *)s + i, len - i, &c);
+                if (!n)
+                        return cg_fail(err, CG_E_PROTO, "a string of the result is no JSON");
+                ++*chars;
+                if (c > *largest)
+                        *largest = c;
+        }
+        return 0;
+}
+
+static int write_file(const struct spool *sp, const char *p, size_t len, struct cg_err *err)
+{
+        if (cg_write_all(sp->fd, p, len, err) < 0)
+                return cg_err_prefix(err, "its file cannot be written");
+        return 0;
+}
+
+static int flush(struct spool *sp, struct cg_err *err)
+{
+        size_t n = sp->n;
+
+        sp->n = 0;
+        return write_file(sp, sp->buf, n, err);
+}
+
+/* Appends the string's characters, @width bytes each. measure() has accepted it. */
+static int spool_string(struct spool *sp, const char *s, size_t len, unsigned width, struct cg_err *err)
+{
+        for (size_t i = 0, n; i < len; i += n) {
+                uint32_t c;
+
+                n = width == 1 ? cg_json_run(s + i, len - i) : 0;
+                if (n > sizeof(sp->buf) - sp->n && flush(sp, err) < 0)
+                        return -1;
+                if (n > sizeof(sp->buf)) {
+                        if (write_file(sp, s + i, n, err) < 0)
+                                return -1;
+                        continue;
+                }
+                if (n) {
+                        memcpy(sp->buf + sp->n, s + i, n);
+                        sp->n += n;
+                        continue;
+                }
+                n = next_char((const unsigned char *)s + i, len - i, &c);
+                if (sizeof(sp->buf) - sp->n < 4 && flush(sp, err) < 0)
+                        return -1;
+                for (unsigned b = 0; b < width; b++)
+                        sp->buf[sp->n++] = (char)(c >> (8 * b));
+        }
+        return flush(sp, err);
+}
+
+/* The closing quote of the string that begins at @s, or NULL. */
+static const char *string_end(const char *s, const char *end)
+{
+        for (const char *q = s; (q = memchr(q, '"', (size_t)(end - q))); q++) {
+                const char *b = q;
+
+                while (b > s && b[-1] == '\\')
+                        b--;
+                if ((q - b) % 2 == 0)
+                        return q;
+        }
+        return NULL;
+}
+
+/* Writes a string to the file and its place to @parts. */
+static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, struct cg_buf *parts,
+                       struct cg_err *err)
+{
+        uint32_t largest;
+        unsigned width;
+        size_t chars;
+
+        if (measure(s, len, &chars, &largest, err) < 0)
+                return -1;
+        width = largest < 0x100 ? 1 : largest < 0x10000 ? 2 : 4;
+        if (chars * width > sp->max - sp->size)
+                return cg_fail(err, CG_E_LIMIT,
+                               "the large results would be over the limit of %zu bytes for a kernel, or %zu "
+                               "for all kernels; del those that are not needed any more",
+                               CG_MCP_MAX_KEPT_BYTES, CG_MCP_MAX_ALL_KEPT_BYTES);
+        if (cg_buf_addf(parts, err, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars, width) <
+                    0 ||
+            spool_string(sp, s, len, width, err) < 0)
+                return -1;
+        sp->size += chars * width;
+        return 0;
+}
+
+/* @skeleton: @json without its long strings. */
+static int take_strings(struct spool *sp, const char *json, size_t len, struct cg_buf *parts,
+                        struct cg_buf *skeleton, struct cg_err *err)
+{
+        const char *end = json + len, *from = json, *s, *e, *after;
+
+        for (const char *p = json; (s = memchr(p, '"', (size_t)(end - p))); p = e + 1) {
+                e = string_end(++s, end);
+                if (!e)
+                        return cg_fail(err, CG_E_PROTO, "the result is no JSON");
+                for (after = e + 1; after < end && strchr(" \t\r\n", *after) && *after; after++)
+                        ;
+                if ((size_t)(e - s) < CG_MCP_KEPT_STRING || (after < end && *after == ':'))
+                        continue;
+                if (cg_buf_add(skeleton, from, (size_t)(s - from), err) < 0 ||
+                    keep_string(sp, s, (size_t)(e - s), skeleton->len, parts, err) < 0)
+                        return -1;
+                from = e;
+        }
+        return cg_buf_add(skeleton, from, (size_t)(end - from), err);
+}
+
+size_t cg_kept_room(const struct cg_kept_list *list)
+{
+        size_t own = CG_MCP_MAX_KEPT_BYTES - list->bytes, all = CG_MCP_MAX_ALL_KEPT_BYTES - list->all->bytes;
+
+        if (list->n >= CG_MCP_MAX_KEPT || list->all->n >= CG_MCP_MAX_ALL_KEPT)
+                return 0;
+        return own < all ? own : all;
+}
+
+int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len, size_t *size,
+                  struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf parts = { .max = CG_MAX_BODY / 2 };
+        cg_auto_buf struct cg_buf skeleton = { .max = CG_MCP_MAX_LINE };
+        cg_auto_free struct spool *sp = malloc(sizeof(*sp));
+        int r;
+
+        if (!sp)
+                return cg_fail(err, CG_E_NOMEM, "large result");
+        sp->fd = fd;
+        sp->max = max;
+        sp->n = sp->size = 0;
+        r = take_strings(sp, json, len, &parts, &skeleton, err);
+        if (r == 0 && !sp->size)
+                return 1;
+        if (r == 0 && skeleton.len > CG_MAX_TOOL_RESULT - CG_MAX_BODY)
+                r = cg_fail(err, CG_E_LIMIT, "without its long strings it is over the limit of %u bytes",
+                            CG_MAX_TOOL_RESULT - CG_MAX_BODY);
+        if (r == 0)
+                r = cg_buf_addf(out, err, "{\"handle\":%llu,\"parts\":[", (unsigned long long)id);
+        if (r == 0)
+                r = cg_buf_add(out, parts.data, parts.len, err);
+        if (r == 0)
+                r = cg_buf_adds(out, "]}\n", err);
+        if (r == 0)
+                r = cg_buf_add(out, skeleton.data, skeleton.len, err);
+        *size = sp->size;
+        return r;
+}
+
+int cg_kept_add(struct cg_kept_list *list, uint64_t id, int fd, size_t size, struct cg_err *err)
+{
+        struct cg_kept *k = size <= cg_kept_room(list) ? malloc(sizeof(*k)) : NULL;
+
+        if (!k) {
+                close(fd);
+                return cg_fail(err, CG_E_LIMIT, "other large results have taken its place");
+        }
+        *k = (struct cg_kept){ .next = list->first, .id = id, .fd = fd, .size = size };
+        list->first = k;
+        list->n++;
+        list->bytes += size;
+        list->all->n++;
+        list->all->bytes += size;
+        return 0;
+}
+
+static struct cg_kept **find(struct cg_kept_list *list, uint64_t id)
+{
+        struct cg_kept **p = &list->first;
+
+        while (*p && (*p)->id != id)
+                p = &(*p)->next;
+        return p;
+}
+
+bool cg_kept_has(struct cg_kept_list *list, uint64_t id)
+{
+        return *find(list, id);
+}
+
+int cg_kept_read(struct cg_kept_list *list, uint64_t id, uint64_t offset, size_t length, char *buf,
+                 struct cg_err *err)
+{
+        const struct cg_kept *k = *find(list, id);
+
+        if (!k)
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "the result is gone: the tool server has been started again, or it was freed");
+        if (offset > k->size || length > k->size - offset)
+                return cg_fail(err, CG_E_NOTFOUND, "the result has %zu bytes", k->size);
+        while (length) {
+                ssize_t n = pread(k->fd, buf, length, (off_t)offset);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return cg_fail_errno(err, "reading a kept result");
+                buf += n;
+                offset += (size_t)n;
+                length -= (size_t)n;
+        }
+        return 0;
+}
+
+void cg_kept_free(struct cg_kept_list *list, uint64_t id)
+{
+        struct cg_kept **p = find(list, id), *k = *p;
+
+        if (!k)
+                return;
+        *p = k->next;
+        list->n--;
+        list->bytes -= k->size;
+        list->all->n--;
+        list->all->bytes -= k->size;
+        close(k->fd);
+        free(k);
+}
+
+void cg_kept_free_all(struct cg_kept_list *list)
+{
+        while (list->first)
+                cg_kept_free(list, list->first->id);
+}

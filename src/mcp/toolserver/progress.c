@@ -1,0 +1,111 @@
+/*
+ * Tells the host what a call is, and what its server says about its progress: the last value, at
+ * most so often as the host can use it. Runs in cellgate-toolserver.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "mcp/ceilings.h"
+#include "mcp/toolserver/call_internal.h"
+
+/* As short as the value allows. */
+static int add_number(struct cg_buf *b, const char *before, double value, struct cg_err *err)
+{
+        char text[32];
+
+        snprintf(text, sizeof(text), "%.15g", value);
+        if (strtod(text, NULL) != value)
+                snprintf(text, sizeof(text), "%.17g", value);
+        return cg_buf_addf(b, err, "%s%s", before, text);
+}
+
+int cg_ts_add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+{
+        /* Not for others: hosts decide about tools by their names. */
+        const char *tool = call->method == CG_MCP_TOOLS_CALL ? call->tool : "";
+        int r = cg_buf_adds(b, "\"server\":", err);
+
+        if (r == 0)
+                r = cg_json_quote(b, call->server, strlen(call->server), err);
+        if (r == 0)
+                r = cg_buf_addf(b, err, ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
+        return r < 0 ? r : cg_json_quote(b, tool, strlen(tool), err);
+}
+
+static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
+        int r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
+                            (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
+                            (unsigned long long)call->cell);
+
+        if (r == 0)
+                r = cg_ts_add_names(call, b, err);
+        if (r == 0 && !isnan(call->progress.progress))
+                r = add_number(b, ",\"progress\":", call->progress.progress, err);
+        if (r == 0 && !isnan(call->progress.total))
+                r = add_number(b, ",\"total\":", call->progress.total, err);
+        if (r == 0 && call->progress_text &&
+            cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 && text.len) {
+                r = cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE,
+                                      err);
+                if (r == 0)
+                        r = cg_buf_adds(b, ",\"message\":", err);
+                if (r == 0)
+                        r = cg_json_quote(b, shown.data, shown.len, err);
+        }
+        return r < 0 ? r : cg_buf_adds(b, "}", err);
+}
+
+void cg_ts_send_progress(struct ts_call *call)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_CALL_PROGRESS, .session = s->number };
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        struct cg_err err;
+
+        if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2 || add_progress(call, &b, &err) < 0)
+                return;
+        call->progress_waits = false;
+        call->progress_ms = cg_now_ms();
+        out.body = b.data;
+        out.body_len = b.len;
+        cg_ts_broker_send(s->ts, &out, NULL, &err);
+}
+
+static void on_progress_timer(uv_timer_t *t)
+{
+        const struct ts *ts = t->data;
+        bool any = false;
+
+        for (const struct ts_session *s = ts->sessions; s; s = s->next) {
+                for (struct ts_call *call = s->kernel ? s->kernel->calls : NULL; call; call = call->next) {
+                        if (call->progress_waits &&
+                            cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+                                cg_ts_send_progress(call);
+                        any |= call->progress_waits;
+                }
+        }
+        if (!any)
+                uv_timer_stop(t);
+}
+
+void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p)
+{
+        struct ts_call *call = data;
+        uv_timer_t *timer = &call->kernel->session->ts->call_progress;
+        bool keep = p->message.len && p->message.len <= CG_MCP_MAX_PROGRESS_TEXT;
+
+        free(call->progress_text);
+        call->progress_text = keep ? strndup(p->message.p, p->message.len) : NULL;
+        call->progress = *p;
+        call->progress.message = CG_SLICE_NONE;
+        call->progress_waits = true;
+        if (cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+                cg_ts_send_progress(call);
+        if (call->progress_waits && !uv_is_active((uv_handle_t *)timer))
+                uv_timer_start(timer, on_progress_timer, CG_MCP_CALL_PROGRESS_MS, CG_MCP_CALL_PROGRESS_MS);
+}
