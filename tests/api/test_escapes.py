@@ -119,7 +119,7 @@ def test_messages_a_kernel_may_not_send(
     assert got[-1].status == "kernel_died" or int(said.split()[1]) == 1
     assert not mark.exists()
     after = kernel.run("1")
-    if after.status == "kernel_died":  # the call failed first, then the tool server's report ended the kernel
+    if after.status in ("kernel_died", "cancelled"):  # the call failed first, then the report ended the kernel
         after = kernel.run("1")
     assert after.value == "1"
 
