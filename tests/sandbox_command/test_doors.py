@@ -438,15 +438,18 @@ def test_many_at_once(box: Box) -> None:
         assert got == [b"inside got 1000"] * 100
 
 
-def test_a_port_that_is_not_exposed(box: Box) -> None:
+def leads_inside(port: int) -> bool:
     """The same number may be another program's outside, or the one that this connection gets."""
-    got = b""
-    with serving(box, Box.settings()) as port, contextlib.suppress(OSError):
-        with socket.create_connection(("127.0.0.1", port), 5) as s:
-            s.sendall(b"abc")
-            s.shutdown(socket.SHUT_WR)
-            got = s.recv(100)
-    assert not got.startswith(b"inside got")
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as s:
+        s.sendall(b"abc")
+        s.shutdown(socket.SHUT_WR)
+        return s.recv(100).startswith(b"inside got")
+    return False
+
+
+def test_a_port_that_is_not_exposed(box: Box) -> None:
+    with serving(box, Box.settings()) as port:
+        assert not leads_inside(port)
 
 
 def test_exposed_and_nobody_there(box: Box) -> None:
@@ -515,8 +518,9 @@ def test_local_binding(box: Box) -> None:
     """With it the same port of this machine leads in; without it, or with false, no program outside can connect."""
     with serving(box, Box.settings(net={"allowLocalBinding": True})) as port:
         assert dial(port, box.timeout, b"abc") == b"inside got 3"
-    with serving(box, Box.settings(net={"allowLocalBinding": False})) as port, pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), 5)
+        assert leads_inside(port)
+    with serving(box, Box.settings(net={"allowLocalBinding": False})) as port:
+        assert not leads_inside(port)
 
 
 def test_its_end_is_the_end_of_all(box: Box) -> None:
