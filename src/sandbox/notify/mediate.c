@@ -42,9 +42,7 @@ static int lookup_new(struct cg_med_call *call, int dirfd, uint64_t addr, enum c
 
         if (!cg_med_lookup_entry(call, dirfd, addr, arg))
                 return cg_med_lookup_error(call, arg);
-        r = cg_med_decide(call, arg, operation);
-        if (r == 0)
-                r = cg_med_decide_program(call, arg, mode, 1);
+        r = cg_med_decide(call, arg, operation) ?: cg_med_decide_program(call, arg, mode, 1);
         return r < 0 && cg_med_exists(arg) ? -EEXIST : r;
 }
 
@@ -202,37 +200,44 @@ static enum cg_operation operation_of(const struct stat *st)
         return S_ISDIR(st->st_mode) ? CG_OP_CREATE_TREE : CG_OP_CREATE;
 }
 
+/* It is in a repository's own folder, and its name is not one of cellgate.writableNames. */
+static bool is_held_in_git(const struct cg_med_call *call, const struct cg_path_arg *arg)
+{
+        return arg->region == CG_REGION_ROOT && cg_git_is_within(arg->path, arg->root) &&
+               !cg_med_is_writable_name(call->mediator->sb, arg->path, arg->root);
+}
+
 /* Checks a rename of @from to @to. 0; CG_MED_DENIED; -EXDEV: a folder too large to be searched. */
 static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from, const struct stat *st,
                        const struct cg_path_arg *to)
 {
-        int r = cg_med_decide(call, from, CG_OP_REMOVE);
         struct move_scan scan = { .call = call, .from = from, .to = to, .left = SCAN_ENTRIES };
         cg_auto_fd int fd = -1;
+        int r = cg_med_decide(call, from, CG_OP_REMOVE)
+                        ?: cg_med_decide(call, to, operation_of(st))
+                        ?: cg_med_decide_program(call, to, st->st_mode, st->st_nlink);
 
-        /* Git may remove a configuration and examples of hooks, but neither may be moved. */
-        if (r == 0)
-                r = cg_med_decide(call, to, operation_of(st));
-        if (r == 0)
-                r = cg_med_decide_program(call, to, st->st_mode, st->st_nlink);
-        if (r == 0 && from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
-            !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
-                r = cg_med_deny(call, from, NULL);
-        if (r < 0 || !S_ISDIR(st->st_mode))
+        if (r < 0)
                 return r;
+        /* Git may remove a configuration and examples of hooks, but neither may be moved. */
+        if (from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
+            !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
+                return cg_med_deny(call, from, NULL);
+        if (!S_ISDIR(st->st_mode))
+                return 0;
         r = cg_med_decide(call, from, CG_OP_CREATE_TREE);
+        if (r < 0)
+                return r;
         /*
          * No folder is moved into, out of, or within a repository's own folder: names there depend
          * on their place.
          */
-        if (r == 0 && to->region == CG_REGION_ROOT && cg_git_is_within(to->path, to->root) &&
-            !cg_med_is_writable_name(call->mediator->sb, to->path, to->root))
-                r = cg_med_deny(call, to, NULL);
-        if (r == 0 && from->region == CG_REGION_ROOT && cg_git_is_within(from->path, from->root) &&
-            !cg_med_is_writable_name(call->mediator->sb, from->path, from->root))
-                r = cg_med_deny(call, from, NULL);
-        if (r < 0 || from->region != CG_REGION_ROOT)
-                return r;
+        if (is_held_in_git(call, to))
+                return cg_med_deny(call, to, NULL);
+        if (is_held_in_git(call, from))
+                return cg_med_deny(call, from, NULL);
+        if (from->region != CG_REGION_ROOT)
+                return 0;
         fd = openat(from->dir, from->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (has_protected_below(&scan, fd, from->path, 0))
                 return CG_MED_DENIED;
@@ -322,9 +327,9 @@ static int do_renameat(struct cg_med_call *call, int from_fd, uint64_t from_addr
         if (!flags && is_git_config_update(call, &from, &to))
                 return replace_git_config(call, &from, &to);
         r = decide_move(call, &from, &a, &to);
-        if (r == 0 && flags & RENAME_EXCHANGE && replaces)
-                r = decide_move(call, &to, &b, &from);
         if (r < 0)
+                return r;
+        if (flags & RENAME_EXCHANGE && replaces && (r = decide_move(call, &to, &b, &from)) < 0)
                 return r;
         r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));
         if (r < 0 || replaces || cg_med_may_keep(call, &to, operation_of(&a)))
@@ -404,30 +409,28 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
         if (fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0)
                 return -EEXIST;
         if (unlinked >= 0) {
-                r = cg_med_decide(call, &to, CG_OP_CREATE);
-                if (r == 0)
-                        r = cg_med_decide_program(call, &to, S_IFREG, 2);
+                r = cg_med_decide(call, &to, CG_OP_CREATE) ?: cg_med_decide_program(call, &to, S_IFREG, 2);
+                if (r < 0)
+                        return r;
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", unlinked);
-                return r < 0 ? r
-                             : cg_med_check_created(call, &to, CG_OP_CREATE,
-                                                    cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name,
-                                                                         AT_SYMLINK_FOLLOW)));
+                r = cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name, AT_SYMLINK_FOLLOW));
+                return cg_med_check_created(call, &to, CG_OP_CREATE, r);
         }
         r = cg_med_decide(call, &old, CG_OP_MODIFY);
-        if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
-                r = cg_med_deny(call, &old, NULL);
-        if (r == 0 && cg_med_is_linked(call->mediator, old.dir, old.name))
-                r = cg_med_deny(call, &old, CG_WHY_LINK);
-        if (r == 0)
-                r = cg_med_decide(call, &to, operation_of(&a));
+        if (r < 0)
+                return r;
+        if (old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
+                return cg_med_deny(call, &old, NULL);
+        if (cg_med_is_linked(call->mediator, old.dir, old.name))
+                return cg_med_deny(call, &old, CG_WHY_LINK);
         /* The mode of each could be changed by the other's name. */
-        if (r == 0)
-                r = cg_med_decide_program(call, &to, a.st_mode, 2);
-        if (r == 0)
-                r = cg_med_decide_program(call, &old, a.st_mode, 2);
-        return r < 0 ? r
-                     : cg_med_check_created(call, &to, operation_of(&a),
-                                            cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));
+        r = cg_med_decide(call, &to, operation_of(&a))
+                    ?: cg_med_decide_program(call, &to, a.st_mode, 2)
+                    ?: cg_med_decide_program(call, &old, a.st_mode, 2);
+        if (r < 0)
+                return r;
+        r = cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0));
+        return cg_med_check_created(call, &to, operation_of(&a), r);
 }
 
 /* ---- attributes, for broker.c */
