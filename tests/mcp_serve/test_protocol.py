@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -346,6 +347,9 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
         (["--env", "X"], "NAME=VALUE"),
         (["--ask-timeout", "0"], "more than 0"),
         (["--log-level", "9"], "0 to 3"),
+        (["--print-config", "emacs"], "claude, cursor, vscode, codex or generic"),
+        (["--print-config", "codex", "--mcp", "missing.json"], "--mcp missing.json"),
+        (["--print-config", "codex", "--images", "plots"], "absolute"),
         (["extra"], "extra"),
     ],
 )
@@ -364,6 +368,36 @@ def test_an_mcp_file_that_is_wrong_ends_it_at_once(
     (tmp_path / "bad.json").write_text(text)
     done = run_cellgate("mcp", "serve", "--mcp", "bad.json")
     assert done.returncode == 2 and words in done.stderr and "bad.json" in done.stderr
+
+
+@pytest.mark.parametrize("client", ["claude", "cursor", "vscode", "codex", "generic"])
+def test_a_printed_configuration_starts_the_server(run_cellgate: Callable, tmp_path: Path, client: str) -> None:
+    """As the client would: from another folder."""
+    (tmp_path / "servers.json").write_text("{}")
+    options = ["--mcp", "servers.json", "--approve=!x.*", "--lax-rules", "--env", 'A=a "b" \\ \u00e9']
+    done = run_cellgate("mcp", "serve", "--print-config", client, *options)
+    assert done.returncode == 0 and "Put this into" in done.stderr
+    config = tomllib.loads(done.stdout) if client == "codex" else json.loads(done.stdout)
+    (servers,) = config.values()
+    definition = servers["cellgate"]
+    assert definition["args"][2:] == [
+        f"--mcp={tmp_path}/servers.json",
+        "--approve=!x.*",
+        "--lax-rules",
+        '--env=A=a "b" \\ \u00e9',
+        f"--workspace={tmp_path}",
+    ]
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    p = subprocess.run(
+        [definition["command"], *definition["args"]],
+        input=json.dumps(hello | {"params": params}) + "\n",
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"CELLGATE_PRIVATE": "1", "HOME": str(tmp_path)},
+    )
+    assert json.loads(p.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "cellgate", p.stderr
 
 
 def test_help_and_other_subcommands(run_cellgate: Callable) -> None:

@@ -64,6 +64,9 @@ static const struct cg_opt table[] = {
           " such a rule most likely has a typing error" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
           "longest wait for the user's answer, after which a call is refused (default: 300)" },
+        { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
+          "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
+          " (generic), with the other options of this command line and absolute paths" },
         { CG_KOPT_ENV, 0, "env", "NAME=VALUE", SERVES, ENV_HELP },
         { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]", JUPYTER,
           ENV_HELP ". Without VALUE it is taken from the environment that Jupyter starts the kernel in" },

@@ -442,6 +442,9 @@ int cg_cli_mcp_serve(int argc, char **argv)
                 r = cg_cli_fail("mcp serve", &err);
         } else if (sv.opts.kernel.help) {
                 r = cg_serve_help();
+        } else if (sv.opts.print_config) {
+                r = cg_serve_print_config(sv.opts.print_config, argc, argv, &err);
+                r = r < 0 ? cg_cli_fail("mcp serve", &err) : 0;
         } else {
                 r = run(&sv);
                 tear_down(&sv);

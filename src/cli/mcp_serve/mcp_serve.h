@@ -46,6 +46,7 @@
 struct cg_serve_options {
         struct cg_kernel_options kernel;
         int64_t ask_timeout_ms;
+        const char *print_config; /* a client; NULL: serve */
 };
 
 /* In the order of cg_serve_tool_names. */
@@ -148,6 +149,11 @@ struct cg_serve {
 int cg_serve_help(void);
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
 void cg_serve_options_fini(struct cg_serve_options *o);
+
+/* ---- print_config.c */
+int cg_serve_check_client(const char *client, struct cg_err *err);
+/* Prints how @client starts this program with the options of this command line. */
+int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err);
 
 /* ---- tools.c */
 extern const char *const cg_serve_tool_names[];

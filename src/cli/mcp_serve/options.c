@@ -46,6 +46,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
 
         if (r <= 0)
                 return r;
+        if (id == CG_KOPT_PRINT_CONFIG) {
+                o->print_config = value;
+                return cg_serve_check_client(value, err);
+        }
         if (id != CG_KOPT_ASK_TIMEOUT)
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
         r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);
