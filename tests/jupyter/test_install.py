@@ -207,7 +207,7 @@ def test_temporary_names_that_are_fifos(data_dir: Path, run_cellgate: Any) -> No
         (["--mcp", "missing.json"], "missing.json"),
         (["--sandbox", "missing.json"], "missing.json"),
         (["--sandbox", "bad.json"], "network.allowedDomains: Required"),
-        (["--sandbox", "x", "--no-sandbox"], "contradict"),
+        (["--sandbox", "bad.json", "--no-sandbox"], "contradict"),
         (["--env", "=x"], "--env needs"),
         (["--spares", "-1"], "--spares"),
         (["--pref", "x"], "did you mean --prefix"),

@@ -349,7 +349,7 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
         (["--log-level", "9"], "0 to 3"),
         (["--print-config", "emacs"], "claude, cursor, vscode, codex or generic"),
         (["--print-config", "codex", "--mcp", "missing.json"], "--mcp missing.json"),
-        (["--print-config", "codex", "--images", "plots"], "absolute"),
+        (["--print-config", "codex", "--images", "plots"], "absolute path"),
         (["extra"], "extra"),
     ],
 )

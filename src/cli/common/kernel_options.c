@@ -237,6 +237,26 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         }
 }
 
+int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err)
+{
+        cg_auto_free char *path = NULL;
+
+        if (o->id == CG_KOPT_KERNEL_ENV && cg_kernel_env_find(value, &path, err) < 0)
+                return -1;
+        if (o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX) {
+                path = realpath(value, NULL);
+                if (!path)
+                        return cg_fail_errno(err, "--%s %s", o->name, value);
+        }
+        if (o->id == CG_KOPT_IMAGES && value[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "--images %s must be an absolute path here", value);
+        /* One word each, so that a value that begins with a dash stays a value. */
+        if (json_array_append_new(words, o->value ? json_sprintf("--%s=%s", o->name, path ?: value)
+                                                  : json_sprintf("--%s", o->name)) < 0)
+                return cg_fail(err, CG_E_NOMEM, "options (they must be UTF-8)");
+        return 0;
+}
+
 int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after)
 {
         return cg_opt_help(table, CG_ARRAY_LEN(table), command, before, after);

@@ -6,6 +6,7 @@
 #ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
 #define CG_CLI_COMMON_KERNEL_OPTIONS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "cellgate.h"
@@ -90,6 +91,11 @@ void cg_kernel_options_fini(struct cg_kernel_options *o);
 
 /* 0; negative: CG_E_INVAL; 1: the command itself reads this option. Borrows @value. */
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
+/*
+ * Appends the option @o with @value to the words of a command line that another program will run in
+ * another folder: paths are absolute. CG_E_INVAL, CG_E_NOTFOUND or CG_E_SYS: there is no such file.
+ */
+int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err);
 /* Prints the help on standard output; see cg_opt_help(). */
 int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
 /* CG_E_INVAL when they contradict each other. */

@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
@@ -49,16 +48,16 @@ static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err
 }
 
 /*
- * argv of the kernelspec: program, "jupyter", "run", "-f", file, options. The options' names get
- * their dashes.
+ * argv of the kernelspec: program, "jupyter", "run", "-f", file, options. @ret: the caller frees
+ * the array; the strings are @exe's and those of @o.
  */
-static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
+static int make_argv(const struct cg_jup_options *o, char exe[PATH_MAX + 1], const char ***ret,
+                     struct cg_err *err)
 {
-        static const char *const first[] = { "jupyter", "run", "-f", "{connection_file}" };
-        char exe[PATH_MAX + 1], **v = calloc(o->n_words + 8, sizeof(*v));
-        ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-        size_t n = 0;
-        int r = 0;
+        const char **v = calloc(json_array_size(o->words) + 6, sizeof(*v));
+        ssize_t len = readlink("/proc/self/exe", exe, PATH_MAX);
+        size_t n = 0, i;
+        json_t *word;
 
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "options");
@@ -66,39 +65,13 @@ static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err 
         if (len < 0)
                 return cg_fail_errno(err, "this program's path");
         exe[len] = '\0';
-        v[n++] = strdup(exe);
-        for (size_t i = 0; i < CG_ARRAY_LEN(first); i++)
-                v[n++] = strdup(first[i]);
-        for (size_t i = 0; i < o->n_words; i++) {
-                const char *name = o->words[i];
-                bool value = strcmp(name, "no-sandbox") != 0 && strcmp(name, "private") != 0 &&
-                             strcmp(name, "lax-rules") != 0;
-                char *file = NULL;
-
-                if (strcmp(name, "kernel-env") == 0 && cg_kernel_env_find(o->words[i + 1], &file, err) < 0)
-                        return -1;
-                if (strcmp(name, "mcp") == 0 || strcmp(name, "sandbox") == 0) {
-                        file = realpath(o->words[i + 1], NULL);
-                        if (!file)
-                                return cg_fail_errno(err, "--%s %s", name, o->words[i + 1]);
-                }
-                /* One word each, so that a value that begins with a dash stays a value. */
-                r |= value ? asprintf(&v[n++], "--%s=%s", name, file ? file : o->words[i + 1])
-                           : asprintf(&v[n++], "--%s", name);
-                free(file);
-                i += value;
-        }
-        for (size_t i = 0; i < n; i++)
-                if (!v[i])
-                        r = -1;
-        return r < 0 ? cg_fail(err, CG_E_NOMEM, "options") : 0;
-}
-
-static void free_argv(char **v)
-{
-        for (size_t i = 0; v && v[i]; i++)
-                free(v[i]);
-        free(v);
+        v[n++] = exe;
+        v[n++] = "jupyter";
+        v[n++] = "run";
+        v[n++] = "-f";
+        v[n++] = "{connection_file}";
+        json_array_foreach(o->words, i, word) v[n++] = json_string_value(word);
+        return 0;
 }
 
 static bool matches(const char *prefix, const char *rest)
@@ -145,18 +118,18 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
                                       .debugger = has_debugger(o->kernel.kernel_env),
                                       .provisioner = names_provisioner(o) };
         cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
-        char **argv = NULL;
+        cg_auto_free const char **argv = NULL;
+        char exe[PATH_MAX + 1];
         int r = kernels_dir(o, &kernels, err);
 
         (void)hangs;
         if (r == 0) /* a mistake shows now, not in the log of whatever starts the kernel */
                 r = cg_kernel_options_settings(&o->kernel, &settings, err);
         if (r == 0)
-                r = make_argv(o, &argv, err);
-        spec.argv = (const char *const *)argv;
+                r = make_argv(o, exe, &argv, err);
+        spec.argv = argv;
         if (r == 0)
                 r = cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err);
-        free_argv(argv);
         if (r < 0)
                 return r;
         if (asprintf(&line, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)

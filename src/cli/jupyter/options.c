@@ -63,9 +63,10 @@ int cg_jup_help(enum cg_kernel_command command)
 void cg_jup_options_fini(struct cg_jup_options *o)
 {
         cg_kernel_options_fini(&o->kernel);
-        free(o->words);
+        json_decref(o->words);
         free(o->ignored);
-        o->words = o->ignored = NULL;
+        o->words = NULL;
+        o->ignored = NULL;
 }
 
 static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int id, const char *value,
@@ -185,19 +186,15 @@ int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct c
         if (cg_kernel_options_init(&o->kernel, command, argc, argv, &scan, err) < 0)
                 return -1;
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
-        o->words = calloc((size_t)argc * 2 + 2, sizeof(*o->words));
+        o->words = json_array();
         o->ignored = calloc((size_t)argc + 1, sizeof(*o->ignored));
         if (!o->words || !o->ignored)
                 return cg_fail(err, CG_E_NOMEM, "options");
         while (r == 0 && !o->kernel.help && (id = next_word(&scan, o, &value, err)) != CG_OPT_END) {
                 r = id < 0 ? id : apply(o, command, id, value, err);
                 /* A kernelspec's argv repeats the options that `run` has as well. */
-                if (r == 0 && scan.found && scan.found->commands & CG_JUP_RUN &&
-                    scan.found->commands & CG_JUP_INSTALL) {
-                        o->words[o->n_words++] = scan.found->name;
-                        if (value)
-                                o->words[o->n_words++] = value;
-                }
+                if (r == 0 && command == CG_JUP_INSTALL && scan.found && scan.found->commands & CG_JUP_RUN)
+                        r = cg_kernel_options_word(o->words, scan.found, value, err);
         }
         if (r < 0 || o->kernel.help)
                 return r;

@@ -5,7 +5,6 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/installed.h"
 #include "base/json.h"
@@ -32,24 +31,6 @@ int cg_serve_check_client(const char *client, struct cg_err *err)
                        "--print-config must be claude, cursor, vscode, codex or generic, not \"%s\"", client);
 }
 
-/* Appends an option. Paths are absolute: the client starts the server in a folder of its choice. */
-static int add_option(json_t *args, const struct cg_opt *o, const char *value, struct cg_err *err)
-{
-        bool file = o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
-                    (o->id == CG_KOPT_KERNEL_ENV && strchr(value, '/'));
-        cg_auto_free char *real = file ? realpath(value, NULL) : NULL;
-
-        if (file && !real)
-                return cg_fail_errno(err, "--%s %s", o->name, value);
-        if (o->id == CG_KOPT_IMAGES && value[0] != '/')
-                return cg_fail(err, CG_E_INVAL, "--print-config needs an absolute path for --images");
-        /* One word each, so that a value that begins with a dash stays a value. */
-        return json_array_append_new(args, o->value ? json_sprintf("--%s=%s", o->name, real ?: value)
-                                                    : json_sprintf("--%s", o->name)) < 0
-                       ? cg_fail(err, CG_E_NOMEM, "options (they must be UTF-8)")
-                       : 0;
-}
-
 /* The words of the command line after the program, without --print-config. */
 static int add_options(json_t *args, int argc, char **argv, struct cg_err *err)
 {
@@ -65,10 +46,10 @@ static int add_options(json_t *args, int argc, char **argv, struct cg_err *err)
         while (r == 0 && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 has_workspace |= id == CG_KOPT_WORKSPACE;
                 if (id != CG_KOPT_PRINT_CONFIG)
-                        r = add_option(args, scan.found, value, err);
+                        r = cg_kernel_options_word(args, scan.found, value, err);
         }
         cg_kernel_options_fini(&scratch);
-        return r < 0 || has_workspace ? r : add_option(args, &workspace, ".", err);
+        return r < 0 || has_workspace ? r : cg_kernel_options_word(args, &workspace, ".", err);
 }
 
 int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err)
