@@ -14,7 +14,7 @@ struct cg_jup_options {
         struct cg_kernel_options kernel;
         const char *file, *prefix, *name, *display_name;
         bool user, sys_prefix;
-        json_t *words; /* of install: the options that the kernelspec repeats */
+        json_t *words;        /* of install: the options that the kernelspec repeats */
         const char **ignored; /* words of run that mean nothing here (borrowed from argv) */
         size_t n_ignored;
         bool runs_notebook; /* the client runs a notebook to its end */
