@@ -1,6 +1,6 @@
 /*
- * cellgate-supervisor: what waits for an answer of a session's host. Each becomes an approval with
- * a number of its own; only the session's own host answers it, once.
+ * cellgate-supervisor: questions that wait for an answer of a session's host. Each has a number
+ * that the host answers, once; a decision counts only for the kind of question that it is about.
  */
 #include "supervisor/asks.h"
 
@@ -13,65 +13,139 @@
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
-const char *cg_sup_ask_refused(const struct session *ss, size_t len)
+/*
+ * The limits of questions in a session: how many of the kinds @of may wait when one more of @kind
+ * comes, and how many bytes its host may not have read. Events of the proxy and programs do not
+ * wait for the window: a cell that tries in a loop must not fill the memory of a host that does not
+ * read. The calls of a kernel are counted by functions.c: it must not make more.
+ */
+static const struct limit {
+        enum ask_kind kind;
+        unsigned of;
+        size_t max, unread;
+        const char *full;
+} limits[] = {
+        { ASK_CALL, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for a decision" },
+        { ASK_QUESTION, ASK_QUESTION, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
+        { ASK_HOST, ASK_HOST, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
+        /* The proxy's own limit for each sandbox is lower. */
+        { ASK_CONNECTION, ASK_CONNECTION, 64, CG_EVENT_WINDOW + (1u << 20),
+          "too many questions wait for the host" },
+        { ASK_PROGRAM, ASK_PROGRAM, SIZE_MAX, CG_EVENT_WINDOW + (4u << 20), "" },
+        { ASK_INPUT, ASK_INPUT, SIZE_MAX, SIZE_MAX, "" }, /* a kernel has one at a time */
+        { ASK_MAY_RUN, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
+        { ASK_FUNCTION, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
+};
+
+static const struct limit *limit_of(enum ask_kind kind)
 {
-        if (ss->ask_bytes + len > CG_ASK_BYTES)
+        const struct limit *l = limits;
+
+        while (l->kind != kind)
+                l++;
+        return l;
+}
+
+bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind)
+{
+        return ss->unread <= limit_of(kind)->unread;
+}
+
+static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
+{
+        const struct limit *l = limit_of(kind);
+
+        if (cg_sup_asks_count(ss, l->of) >= l->max)
+                return l->full;
+        if (ss->asks.bytes + len > CG_ASK_BYTES)
                 return "too many calls wait for a decision";
-        return ss->unread > CG_ASK_UNREAD ? "the host does not read the session's events" : NULL;
+        if (!cg_sup_ask_host_reads(ss, kind))
+                return "the host does not read the session's events";
+        /* The decision gives it back: nobody reads questions that cells take back. */
+        if (kind == ASK_PROGRAM && !cg_sup_rate_take(&ss->asks.undecided))
+                return "too many questions have ended before the host could decide: wait a few seconds";
+        return NULL;
 }
 
 static void on_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
 
-        a->type->expire(a);
+        a->type->refuse(a, true, a->type->late);
+        cg_sup_ask_close(a, a->type->late_event);
 }
 
-struct ask *cg_sup_ask_new(struct session *ss, const struct ask_type *type, uint64_t number, size_t bytes,
-                           int64_t timeout_ms)
+/* The time is the session's, or that of the function where it is shorter. */
+static void start_timer(struct ask *a)
 {
-        struct ask *a = calloc(1, sizeof(*a));
-        int64_t limit_ms = ss->approval_timeout_ms;
+        int64_t limit_ms = a->session->approval_timeout_ms;
+        int64_t own_ms = a->type->kind == ASK_FUNCTION ? a->timeout_ms : 0;
 
-        if (!a)
+        if (own_ms > 0 && (limit_ms <= 0 || own_ms < limit_ms))
+                limit_ms = own_ms;
+        if (limit_ms <= 0 || !a->type->late)
+                return;
+        if (!a->timer_open)
+                uv_timer_init(&a->session->sup->loop, &a->timer);
+        a->timer.data = a;
+        a->timer_open = true;
+        cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms);
+}
+
+static void send_question(struct ask *a, struct cg_frame *raw)
+{
+        struct cg_out out = { .type = a->type->request, .id = a->id };
+        cg_auto_msg struct cg_msg m = { .n_frames = 2, .frames = { NULL, cg_frame_ref(raw) } };
+
+        cg_sup_event_to_host(a->session, &out, json_incref(a->body), a->type->has_raw ? &m : NULL);
+        cg_sup_asks_changed(a->session);
+}
+
+static bool is_counted(const struct ask *a)
+{
+        return a->type->kind != ASK_INPUT; /* the clock of a cell runs while it waits for input */
+}
+
+struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
+{
+        struct ask draft = *question, *a = NULL;
+        struct session *ss = draft.session;
+        size_t len = cg_frame_bytes(raw).len;
+        const char *why = refused(ss, draft.type->kind, len);
+
+        draft.running = cg_sup_running_cell(ss);
+        draft.cell = CELL_SLOT(draft.running) == 0 ? draft.running : 0;
+        if (draft.type->names_cell)
+                json_object_set_new(draft.body, "cell", json_integer((json_int_t)draft.cell));
+        if (!why && draft.body)
+                a = malloc(sizeof(*a));
+        if (!a) {
+                if (draft.type->refuse)
+                        draft.type->refuse(&draft, false, why ?: "out of memory");
+                json_decref(draft.body);
+                json_decref(draft.denial);
                 return NULL;
-        if (timeout_ms > 0 && (limit_ms <= 0 || timeout_ms < limit_ms))
-                limit_ms = timeout_ms;
-        a->session = ss;
-        a->type = type;
-        a->number = number;
-        a->approval = ++ss->sup->next_approval;
-        a->running = cg_sup_running_cell(ss);
-        a->cell = CELL_SLOT(a->running) == 0 ? a->running : 0;
-        a->bytes = bytes;
-        LIST_INSERT_HEAD(&ss->ask_list, a, entry);
-        ss->asks++;
-        ss->ask_bytes += bytes;
-        if (limit_ms > 0 && type->expire) {
-                uv_timer_init(&ss->sup->loop, &a->timer);
-                a->timer.data = a;
-                a->timer_open = true;
-                cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms);
         }
+        *a = draft;
+        if (!a->id)
+                a->id = ++ss->sup->next_approval;
+        if (is_counted(a)) {
+                a->bytes = len;
+                ss->asks.n++;
+                ss->asks.bytes += len;
+        }
+        LIST_INSERT_HEAD(&ss->asks.list, a, entry);
+        start_timer(a);
+        send_question(a, raw);
         return a;
 }
 
-void cg_sup_ask_host(struct ask *a, const struct cg_out *message, json_t *body, struct cg_msg *m)
+void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw)
 {
-        struct session *ss = a->session;
-        struct cg_out out = *message;
-        cg_auto_free char *text = cg_json_text(body, &out.body_len);
-
-        json_decref(body);
-        out.session = ss->number;
-        out.id = a->approval;
-        out.body = text;
-        if (m)
-                cg_sup_host_forward(ss->host, &out, m);
-        else
-                cg_sup_host_send(ss->host, &out, NULL);
-        cg_sup_count_unread(ss, out.body_len + a->bytes);
-        cg_sup_asks_changed(ss);
+        a->type = type;
+        a->id = ++a->session->sup->next_approval;
+        start_timer(a);
+        send_question(a, raw);
 }
 
 static void decided(struct ask *a, const struct cg_msg *m)
@@ -87,16 +161,17 @@ static void decided(struct ask *a, const struct cg_msg *m)
         a->type->decided(a, &d);
 }
 
-void cg_sup_ask_answered(struct session *ss, struct cg_msg *m)
+void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct ask *a;
 
-        LIST_FOREACH(a, &ss->ask_list, entry)
-                if (a->approval == m->id)
+        /* The number of a cell that asks for input may be that of an approval as well. */
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->id == id && (a->type->decision == m->type || a->type->answer == m->type))
                         break;
         if (a && a->type->decision == m->type)
                 decided(a, m);
-        else if (a && a->type->answer == m->type)
+        else if (a)
                 a->type->answered(a, m);
 }
 
@@ -104,8 +179,18 @@ struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds)
 {
         struct ask *a;
 
-        LIST_FOREACH(a, &ss->ask_list, entry)
+        LIST_FOREACH(a, &ss->asks.list, entry)
                 if (a->number == number && (a->type->kind & kinds))
+                        break;
+        return a;
+}
+
+struct ask *cg_sup_ask_any(struct session *ss, unsigned kinds)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->type->kind & kinds)
                         break;
         return a;
 }
@@ -115,7 +200,7 @@ size_t cg_sup_asks_count(const struct session *ss, unsigned kinds)
         const struct ask *a;
         size_t n = 0;
 
-        LIST_FOREACH(a, &ss->ask_list, entry)
+        LIST_FOREACH(a, &ss->asks.list, entry)
                 n += (a->type->kind & kinds) != 0;
         return n;
 }
@@ -130,11 +215,10 @@ void cg_sup_ask_end(struct ask *a)
         struct session *ss = a->session;
 
         LIST_REMOVE(a, entry);
-        ss->asks--;
-        ss->ask_bytes -= a->bytes;
+        ss->asks.n -= is_counted(a);
+        ss->asks.bytes -= a->bytes;
         cg_sup_asks_changed(ss);
-        free(a->server);
-        free(a->tool);
+        json_decref(a->body);
         cg_frame_unref(a->args);
         json_decref(a->denial);
         if (a->timer_open)
@@ -145,17 +229,19 @@ void cg_sup_ask_end(struct ask *a)
 
 void cg_sup_ask_close(struct ask *a, const char *why)
 {
-        cg_sup_approval_closed(a->session, a->approval, why);
+        bool input = a->type->kind == ASK_INPUT;
+        struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
+
+        cg_sup_event_to_host(a->session, &out,
+                             input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
+                             NULL);
         cg_sup_ask_end(a);
 }
 
 void cg_sup_asks_close(struct session *ss, unsigned kinds, const char *why)
 {
-        struct ask *next;
+        struct ask *a;
 
-        for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
-                next = LIST_NEXT(a, entry);
-                if (a->type->kind & kinds)
-                        cg_sup_ask_close(a, why);
-        }
+        while ((a = cg_sup_ask_any(ss, kinds)))
+                cg_sup_ask_close(a, why);
 }

@@ -1,6 +1,7 @@
 /*
- * Requests that wait for an answer of a session's own host: calls and programs that want to run,
- * questions of MCP servers and of their sandboxes, connections, calls of functions of the host.
+ * Questions that wait for an answer of a session's host: calls and programs that want to run,
+ * requests of MCP servers and of their sandboxes, connections, calls of functions of the host, and
+ * input() of cells.
  */
 #ifndef CG_SUPERVISOR_ASKS_H
 #define CG_SUPERVISOR_ASKS_H
@@ -30,60 +31,70 @@ enum ask_kind {
         ASK_HOST = 16,       /* of an MCP server's sandbox: may it connect to this host? */
         ASK_CONNECTION = 32, /* of the egress proxy: may the kernel connect to this host? */
         ASK_PROGRAM = 64,    /* of a sandbox's init: may this program start? */
+        ASK_INPUT = 128,     /* of a cell: input(), answered by the host that sent the cell */
 };
 #define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST)
 #define ASK_KERNEL     (ASK_MAY_RUN | ASK_FUNCTION)
-#define ASK_ALL        (~0u)
+/* All but input(), which the result of its cell ends. */
+#define ASK_APPROVALS (ASK_TOOLSERVER | ASK_KERNEL | ASK_CONNECTION | ASK_PROGRAM)
 
 struct ask;
 
-/* A kind of question, of the module that asks it. The hooks end the ask. */
+/* A kind of question, of the module that asks it. */
 struct ask_type {
         enum ask_kind kind;
-        uint16_t decision; /* message of the host for decided(): DECISION or EGRESS_DECISION; 0: none */
+        uint16_t request;  /* event that asks the host */
+        bool has_raw;      /* the event has a raw frame */
+        bool names_cell;   /* the body of the event gets "cell" */
+        uint16_t decision; /* message of the host for decided(); 0: none */
+        uint16_t answer;   /* message of the host for answered(); 0: none */
+        /* Both end the ask, or leave it open. */
         void (*decided)(struct ask *a, const struct decision *d);
-        uint16_t answer; /* message of the host for answered(); 0: none */
         void (*answered)(struct ask *a, struct cg_msg *m);
-        void (*expire)(struct ask *a); /* NULL: it has no time limit here */
+        /* Refuses it without an answer of the host. NULL: nobody waits. */
+        void (*refuse)(struct ask *a, bool timed_out, const char *why);
+        /* the reason after its time, and the text of APPROVAL_CLOSED; NULL: no limit here */
+        const char *late, *late_event;
 };
 
 struct ask {
         LIST_ENTRY(ask) entry;
         struct session *session;
         const struct ask_type *type;
-        uint64_t approval; /* the number the host knows */
-        uint64_t number;   /* the number that the process knows which asks */
-        uint64_t running;  /* the cell that ran in the main shell; 0: none */
-        uint64_t cell;     /* the host's number of it; 0: none, or another host's */
-        size_t bytes;
+        uint64_t id;      /* that the host knows: an approval number, or of ASK_INPUT the cell */
+        uint64_t number;  /* the number that the process knows which asks */
+        uint64_t running; /* the cell that ran in the main shell; 0: none */
+        uint64_t cell;    /* the host's number of it; 0: none, or another host's */
+        json_t *body;     /* of the event */
+        size_t bytes;     /* of its raw frame */
         uv_timer_t timer;
         bool timer_open;
-        /* ASK_KERNEL */
-        char *server, *tool;
-        int64_t timeout_ms;
+        int64_t timeout_ms;    /* ASK_KERNEL: the time of the function; 0: none */
         struct cg_frame *args; /* ASK_MAY_RUN */
         json_t *denial;        /* ASK_PROGRAM: of its refusal, without the reason */
 };
 
-/* The reason why the host is asked nothing more, of @len bytes; NULL: it may be. */
-const char *cg_sup_ask_refused(const struct session *ss, size_t len);
 /*
- * Makes an ask with a number of its own and the running cell. Its time is the session's, or
- * @timeout_ms where that is shorter (0: none). NULL: out of memory.
+ * Asks the host, with the raw frame @raw (borrowed). The caller sets session, type and number of
+ * @question, `body` and `denial`, which are taken, and where they matter id and timeout_ms.
+ * Return: the ask; NULL: its refuse() was called, because a limit is reached.
  */
-struct ask *cg_sup_ask_new(struct session *ss, const struct ask_type *type, uint64_t number, size_t bytes,
-                           int64_t timeout_ms);
+struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw);
+/* Asks the host another question in its place, under a new number. */
+void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw);
+/* The host has read enough of the session's events for one more question of @kind. */
+bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind);
 /*
- * Sends it to the host as @out, with the raw frames of @m (NULL: none), which are moved out of it.
- * Takes @body.
+ * The host's message @m answers an ask; it is ignored if none waits for it. @id: its number with
+ * the slot of the host, so that each host answers only its own.
  */
-void cg_sup_ask_host(struct ask *a, const struct cg_out *out, json_t *body, struct cg_msg *m);
-/* The host's message @m answers an ask; it is ignored if none waits for it. */
-void cg_sup_ask_answered(struct session *ss, struct cg_msg *m);
+void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m);
 /* NULL: none of these kinds has the number @number of the process that asks. */
 struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds);
+/* Any of these kinds; NULL: there is none. */
+struct ask *cg_sup_ask_any(struct session *ss, unsigned kinds);
 size_t cg_sup_asks_count(const struct session *ss, unsigned kinds);
-/* The host has answered it. Its number is never used again. */
+/* The host has answered it. An approval number is never used again. */
 void cg_sup_ask_end(struct ask *a);
 /* Ends it, and reports to the host that no answer is needed any more. */
 void cg_sup_ask_close(struct ask *a, const char *why);

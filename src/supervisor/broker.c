@@ -26,8 +26,6 @@
 
 #define QUICK_MS  10000
 #define MAX_QUICK 3
-/* Questions of MCP servers that wait in one session. */
-#define MAX_QUESTIONS 32u
 
 extern char **environ;
 
@@ -74,78 +72,81 @@ static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 
 /* ------------------------------------------------------------------ approvals */
 
-/* The refusal of a call. */
-static void refuse(struct sup *s, uint64_t session, uint64_t ask, bool timed_out, const char *reason)
+/* Sends an answer to the question @a of the tool server. Takes @body. */
+static void answer(const struct ask *a, uint16_t type, json_t *body)
 {
-        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = session, .id = ask };
+        struct cg_out out = { .type = type, .session = a->session->number, .id = a->number };
 
-        broker_send(s, &out,
-                    json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", timed_out, "reason", reason));
+        broker_send(a->session->sup, &out, body);
 }
 
-/* The answer to a question of an MCP server that the host does not give. */
-static void decline(struct sup *s, uint64_t session, uint64_t ask, const char *action, const char *why)
+static void refuse_call(struct ask *a, bool timed_out, const char *why)
 {
-        struct cg_out out = {
-                .type = CG_BROKER_SERVER_ANSWER, .session = session, .id = ask, .raw = "", .has_raw = true
-        };
-
-        broker_send(s, &out, json_pack("{s:s, s:s}", "action", action, "why", why));
-}
-
-static void expire_call(struct ask *a)
-{
-        refuse(a->session->sup, a->session->number, a->number, true, "nobody decided in time");
-        cg_sup_ask_close(a, "nobody decided in time: the call was refused");
-}
-
-static void expire_question(struct ask *a)
-{
-        static const char why[] = "nobody answered in time";
-
-        decline(a->session->sup, a->session->number, a->number, "cancel", why);
-        cg_sup_ask_close(a, why);
-}
-
-static void question_answered(struct ask *a, struct cg_msg *m)
-{
-        struct session *ss = a->session;
-        struct cg_out out = {
-                .type = CG_BROKER_SERVER_ANSWER, .session = ss->number, .id = a->number, .has_raw = true
-        };
-        cg_auto_json json_t *body = NULL;
-        bool declined = true;
-
-        out.raw = cg_msg_raw(m, 0, &out.raw_len);
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "decline", true, &declined, NULL) < 0 ||
-            declined)
-                decline(ss->sup, ss->number, a->number, "decline", "the host declined");
-        else
-                broker_send(ss->sup, &out, json_object());
-        cg_sup_ask_end(a);
+        answer(a, CG_BROKER_ASK_DECISION,
+               json_pack("{s:b, s:b, s:s}", "accept", false, "timed_out", timed_out, "reason", why));
 }
 
 static void call_decided(struct ask *a, const struct decision *d)
 {
-        struct cg_out out = { .type = CG_BROKER_ASK_DECISION,
-                              .session = a->session->number,
-                              .id = a->number };
-
-        broker_send(a->session->sup, &out,
-                    json_pack("{s:b, s:b, s:s, s:I, s:I}", "accept", d->accept, "timed_out", d->timed_out,
-                              "reason", d->reason, "approval", (json_int_t)a->approval, "cell",
-                              (json_int_t)a->cell));
+        answer(a, CG_BROKER_ASK_DECISION,
+               json_pack("{s:b, s:b, s:s, s:I, s:I}", "accept", d->accept, "timed_out", d->timed_out,
+                         "reason", d->reason, "approval", (json_int_t)a->id, "cell", (json_int_t)a->cell));
         cg_sup_ask_end(a);
 }
 
-static const struct ask_type call_ask = {
-        .kind = ASK_CALL, .decision = CG_HOST_DECISION, .decided = call_decided, .expire = expire_call
-};
+static const struct ask_type call_ask = { .kind = ASK_CALL,
+                                          .request = CG_HOST_APPROVAL_REQUEST,
+                                          .has_raw = true,
+                                          .names_cell = true,
+                                          .decision = CG_HOST_DECISION,
+                                          .decided = call_decided,
+                                          .refuse = refuse_call,
+                                          .late = "nobody decided in time",
+                                          .late_event = "nobody decided in time: the call was refused" };
+
+/* Sends the host's answer to a question of an MCP server: @raw, or @body says why there is none. */
+static void answer_question(const struct ask *a, json_t *body, const char *raw, size_t len)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVER_ANSWER,
+                              .session = a->session->number,
+                              .id = a->number,
+                              .raw = raw,
+                              .raw_len = len,
+                              .has_raw = true };
+
+        broker_send(a->session->sup, &out, body);
+}
+
+static void cancel_question(struct ask *a, bool timed_out, const char *why)
+{
+        (void)timed_out;
+        answer_question(a, json_pack("{s:s, s:s}", "action", "cancel", "why", why), "", 0);
+}
+
+static void question_answered(struct ask *a, struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        bool declined = true;
+        size_t len;
+        const char *raw = cg_msg_raw(m, 0, &len);
+
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "decline", true, &declined, NULL) < 0 ||
+            declined)
+                answer_question(a, json_pack("{s:s, s:s}", "action", "decline", "why", "the host declined"),
+                                "", 0);
+        else
+                answer_question(a, json_object(), raw, len);
+        cg_sup_ask_end(a);
+}
 
 static const struct ask_type question_ask = { .kind = ASK_QUESTION,
+                                              .request = CG_HOST_SERVER_REQUEST,
+                                              .has_raw = true,
                                               .answer = CG_HOST_SERVER_ANSWER,
                                               .answered = question_answered,
-                                              .expire = expire_question };
+                                              .refuse = cancel_question,
+                                              .late = "nobody answered in time",
+                                              .late_event = "nobody answered in time" };
 
 bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m)
 {
@@ -159,84 +160,37 @@ bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m)
         return b->link_open && cg_zlink_forward(&b->link, &out, m, NULL) == 0;
 }
 
-static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
+/* A call that waits for a decision, or a question of an MCP server. */
+static void handle_ask(struct session *ss, struct cg_msg *m, const struct ask_type *type)
 {
+        struct ask question = { .session = ss, .type = type, .number = m->id };
         cg_auto_json json_t *body = NULL;
-        const char *refused = NULL;
-        struct ask *a = NULL;
-        struct cg_err err;
         int64_t kernel;
-        size_t len;
 
-        cg_msg_raw(m, 0, &len);
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0) {
-                refuse(s, ss->number, m->id, false, "the question could not be read");
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "kernel", 0, &kernel, NULL) < 0) {
+                type->refuse(&question, false, "the question could not be read");
                 return;
         }
-        if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
-                return; /* the kernel was replaced, and the tool server has closed the call */
-        if (cg_sup_asks_count(ss, ASK_TOOLSERVER) >= CG_MAX_CALLS)
-                refused = "too many calls wait for a decision";
-        else
-                refused = cg_sup_ask_refused(ss, len);
-        if (!refused && !(a = cg_sup_ask_new(ss, &call_ask, m->id, len, 0)))
-                refused = "out of memory";
-        if (refused) {
-                refuse(s, ss->number, m->id, false, refused);
-                return;
-        }
-        ss->counted.tool_calls++;
-        json_object_del(body, "kernel");
-        json_object_set_new(body, "cell", json_integer((json_int_t)a->cell));
-        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_APPROVAL_REQUEST }, CG_STEAL(body), m);
-}
-
-/* A question of an MCP server. It stops the clocks of cells as an approval does. */
-static void handle_server_request(struct sup *s, struct session *ss, struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *refused = NULL;
-        struct ask *a = NULL;
-        int64_t kernel;
-        size_t len;
-
-        cg_msg_raw(m, 0, &len);
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "kernel", 0, &kernel, NULL) < 0)
-                kernel = 0;
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
                 return; /* the kernel was replaced, and the tool server has closed the question */
-        if (cg_sup_asks_count(ss, ASK_QUESTION) >= MAX_QUESTIONS)
-                refused = "too many questions wait for the host";
-        else
-                refused = cg_sup_ask_refused(ss, len);
-        if (!refused && !(a = cg_sup_ask_new(ss, &question_ask, m->id, len, 0)))
-                refused = "out of memory";
-        if (refused) {
-                decline(s, ss->number, m->id, "cancel", refused);
-                return;
-        }
         json_object_del(body, "kernel");
-        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_SERVER_REQUEST }, CG_STEAL(body), m);
+        question.body = CG_STEAL(body);
+        if (cg_sup_ask(&question, m->frames[1]) && type == &call_ask)
+                ss->counted.tool_calls++;
 }
 
 /* ------------------------------------------------------------------ sandboxes of MCP servers */
 
 /* @answer: a word of `cellgate sandbox --ask`. */
-static void answer_host(const struct ask *a, const char *answer, const char *reason)
+static void answer_host(const struct ask *a, const char *word, const char *reason)
 {
-        struct cg_out out = { .type = CG_BROKER_EGRESS_DECISION,
-                              .session = a->session->number,
-                              .id = a->number };
-
-        broker_send(a->session->sup, &out, json_pack("{s:s, s:s*}", "answer", answer, "reason", reason));
+        answer(a, CG_BROKER_EGRESS_DECISION, json_pack("{s:s, s:s*}", "answer", word, "reason", reason));
 }
 
-static void expire_host(struct ask *a)
+static void refuse_host(struct ask *a, bool timed_out, const char *why)
 {
-        static const char why[] = "nobody decided in time";
-
+        (void)timed_out;
         answer_host(a, "no", why);
-        cg_sup_ask_close(a, why);
 }
 
 static void host_decided(struct ask *a, const struct decision *d)
@@ -245,31 +199,23 @@ static void host_decided(struct ask *a, const struct decision *d)
         cg_sup_ask_end(a);
 }
 
-static const struct ask_type host_ask = {
-        .kind = ASK_HOST, .decision = CG_HOST_EGRESS_DECISION, .decided = host_decided, .expire = expire_host
-};
+static const struct ask_type host_ask = { .kind = ASK_HOST,
+                                          .request = CG_HOST_EGRESS_REQUEST,
+                                          .decision = CG_HOST_EGRESS_DECISION,
+                                          .decided = host_decided,
+                                          .refuse = refuse_host,
+                                          .late = "nobody decided in time",
+                                          .late_event = "nobody decided in time" };
 
-/* A host on no list of the server's sandbox. It stops the clocks of cells as an approval does. */
+/* A host on no list of the server's sandbox. */
 static void handle_egress_ask(struct session *ss, struct cg_msg *m)
 {
-        struct ask refused = { .session = ss, .number = m->id }, *a = NULL;
-        cg_auto_json json_t *body = NULL;
-        const char *why = NULL;
-        size_t len = m->n_frames ? cg_frame_bytes(m->frames[0]).len : 0;
+        struct ask question = { .session = ss, .type = &host_ask, .number = m->id };
 
-        if (cg_msg_json(m, &body, NULL) < 0)
-                why = "the question could not be read";
-        else if (cg_sup_asks_count(ss, ASK_HOST) >= MAX_QUESTIONS)
-                why = "too many questions wait for the host";
+        if (cg_msg_json(m, &question.body, NULL) < 0)
+                refuse_host(&question, false, "the question could not be read");
         else
-                why = cg_sup_ask_refused(ss, len);
-        if (!why && !(a = cg_sup_ask_new(ss, &host_ask, m->id, len, 0)))
-                why = "out of memory";
-        if (why) {
-                answer_host(&refused, "no", why);
-                return;
-        }
-        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_EGRESS_REQUEST }, CG_STEAL(body), m);
+                cg_sup_ask(&question, NULL);
 }
 
 static void handle_denied(struct session *ss, const struct cg_msg *m)
@@ -295,7 +241,7 @@ static void handle_call_progress(struct session *ss, const struct cg_msg *m)
         json_object_del(body, "kernel");
         json_object_del(body, "cell");
         out.id = (uint64_t)cell;
-        cg_sup_event_to_host(ss, &out, CG_STEAL(body));
+        cg_sup_event_to_host(ss, &out, CG_STEAL(body), NULL);
 }
 
 static void handle_attached(struct session *ss, const struct cg_msg *m)
@@ -433,10 +379,10 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&
                     text)
                         cg_sup_event_to_host(ss, &progress,
-                                             json_pack("{s:o}", "text", cg_sup_text_json(text)));
+                                             json_pack("{s:o}", "text", cg_sup_text_json(text)), NULL);
                 break;
         case CG_BROKER_SERVER_REQUEST:
-                handle_server_request(s, ss, m);
+                handle_ask(ss, m, &question_ask);
                 break;
         case CG_BROKER_DENIED:
                 handle_denied(ss, m);
@@ -455,7 +401,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         case CG_BROKER_ASK:
                 if (ss->kernel)
                         cg_sup_kernel_catch_up(ss->kernel);
-                handle_ask(s, ss, m);
+                handle_ask(ss, m, &call_ask);
                 break;
         case CG_BROKER_ASK_CLOSED:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &text, NULL) < 0)

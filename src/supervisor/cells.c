@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "supervisor/artifacts.h"
+#include "supervisor/asks.h"
 #include "supervisor/clock.h"
 #include "supervisor/commands.h"
 #include "supervisor/costs.h"
@@ -185,7 +186,7 @@ static void send_error_reply(struct session *ss, const struct cell *c, const cha
         json_decref(content);
         out.raw = raw ? raw : "{}";
         cg_sup_event_to_host(ss, &out,
-                             json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(text)));
+                             json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(text)), NULL);
 }
 
 /* @count: execution_count of a cell that ran; 0 for one that did not. */
@@ -326,14 +327,16 @@ static const char *stop_status(const struct shell *l)
 static struct cell *take_running(struct shell *l)
 {
         struct cell *c = l->running;
+        struct ask *input;
 
         cg_sup_clock_stop(l);
         uv_timer_stop(&l->grace);
         l->running = NULL;
         l->stop = STOP_NONE;
         l->timed_out = false;
-        if (l->ss->input_cell == c->id)
-                l->ss->input_cell = 0;
+        input = cg_sup_ask_any(l->ss, ASK_INPUT);
+        if (input && input->id == c->id)
+                cg_sup_ask_end(input);
         return c;
 }
 
@@ -379,7 +382,7 @@ static void run_next(struct shell *l)
                 out.id = c->id;
                 body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
                 if (c->announce)
-                        cg_sup_event_to_host(ss, &out, json_incref(body));
+                        cg_sup_event_to_host(ss, &out, json_incref(body), NULL);
                 if (!LIST_EMPTY(&ss->members)) {
                         code = cg_frame_bytes(c->frames[0]);
                         out.raw = code.data;
@@ -387,7 +390,7 @@ static void run_next(struct shell *l)
                         cg_sup_event_to_others(ss, &out, json_incref(body));
                 }
         }
-        if (!ss->asks)
+        if (!ss->asks.n)
                 cg_sup_clock_start(l);
 }
 
@@ -728,7 +731,7 @@ void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id)
                 return;
         uv_timer_stop(&l->grace);
         l->stop = STOP_NONE;
-        if (!ss->asks)
+        if (!ss->asks.n)
                 cg_sup_clock_start(l);
 }
 
@@ -755,6 +758,7 @@ static void end_shell(struct shell *l, const char *status, const char *text, con
 
 void cg_sup_cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
 {
+        struct ask *input;
         struct cell *c;
 
         for (struct shell *l = &ss->main; l; l = l->next)
@@ -766,7 +770,9 @@ void cg_sup_cells_end_all(struct session *ss, const char *status, const char *te
                 cell_free(c);
         }
         uv_timer_stop(&ss->unordered_timer);
-        ss->input_cell = 0;
+        input = cg_sup_ask_any(ss, ASK_INPUT);
+        if (input) /* of a cell whose interrupt has not ended it */
+                cg_sup_ask_end(input);
         ss->next_count = 1;
 }
 

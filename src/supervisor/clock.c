@@ -32,7 +32,7 @@ void cg_sup_clock_stop(struct shell *l)
 void cg_sup_asks_changed(struct session *ss)
 {
         for (struct shell *l = &ss->main; l; l = l->next) {
-                if (ss->asks)
+                if (ss->asks.n)
                         cg_sup_clock_stop(l);
                 else
                         cg_sup_clock_start(l);

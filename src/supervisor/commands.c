@@ -173,7 +173,7 @@ static void send_event(struct command *c, struct cg_out *out, json_t *body)
                 return;
         }
         if (!c->own_socket) {
-                cg_sup_event_to_host(c->ss, out, body);
+                cg_sup_event_to_host(c->ss, out, body, NULL);
                 return;
         }
         out->session = c->ss->number;

@@ -22,18 +22,6 @@
 #include "supervisor/state.h"
 #include "supervisor/sup.h"
 
-/*
- * Limit of the connections that wait for one session's host. The proxy's own limit for each sandbox
- * is lower.
- */
-#define MAX_ASKS 64
-/*
- * Limit of the bytes that the host has not read. Events of the proxy do not wait for the window,
- * since those of other sessions come the same way; a kernel that tries in a loop must not fill the
- * memory of a host that does not read.
- */
-#define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
-
 /* The longest time that the proxy accepts. */
 #define ASK_MAX_MS (24 * 60 * 60 * 1000)
 
@@ -149,6 +137,12 @@ static void answer(const struct sup *s, uint64_t request, enum cg_egress_answer 
                 cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
 }
 
+static void refuse(struct ask *a, bool timed_out, const char *why)
+{
+        (void)timed_out;
+        answer(a->session->sup, a->number, CG_EGRESS_NO, why);
+}
+
 static void connection_decided(struct ask *a, const struct decision *d)
 {
         answer(a->session->sup, a->number, cg_egress_answer_of(d->answer), *d->reason ? d->reason : NULL);
@@ -157,30 +151,21 @@ static void connection_decided(struct ask *a, const struct decision *d)
 
 /* The proxy has its time limit. */
 static const struct ask_type connection_ask = { .kind = ASK_CONNECTION,
+                                                .request = CG_HOST_EGRESS_REQUEST,
                                                 .decision = CG_HOST_EGRESS_DECISION,
-                                                .decided = connection_decided };
+                                                .decided = connection_decided,
+                                                .refuse = refuse };
 
-static void on_request(struct session *ss, const json_t *event)
+/* A connection of the kernel to a host that no rule names. */
+static void on_request(struct session *ss, const json_t *event, uint64_t request)
 {
-        uint64_t request = (uint64_t)json_integer_value(json_object_get(event, "id"));
-        struct ask *a = NULL;
+        json_t *body = json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"), "port",
+                                 json_object_get(event, "port"), "protocol",
+                                 json_object_get(event, "protocol"), "address",
+                                 json_object_get(event, "address"));
 
-        if (ss->unread > MAX_UNREAD) {
-                answer(ss->sup, request, CG_EGRESS_NO, "the host does not read the session's events");
-                return;
-        }
-        if (cg_sup_asks_count(ss, ASK_CONNECTION) < MAX_ASKS)
-                a = cg_sup_ask_new(ss, &connection_ask, request, 0, 0);
-        if (!a) {
-                answer(ss->sup, request, CG_EGRESS_NO, "too many questions wait for the host");
-                return;
-        }
-        cg_sup_ask_host(a, &(struct cg_out){ .type = CG_HOST_EGRESS_REQUEST },
-                        json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"), "port",
-                                  json_object_get(event, "port"), "protocol",
-                                  json_object_get(event, "protocol"), "address",
-                                  json_object_get(event, "address")),
-                        NULL);
+        cg_sup_ask(&(struct ask){ .session = ss, .type = &connection_ask, .number = request, .body = body },
+                   NULL);
 }
 
 /* ------------------------------------------------------------------ events of the proxy */
@@ -200,7 +185,7 @@ static void on_event(struct sup *s, json_t *event)
         if (!ss || !ss->host)
                 return;
         if (strcmp(type, "egress_request") == 0) {
-                on_request(ss, event);
+                on_request(ss, event, request);
         } else if (strcmp(type, "egress_cancel") == 0) {
                 a = cg_sup_ask_find(ss, request, ASK_CONNECTION);
                 if (a)

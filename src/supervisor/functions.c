@@ -159,39 +159,21 @@ void cg_sup_functions_unkept(struct session *ss)
 
 /* ------------------------------------------------------------------ questions to the host */
 
-static void refuse(struct ask *a, const char *status, const char *kind, const char *reason)
+static void refuse(struct ask *a, bool timed_out, const char *why)
 {
-        answer(a->session->kernel, a->number, status, kind, NULL, reason);
-}
+        bool asked = a->type->kind == ASK_MAY_RUN;
 
-static void expire(struct ask *a)
-{
-        if (a->type->kind == ASK_FUNCTION) {
-                static const char why[] = "the function did not return in time";
-
-                refuse(a, "failed", "timeout", why);
-                cg_sup_ask_close(a, why);
-        } else {
-                refuse(a, "rejected", "approval_timeout", "nobody decided in time");
-                cg_sup_ask_close(a, "nobody decided in time: the call was refused");
-        }
-}
-
-/* Sends the call to the host, or before that the question whether it may run. */
-static void call_host(struct ask *a, struct cg_msg *m)
-{
-        bool first = a->type->kind == ASK_MAY_RUN;
-
-        cg_sup_ask_host(a,
-                        &(struct cg_out){ .type = first ? CG_HOST_APPROVAL_REQUEST : CG_HOST_FUNCTION_CALL },
-                        json_pack("{s:s, s:s*, s:s, s:I}", "server", a->server, "method",
-                                  first ? "tools/call" : NULL, "tool", a->tool, "cell", (json_int_t)a->cell),
-                        m);
+        answer(a->session->kernel, a->number, timed_out && asked ? "rejected" : "failed",
+               !timed_out ? "unavailable"
+               : asked    ? "approval_timeout"
+                          : "timeout",
+               NULL, why);
 }
 
 static void rejected(struct ask *a, const struct decision *d)
 {
-        refuse(a, "rejected", d->timed_out ? "approval_timeout" : "rejected", d->reason);
+        answer(a->session->kernel, a->number, "rejected", d->timed_out ? "approval_timeout" : "rejected",
+               NULL, d->reason);
         cg_sup_ask_end(a);
 }
 
@@ -203,38 +185,38 @@ static void function_decided(struct ask *a, const struct decision *d)
 }
 
 static const struct ask_type function_ask = { .kind = ASK_FUNCTION,
+                                              .request = CG_HOST_FUNCTION_CALL,
+                                              .has_raw = true,
+                                              .names_cell = true,
                                               .decision = CG_HOST_DECISION,
                                               .decided = function_decided,
                                               .answer = CG_HOST_FUNCTION_RETURN,
                                               .answered = returned,
-                                              .expire = expire };
+                                              .refuse = refuse,
+                                              .late = "the function did not return in time",
+                                              .late_event = "the function did not return in time" };
 
 static void may_run_decided(struct ask *a, const struct decision *d)
 {
-        struct session *ss = a->session;
-        cg_auto_msg struct cg_msg m = { .n_frames = 2 };
-        struct ask *call;
+        struct cg_frame *args = CG_STEAL(a->args);
 
-        if (!d->accept) {
+        json_object_del(a->body, "method");
+        if (d->accept)
+                cg_sup_ask_next(a, &function_ask, args);
+        else
                 rejected(a, d);
-                return;
-        }
-        call = cg_sup_ask_new(ss, &function_ask, a->number, a->bytes, a->timeout_ms);
-        if (call) {
-                call->server = CG_STEAL(a->server);
-                call->tool = CG_STEAL(a->tool);
-                call->cell = a->cell;
-                m.frames[1] = CG_STEAL(a->args);
-                call_host(call, &m);
-        } else {
-                fail(ss->kernel, a->number, "out of memory");
-        }
-        cg_sup_ask_end(a);
+        cg_frame_unref(args);
 }
 
-static const struct ask_type may_run_ask = {
-        .kind = ASK_MAY_RUN, .decision = CG_HOST_DECISION, .decided = may_run_decided, .expire = expire
-};
+static const struct ask_type may_run_ask = { .kind = ASK_MAY_RUN,
+                                             .request = CG_HOST_APPROVAL_REQUEST,
+                                             .has_raw = true,
+                                             .names_cell = true,
+                                             .decision = CG_HOST_DECISION,
+                                             .decided = may_run_decided,
+                                             .refuse = refuse,
+                                             .late = "nobody decided in time",
+                                             .late_event = "nobody decided in time: the call was refused" };
 
 /* ------------------------------------------------------------------ messages of the kernel */
 
@@ -268,32 +250,25 @@ static int check_call(struct kernel *k, const struct cg_msg *m, const json_t *bo
 static void start_call(struct session *ss, struct cg_msg *m, const char *server, const char *tool,
                        int64_t timeout_ms, bool ask_first)
 {
-        size_t len = cg_frame_bytes(m->frames[1]).len;
-        struct ask *a = cg_sup_ask_new(ss, ask_first ? &may_run_ask : &function_ask, m->id, len,
-                                       ask_first ? 0 : timeout_ms);
+        json_t *body = json_pack("{s:s, s:s*, s:s}", "server", server, "method",
+                                 ask_first ? "tools/call" : NULL, "tool", tool);
+        struct ask *a = cg_sup_ask(&(struct ask){ .session = ss,
+                                                  .type = ask_first ? &may_run_ask : &function_ask,
+                                                  .number = m->id,
+                                                  .body = body,
+                                                  .timeout_ms = timeout_ms },
+                                   m->frames[1]);
 
-        if (a) {
-                a->server = strdup(server);
-                a->tool = strdup(tool);
-        }
-        if (!a || !a->server || !a->tool) {
-                fail(ss->kernel, m->id, "out of memory");
-                if (a)
-                        cg_sup_ask_end(a);
-                return;
-        }
-        a->timeout_ms = timeout_ms;
-        if (ask_first)
+        if (a && ask_first)
                 a->args = cg_frame_ref(m->frames[1]);
-        ss->counted.tool_calls++;
-        call_host(a, m);
+        ss->counted.tool_calls += a != NULL;
 }
 
 static int on_call(struct kernel *k, struct cg_msg *m, struct cg_err *err)
 {
         struct session *ss = k->session;
         cg_auto_json json_t *body = NULL;
-        const char *server = NULL, *tool = NULL, *refused;
+        const char *server = NULL, *tool = NULL;
         int64_t timeout_ms = 0;
         const json_t *set;
         struct cg_err why;
@@ -306,13 +281,10 @@ static int on_call(struct kernel *k, struct cg_msg *m, struct cg_err *err)
         if (r < 0)
                 return r;
         set = json_object_get(ss->functions, server);
-        refused = cg_sup_ask_refused(ss, len);
         if (!set)
                 fail(k, m->id, "the host has no functions \"%s\" in this session", server);
         else if (!json_object_get(json_object_get(set, "tools"), tool))
                 fail(k, m->id, "\"%s\", functions of the host, has no tool \"%s\"", server, tool);
-        else if (refused)
-                fail(k, m->id, "%s", refused);
         else if (cg_check_call_args(args, len, &why) < 0)
                 fail(k, m->id, "the arguments cannot be sent: %s", why.msg);
         else
@@ -340,7 +312,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
                 a = cg_sup_ask_find(k->session, m->id, ASK_KERNEL);
                 if (!a)
                         return; /* its result is on the way */
-                refuse(a, "failed", "cancelled", "cancelled");
+                answer(k, m->id, "failed", "cancelled", NULL, "cancelled");
                 cg_sup_ask_close(a, "the kernel cancelled the call");
         } else {
                 cg_sup_kernel_violation(k, "a message about kept results, which the tool server has");
@@ -381,9 +353,10 @@ void cg_sup_functions_added(struct session *ss, const json_t *definitions)
 
                 if (!json_is_string(text))
                         continue;
-                for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
+                for (struct ask *a = LIST_FIRST(&ss->asks.list); a; a = next) {
                         next = LIST_NEXT(a, entry);
-                        if (!(a->type->kind & ASK_KERNEL) || strcmp(a->server, name) != 0)
+                        if (!(a->type->kind & ASK_KERNEL) ||
+                            strcmp(json_string_value(json_object_get(a->body, "server")), name) != 0)
                                 continue;
                         fail(ss->kernel, a->number,
                              "the functions \"%s\" were replaced by others before this call ended", name);

@@ -151,12 +151,13 @@ static void drop_slow_members(struct session *ss)
         }
 }
 
-void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
+enum audience { TO_ALL, TO_OWN, TO_OTHERS };
+
+/* @to: the host whose cell the event is about, or the others. */
+static void send_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m,
+                       enum audience to)
 {
         struct cg_out out = *event;
-        /* Answers and questions go to their own host only. */
-        bool alone = out.type == CG_HOST_REPLY || out.type == CG_HOST_INPUT_REQUEST ||
-                     out.type == CG_HOST_INPUT_CLOSED || out.type == CG_HOST_DEBUG_EVENT;
         cg_auto_free char *text = NULL;
         struct member *mb;
         size_t bytes;
@@ -165,50 +166,32 @@ void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, 
                 return;
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
-                if (!alone || mb->slot == CELL_SLOT(out.id))
+                if (to == TO_ALL || (mb->slot == CELL_SLOT(out.id)) == (to == TO_OWN))
                         send_member(mb, &out, m);
-        if (!LIST_EMPTY(&ss->members))
-                drop_slow_members(ss);
-        if (CELL_SLOT(out.id) == 0) {
+        if (CELL_SLOT(out.id) == 0 && to != TO_OTHERS) {
                 bytes = event_bytes(&out, m);
                 send_one(ss->host, &out, m);
                 cg_sup_count_unread(ss, bytes);
         }
 }
 
-void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
+void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
 {
-        struct cg_out out = *event;
-        cg_auto_free char *text = NULL;
-        struct member *mb;
+        bool alone = event->type == CG_HOST_REPLY || event->type == CG_HOST_DEBUG_EVENT;
 
-        if (!encode(ss, &out, body, &text))
-                return;
-        out.session = ss->number;
-        LIST_FOREACH(mb, &ss->members, entry)
-                if (mb->slot != CELL_SLOT(out.id))
-                        send_member(mb, &out, NULL);
+        send_event(ss, event, body, m, alone ? TO_OWN : TO_ALL);
         drop_slow_members(ss);
 }
 
-void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body)
+void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
 {
-        struct cg_out out = *event;
-        cg_auto_free char *text = NULL;
-        struct member *mb;
+        send_event(ss, event, body, NULL, TO_OTHERS);
+        drop_slow_members(ss);
+}
 
-        if (!encode(ss, &out, body, &text))
-                return;
-        out.session = ss->number;
-        LIST_FOREACH(mb, &ss->members, entry)
-                if (mb->slot == CELL_SLOT(out.id))
-                        break;
-        if (mb) {
-                send_member(mb, &out, NULL);
-        } else if (CELL_SLOT(out.id) == 0) {
-                send_one(ss->host, &out, NULL);
-                cg_sup_count_unread(ss, event_bytes(&out, NULL));
-        }
+void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
+{
+        send_event(ss, event, body, m, TO_OWN);
 }
 
 void cg_sup_event_text(struct session *ss, uint16_t type, uint64_t cell, const char *text)
@@ -227,14 +210,6 @@ void cg_sup_notice(struct session *ss, const char *fmt, ...)
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
         cg_sup_event_text(ss, CG_HOST_NOTICE, cg_sup_running_cell(ss), text);
-}
-
-void cg_sup_approval_closed(struct session *ss, uint64_t number, const char *why)
-{
-        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = number };
-
-        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
-        cg_sup_count_unread(ss, strlen(why));
 }
 
 /* ------------------------------------------------------------------ attached hosts */

@@ -26,15 +26,13 @@ struct member {
  * NULL) has its raw frames, which are moved out of it. Takes @body.
  */
 void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m);
-/* Only to the host whose cell it is about; only to the others. Take @body. */
-void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body);
+/* Only to the host whose cell it is about, or that opened the session; only to the others. */
+void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m);
 void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body);
 /* Sends an event of @type that has only a text. */
 void cg_sup_event_text(struct session *ss, uint16_t type, uint64_t cell, const char *text);
 /* Reports something to the people at the session's hosts: a NOTICE, of the running cell. */
 void cg_sup_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Reports that question @number (of a call or a connection) needs no answer any more. */
-void cg_sup_approval_closed(struct session *ss, uint64_t number, const char *why);
 /* Counts an event's bytes against the window of the host that opened the session. */
 void cg_sup_count_unread(struct session *ss, size_t bytes);
 /* @mb NULL: of the host that opened the session. */

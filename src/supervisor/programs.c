@@ -25,12 +25,6 @@
 #include "supervisor/members.h"
 #include "supervisor/state.h"
 
-/*
- * Limit of the bytes that the host has not read: a cell that starts and kills processes in a loop
- * must not fill the memory of a host that does not read.
- */
-#define MAX_UNREAD (CG_EVENT_WINDOW + (4u << 20))
-
 static void answer(struct kernel *k, uint32_t number, bool accept)
 {
         struct cg_exec_message m = { .type = accept ? CG_EXEC_ACCEPTED : CG_EXEC_REFUSED, .number = number };
@@ -47,16 +41,12 @@ static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, co
         cg_sup_denial_report_some(ss, cell, denial, &ss->program_denials);
 }
 
-static void refuse(struct ask *a, const char *why)
+static void refuse(struct ask *a, bool timed_out, const char *why)
 {
+        (void)timed_out;
         answer(a->session->kernel, (uint32_t)a->number, false);
-        report_refusal(a->session, a->running, json_incref(a->denial), why);
-}
-
-static void expire(struct ask *a)
-{
-        refuse(a, "nobody decided in time");
-        cg_sup_ask_close(a, "nobody decided in time: the program was not started");
+        if (a->denial)
+                report_refusal(a->session, a->running, json_incref(a->denial), why);
 }
 
 static void decided(struct ask *a, const struct decision *d)
@@ -64,30 +54,38 @@ static void decided(struct ask *a, const struct decision *d)
         const char *who = d->timed_out ? "nobody decided in time" : "the host refused it";
         char why[600];
 
-        cg_sup_rate_give(&a->session->undecided);
+        cg_sup_rate_give(&a->session->asks.undecided);
         snprintf(why, sizeof(why), "%s%s%.500s", who, *d->reason ? ": " : "", d->reason);
         if (d->accept)
                 answer(a->session->kernel, (uint32_t)a->number, true);
         else
-                refuse(a, why);
+                refuse(a, d->timed_out, why);
         cg_sup_ask_end(a);
 }
 
 static const struct ask_type program_ask = {
-        .kind = ASK_PROGRAM, .decision = CG_HOST_DECISION, .decided = decided, .expire = expire
+        .kind = ASK_PROGRAM,
+        .request = CG_HOST_APPROVAL_REQUEST,
+        .has_raw = true,
+        .names_cell = true,
+        .decision = CG_HOST_DECISION,
+        .decided = decided,
+        .refuse = refuse,
+        .late = "nobody decided in time",
+        .late_event = "nobody decided in time: the program was not started",
 };
 
 void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
 {
         struct ask *next;
 
-        for (struct ask *a = LIST_FIRST(&ss->ask_list); a; a = next) {
+        for (struct ask *a = LIST_FIRST(&ss->asks.list); a; a = next) {
                 next = LIST_NEXT(a, entry);
                 /* One without a cell may be that of a subshell's cell, which is not known. */
                 if (a->type != &program_ask ||
                     (a->running != cell && (a->running || cell == cg_sup_running_cell(ss))))
                         continue;
-                cg_sup_rate_give(&ss->undecided);
+                cg_sup_rate_give(&ss->asks.undecided);
                 answer(ss->kernel, (uint32_t)a->number, false);
                 cg_sup_ask_close(a, "the cell was interrupted: the program was not started");
         }
@@ -205,68 +203,58 @@ static json_t *denial_of(const json_t *question)
                          "source", "sandbox");
 }
 
+static struct cg_frame *text_of(const json_t *question)
+{
+        const size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII;
+        size_t len = json_dumpb(question, NULL, 0, flags);
+        struct cg_frame *f = len ? cg_frame_new(len) : NULL;
+
+        if (f)
+                json_dumpb(question, f->data, len, flags);
+        return f;
+}
+
 static void handle_asked(struct kernel *k, uint32_t number, int fd)
 {
         struct session *ss = k->session;
-        struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .has_raw = true };
-        cg_auto_json json_t *question = NULL, *denial = NULL;
-        cg_auto_free char *text = NULL;
-        struct ask *a = NULL;
+        struct ask question = { .session = ss, .type = &program_ask, .number = number };
+        cg_auto_json json_t *asked = NULL;
+        struct cg_frame *text = NULL;
         char rule[CG_EXEC_RULE_NAME], denies[64];
         const char *why = NULL;
+        enum cg_exec mode;
         struct cg_err err;
-        uint64_t running;
 
         if (!ss) {
                 answer(k, number, false);
                 return;
         }
-        question = read_question(fd, &err);
-        denial = question ? denial_of(question) : NULL;
-        text = question ? cg_json_text(question, &out.raw_len) : NULL;
-        running = cg_sup_running_cell(ss);
-        if (!denial || !text)
-                why = question ? "out of memory" : err.msg;
+        question.running = cg_sup_running_cell(ss);
+        asked = read_question(fd, &err);
+        question.denial = asked ? denial_of(asked) : NULL;
+        text = asked ? text_of(asked) : NULL;
+        if (!question.denial || !text)
+                why = asked ? "out of memory" : err.msg;
         else if (!ss->host || ss->warming)
                 why = "there is no host that could be asked";
-        else if (out.raw_len > CG_MAX_TOOL_ARGS)
+        else if (text->len > CG_MAX_TOOL_ARGS)
                 why = "its arguments are too long to ask about them";
-        else if (ss->unread > MAX_UNREAD)
+        else if (!cg_sup_ask_host_reads(ss, ASK_PROGRAM))
                 why = "the host does not read the session's events";
-        if (why) {
-                answer(k, number, false);
-                if (denial)
-                        report_refusal(ss, running, CG_STEAL(denial), why);
-                return;
-        }
-        switch (cg_exec_rules_judge(cg_sup_exec_setting(ss->options), question, rule)) {
-        case CG_EXEC_ALLOW:
+        mode = why ? CG_EXEC_DENY : cg_exec_rules_judge(cg_sup_exec_setting(ss->options), asked, rule);
+        if (mode == CG_EXEC_DENY) {
+                if (!why)
+                        snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
+                refuse(&question, false, why ?: denies);
+        } else if (mode == CG_EXEC_ALLOW) {
                 answer(k, number, true);
-                return;
-        case CG_EXEC_DENY:
-                snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
-                why = denies;
-                break;
-        default:
-                why = cg_sup_ask_refused(ss, out.raw_len);
-                /* The decision gives it back: nobody reads questions that cells take back. */
-                if (!why && !cg_sup_rate_take(&ss->undecided))
-                        why = "too many questions have ended before the host could decide: wait a few seconds";
-                break;
+        } else {
+                question.body = json_pack("{s:s, s:s, s:s}", "server", "", "method", "exec", "tool", "");
+                cg_sup_ask(&question, text);
+                question.denial = NULL; /* taken */
         }
-        if (!why && !(a = cg_sup_ask_new(ss, &program_ask, number, out.raw_len, 0)))
-                why = "out of memory";
-        if (why) {
-                answer(k, number, false);
-                report_refusal(ss, running, CG_STEAL(denial), why);
-                return;
-        }
-        a->denial = CG_STEAL(denial);
-        out.raw = text;
-        cg_sup_ask_host(a, &out,
-                        json_pack("{s:s, s:s, s:s, s:I}", "server", "", "method", "exec", "tool", "", "cell",
-                                  (json_int_t)a->cell),
-                        NULL);
+        json_decref(question.denial);
+        cg_frame_unref(text);
 }
 
 static void on_message(struct watch *w)

@@ -65,34 +65,50 @@ static const struct {
         { CG_KERNEL_DEBUG_EVENT, CG_HOST_DEBUG_EVENT },
 };
 
-/* An interrupt, or an exception of the cell itself, has ended its input(). */
-static void close_input(struct session *ss)
+static void input_answered(struct ask *a, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_HOST_INPUT_CLOSED, .id = ss->input_cell };
+        struct cg_out out = { .type = CG_KERNEL_INPUT_REPLY, .id = a->id, .has_raw = true };
+        struct session *ss = a->session;
+        cg_auto_json json_t *body = NULL;
+        int64_t question;
 
-        ss->input_cell = 0;
-        cg_sup_event_to_host(ss, &out, json_pack("{s:I}", "question", (json_int_t)ss->input_question));
+        /* An answer to a cancelled question must not answer the cell's next one. */
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 ||
+            (uint64_t)question != a->number)
+                return;
+        cg_sup_ask_end(a);
+        out.body = cg_msg_body(m, &out.body_len);
+        out.raw = cg_msg_raw(m, 0, &out.raw_len);
+        cg_sup_kernel_send(ss->kernel, &out, NULL);
 }
 
+static const struct ask_type input_ask = { .kind = ASK_INPUT,
+                                           .request = CG_HOST_INPUT_REQUEST,
+                                           .has_raw = true,
+                                           .answer = CG_HOST_INPUT_REPLY,
+                                           .answered = input_answered };
+
 /*
- * INPUT_REQUEST and INPUT_CANCEL. A new question replaces an open one: a kernel has one at a time,
- * and has cancelled the older one.
+ * INPUT_REQUEST and INPUT_CANCEL: an interrupt, or an exception of the cell itself, has ended its
+ * input(). A new question replaces an open one: a kernel has one at a time, and has cancelled the
+ * older one.
  */
 static void handle_input_request(struct session *ss, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_HOST_INPUT_REQUEST, .id = m->id };
+        struct ask question = { .session = ss, .type = &input_ask, .id = m->id };
+        struct ask *open = cg_sup_ask_any(ss, ASK_INPUT);
         cg_auto_json json_t *body = NULL;
-        int64_t question;
+        int64_t number;
         struct cg_err err;
 
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "question", 0, &question, &err) < 0) {
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "question", 0, &number, &err) < 0) {
                 cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_CANCEL) {
                 /* otherwise the host has answered it */
-                if (ss->input_cell == m->id && ss->input_question == question)
-                        close_input(ss);
+                if (open && open->id == m->id && open->number == (uint64_t)number)
+                        cg_sup_ask_close(open, NULL);
                 return;
         }
         if (!cg_sup_cells_allows_stdin(ss, m->id)) {
@@ -100,12 +116,12 @@ static void handle_input_request(struct session *ss, struct cg_msg *m)
                                         "INPUT_REQUEST of a cell that does not run, or may not ask");
                 return;
         }
-        if (ss->input_cell)
-                close_input(ss);
+        if (open)
+                cg_sup_ask_close(open, NULL);
         cg_sup_cells_wait_for_input(ss, m->id);
-        ss->input_cell = m->id;
-        ss->input_question = question;
-        cg_sup_event(ss, &out, json_pack("{s:I}", "question", (json_int_t)question), m);
+        question.number = (uint64_t)number;
+        question.body = json_pack("{s:I}", "question", (json_int_t)number);
+        cg_sup_ask(&question, m->frames[1]);
 }
 
 static void kernel_message(struct session *ss, struct cg_msg *m)
@@ -347,7 +363,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
 
         if (cg_sup_spare_ended(ss))
                 return;
-        cg_sup_asks_close(ss, ASK_ALL, "the kernel ended");
+        cg_sup_asks_close(ss, ASK_APPROVALS, "the kernel ended");
         if (!ss->opened || ss->resetting) {
                 cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
@@ -375,7 +391,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
 static void replace_kernel(struct session *ss, struct shell *l, const char *status, const char *text)
 {
         cg_sup_kernel_end(ss->kernel);
-        cg_sup_asks_close(ss, ASK_ALL, "the kernel was replaced");
+        cg_sup_asks_close(ss, ASK_APPROVALS, "the kernel was replaced");
         cg_sup_cells_end_replaced(ss, l, status, text);
         start_again(ss);
 }
@@ -419,7 +435,7 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         else
                 cg_sup_kernel_end(ss->kernel);
         ss->used = false;
-        cg_sup_asks_close(ss, ASK_ALL, "the session was reset");
+        cg_sup_asks_close(ss, ASK_APPROVALS, "the session was reset");
         cg_sup_cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
         ss->quick_deaths = 0;
         ss->resetting = m->id;
@@ -456,24 +472,6 @@ fail:
         cg_sup_host_failed(ss->host, ss->number, m->id, &err);
 }
 
-static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
-{
-        struct cg_out out = { .type = CG_KERNEL_INPUT_REPLY, .id = id, .has_raw = true };
-        cg_auto_json json_t *body = NULL;
-        int64_t question = 0;
-
-        if (!ss->input_cell || ss->input_cell != id)
-                return;
-        /* An answer to a cancelled question must not answer the cell's next one. */
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 ||
-            question != ss->input_question)
-                return;
-        ss->input_cell = 0;
-        out.body = cg_msg_body(m, &out.body_len);
-        out.raw = cg_msg_raw(m, 0, &out.raw_len);
-        cg_sup_kernel_send(ss->kernel, &out, NULL);
-}
-
 static void member_gone(struct session *ss, uint16_t slot)
 {
         cg_sup_commands_member_gone(ss, slot);
@@ -507,8 +505,12 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         case CG_HOST_COMMAND_CONTROL:
                 cg_sup_commands_control(ss, id, m);
                 return;
+        case CG_HOST_DECISION:
+        case CG_HOST_EGRESS_DECISION:
+        case CG_HOST_SERVER_ANSWER:
+        case CG_HOST_FUNCTION_RETURN:
         case CG_HOST_INPUT_REPLY:
-                handle_input(ss, id, m);
+                cg_sup_ask_answered(ss, id, m);
                 return;
         case CG_HOST_CREDIT:
                 cg_sup_credit(ss, mb, m->id);
@@ -520,8 +522,7 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 if (m->type == CG_HOST_SESSION_END) {
                         send_done(h, ss, m->id);
                         cg_sup_detach(ss, mb, NULL);
-                } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION &&
-                           m->type != CG_HOST_SERVER_ANSWER && m->type != CG_HOST_FUNCTION_RETURN) {
+                } else {
                         cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
                         cg_sup_host_failed(h, ss->number, m->id, &err);
                 }
@@ -529,12 +530,6 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         }
         /* Requests that only the host that opened the session may make. */
         switch (m->type) {
-        case CG_HOST_DECISION:
-        case CG_HOST_EGRESS_DECISION:
-        case CG_HOST_SERVER_ANSWER:
-        case CG_HOST_FUNCTION_RETURN:
-                cg_sup_ask_answered(ss, m);
-                break;
         case CG_HOST_SESSION_RESET:
                 handle_reset(ss, m);
                 break;
@@ -578,7 +573,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
         if (ss->ending)
                 return;
         ss->ending = true;
-        cg_sup_asks_close(ss, ASK_ALL, "the session ended");
+        cg_sup_asks_close(ss, ASK_APPROVALS, "the session ended");
         cg_sup_commands_end_all(ss, "cancelled", why ? why : "the session ended");
         if (ss->kernel && ss->used) {
                 cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);

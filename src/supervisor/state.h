@@ -36,6 +36,13 @@ struct rate {
         int64_t filled_ms;
 };
 
+/* Questions that wait for the session's hosts: asks.c. */
+struct asks {
+        LIST_HEAD(, ask) list;
+        size_t n, bytes;       /* of those that stop the clocks of cells: all but input() */
+        struct rate undecided; /* questions about programs, but those that the host has decided */
+};
+
 struct session {
         struct sup *sup;
         struct host *host; /* that opened it */
@@ -56,7 +63,7 @@ struct session {
         bool path_reported;     /* their missing entries of PATH have been reported */
         uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
-        LIST_HEAD(, ask) ask_list;     /* asks.c */
+        struct asks asks;
         LIST_HEAD(, command) commands; /* beside cells: commands.c */
         uint64_t opening, resetting;   /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
@@ -76,17 +83,13 @@ struct session {
         struct shell main;           /* the first of the list of shells */
         struct cell_queue unordered; /* requests that run beside cells */
         size_t n_queue;
-        uint64_t input_cell;    /* cell whose input() waits for the host; 0 none */
-        int64_t input_question; /* the kernel's number of it */
-        int64_t next_count;     /* execution_count of the next cell that stores history */
+        int64_t next_count; /* execution_count of the next cell that stores history */
         uv_timer_t unordered_timer, start_timer;
         int open_timers;
 
         json_t *egress_policy; /* made of the settings; NULL: no network at all */
         /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
         json_t *egress_env;
-        size_t asks; /* of ask_list */
-        size_t ask_bytes;
         size_t unread;                   /* bytes of events the host has not acknowledged */
         struct cg_sandbox_limits limits; /* as set by the host or the settings */
         uv_timer_t wall;                 /* the session's time */
@@ -98,7 +101,6 @@ struct session {
         struct rate kernel_denials;  /* denials that the kernel has reported */
         struct rate server_denials;  /* denials of the sandboxes of MCP servers */
         struct rate program_denials; /* programs that were refused */
-        struct rate undecided;       /* questions about programs, but those that the host has decided */
         json_t *held_denials;        /* reported at the end of the running cell; NULL: none */
         json_t *told_denials; /* "OPERATION PATH" of those that the cell's tracebacks explain; NULL: none */
         bool network_told;    /* a traceback explains that there is no network */

@@ -757,10 +757,10 @@ class Raw:
         text = b"" if body is None else json.dumps(body).encode()
         self.socket.sendall(self.forged["message"](HOST_WIRE, type, id, text, data, session=self.session))
 
-    def execute(self, code: str) -> None:
+    def execute(self, code: str, body: bytes = b"{}") -> None:
         self.cells += 1
         head = b"CG" + bytes([VERSION, HOST_WIRE]) + struct.pack("<HHQQ", HOST.EXECUTE, 0, self.session, self.cells)
-        self.socket.sendall(self.forged["zmtp"](head, b"{}", code.encode(), b""))
+        self.socket.sendall(self.forged["zmtp"](head, body, code.encode(), b""))
 
     def _find(self, type: int) -> int:
         return self.got.find(b"CG" + bytes([VERSION, HOST_WIRE]) + struct.pack("<H", type))
