@@ -133,7 +133,8 @@ class Requests:
         name = _NAME.search(code)
         if not name:
             return []
-        matches = self._shell.Completer.global_matches(name.group())
+        # In a cell the local namespace is the global one: each name is found twice.
+        matches = [*dict.fromkeys(self._shell.Completer.global_matches(name.group()))]
         with provisionalcompleter():
             return [Completion(name.start(), len(code), m, type="") for m in matches[:_MAX_COMPLETIONS]]
 

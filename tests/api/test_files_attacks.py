@@ -85,12 +85,10 @@ def scene_of_module(client: Client, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def scene(scene_of_module: Scene) -> Iterator[Scene]:
-    started = time.monotonic()
     scene_of_module.run("os.makedirs('/tmp/a', exist_ok=True)")
     yield scene_of_module
     scene_of_module.check()
     scene_of_module.s.command("bash", "-c", "chmod -R u+rwx /tmp/a; rm -rf /tmp/a")
-    assert time.monotonic() - started < 60
 
 
 # ------------------------------------------------------------------ what must not be reached
@@ -513,13 +511,11 @@ while :; do for p in /proc/[0-9]*; do
 done 2> /dev/null; done"""
         number = scene.s.exec("bash", "-c", line)
         scene.s.until("command_output")
-        started = time.monotonic()
         for _ in range(3):
             with open("/dev/null", "w") as null, pytest.raises(CellgateError):
                 scene.s.file_get("/tmp/a/f", null.fileno(), timeout_ms=1000)
         scene.s.cancel(number)
         scene.s.wait_command(number)
-        assert time.monotonic() - started < 30
         for _ in range(5):
             with contextlib.suppress(CellgateError):
                 scene.s.file_write("/tmp/a/g", b"x", timeout_ms=8000)
@@ -743,11 +739,9 @@ if os.fork() == 0:
     with client.session(workspace=workspace, env=[path]) as session, (tmp_path / "out").open("w+b") as f:
         session.command("true")
         before = len(os.listdir("/proc/self/fd"))
-        start = time.monotonic()
         session.file_pack("/tmp", f.fileno())
         f.seek(0)
         assert f.read() == b"x" * 500
         f.seek(0)
         session.file_unpack("/tmp", f.fileno())
-        assert time.monotonic() - start < 20
         assert len(os.listdir("/proc/self/fd")) <= before

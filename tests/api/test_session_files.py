@@ -204,9 +204,7 @@ def test_a_timeout_while_the_host_sends_nothing(session: Session) -> None:
     session.command("true")
     r, w = os.pipe()
     os.write(w, b"x" * 60_000)
-    start = time.monotonic()
     fails(E_TIMEDOUT, session.file_put, "/tmp/partial", r, timeout_ms=700)
-    assert time.monotonic() - start < 5
     os.close(r), os.close(w)
     for _ in range(100):
         names = [e["name"] for e in session.file_list("/tmp")]
@@ -219,12 +217,10 @@ def test_a_timeout_while_the_host_sends_nothing(session: Session) -> None:
 def test_a_timeout_while_the_host_reads_nothing(session: Session) -> None:
     session.run("open('/tmp/endless', 'w').truncate(1 << 40)")
     r, w = os.pipe()
-    start = time.monotonic()
     fails(E_TIMEDOUT, session.file_get, "/tmp/endless", w, timeout_ms=700)
     with open("/dev/null", "w") as null:
         fails(E_TIMEDOUT, session.file_get, "/tmp/endless", null.fileno(), timeout_ms=700)
         fails(E_LIMIT, session.file_get, "/tmp/endless", null.fileno(), max=1_000_000)
-    assert time.monotonic() - start < 20
     os.close(r), os.close(w)
 
 

@@ -473,7 +473,7 @@ def test_authorization_server_that_does_not_answer(login: Login, server: OAuthSe
     mcp.write_text(json.dumps(definitions))
     started = time.monotonic()
     assert run(login, mcp).returncode == 2
-    assert time.monotonic() - started < 12 * login.slowness
+    assert time.monotonic() - started < 24 * login.slowness
 
 
 def test_more_rights(login: Login, server: OAuthServer) -> None:

@@ -58,11 +58,11 @@ class Peer:
         with contextlib.suppress(zmq.Again):
             self.sock.send_multipart(self.frames(*args), zmq.DONTWAIT)
 
-    def receive(self, timeout: float = 10) -> Message:
+    def receive(self, timeout: float = 60) -> Message:
         assert self.sock.poll(int(timeout * self.slowness * 1000)), "no message came"
         return Message(self.sock.recv_multipart())
 
-    def expect(self, type: int, timeout: float = 10) -> Message:
+    def expect(self, type: int, timeout: float = 60) -> Message:
         m = self.receive(timeout)
         while self.wire == BROKER_WIRE and m.type != type and self.is_aside(m):
             m = self.receive(timeout)
@@ -95,7 +95,7 @@ class Kernel(Peer):
     def request(self, id: int, server: str, method: str, params: bytes = b"{}", timeout_ms: int = 0) -> None:
         self.send(TOOL.CALL, id, {"server": server, "method": method, "timeout_ms": timeout_ms}, params)
 
-    def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
+    def result(self, id: int, timeout: float = 60) -> tuple[str, bytes]:
         m = self.expect(TOOL.CALL_RESULT, timeout)
         assert m.id == id and set(m.body) - {"kind"} == {"status"}
         assert (m.body.get("kind") in (None, "kept")) == (m.body["status"] == "ok")
@@ -182,7 +182,7 @@ class ToolServer:
         self.broker.send(BROKER.DETACH, body={"keep_servers": keep}, session=session)
         assert self.broker.expect(BROKER.DETACHED).session == session
 
-    def servers(self, servers: dict[str, Any], session: int = 1, timeout_ms: int = 0, timeout: float = 30) -> Any:
+    def servers(self, servers: dict[str, Any], session: int = 1, timeout_ms: int = 0, timeout: float = 120) -> Any:
         self.broker.send(
             BROKER.SERVERS, 5, {"servers": servers, "out": str(self.out), "timeout_ms": timeout_ms}, session=session
         )

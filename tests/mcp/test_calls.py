@@ -635,10 +635,8 @@ def files(ts, folder=None):
 
 def test_large_result_stays(ts, k):
     size = 200_000_000
-    begun = time.monotonic()
     status, raw = ts.run(k, 1, "fake", "big", b'{"size":200000000}')
     assert status == "ok" and k.kind == "kept" and len(raw) < 1000
-    assert time.monotonic() - begun < 20 * ts.slowness
     head = json.loads(raw.split(b"\n")[0])
     assert head["handle"] == 1 and [p[1:] for p in head["parts"]] == [[0, size, 1]] and files(ts) == 1
     assert k.read(1, size - 10, 10) == ("ok", b"b" * 10)
