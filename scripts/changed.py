@@ -29,7 +29,7 @@ ALWAYS = (
     "sandbox/test_filesystem.py",
 )
 # Tests of folders that are not in the table.
-MORE = {"scripts": ("setup",), "share": ("setup",), "examples": ("examples",), ".ci": ("setup",)}
+MORE = {"scripts": ("setup",), "share": ("setup",), "examples": ("examples",), "debian": ("setup",), ".ci": ("setup",)}
 
 
 def table_rows() -> list[tuple[str, str, str]]:
