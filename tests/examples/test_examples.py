@@ -127,8 +127,14 @@ def test_host(prefix: Path, repo: Path, mcp: Path, journal: Path, workspace: Pat
 
 def test_readme_names_every_example(repo: Path) -> None:
     text = (repo / "examples/README.md").read_text()
-    names = {p.name for p in (repo / "examples").iterdir()} - {"README.md", "meson.build"}
+    names = {p.name for p in (repo / "examples").iterdir() if p.is_file()} - {"README.md", "meson.build"}
     assert names == {n for n in re.findall(r"`([\w.]+\.(?:c|py|json))`", text) if not n.startswith("MCP.")}
+
+
+def test_every_framework_has_an_example(repo: Path) -> None:
+    """tests/integrations/soak_examples.py runs them with the frameworks."""
+    modules = {p.stem for p in (repo / "python/cellgate/integrations").glob("[!_]*.py")}
+    assert {p.stem.removeprefix("with_") for p in (repo / "examples/frameworks").glob("*.py")} == modules
 
 
 def test_loop(prefix: Path, repo: Path, mcp: Path, workspace: Path, journal: Path) -> None:
