@@ -1,8 +1,8 @@
 """Completion by jedi, prepared while there is nothing else to do.
 
 jedi first reads the stubs of the standard library, which takes a second; forked processes share the
-result. The zygote of notebooks prepares it between requests. A notebook's kernel that was forked
-before that continues when it is idle.
+result. A kernel of the first notebook, and its spare, prepare it when they are idle. Once there are more,
+the zygote prepares it between requests, for the kernels that are forked afterwards.
 """
 
 # mypy: allow-untyped-calls
@@ -19,7 +19,8 @@ from typing import Any
 # Time limit for the types of completions, in milliseconds.
 TYPES_MS = 80
 
-# Completing these reads the stubs that most code needs, one at a time so that requests do not wait.
+# Completing these reads the stubs that most code needs, one at a time so that requests do not wait. Modules whose
+# stubs take several MB and are completed less often (asyncio 16, subprocess 5, datetime 3) are read at their first use.
 _STEPS = (
     "",
     "x = 1\nx.re",
@@ -35,9 +36,6 @@ _STEPS = (
     "import pathlib\npathlib.Path('.').ex",
     "import collections\ncollections.de",
     "import sys\nsys.pa",
-    "import datetime\ndatetime.datetime.no",
-    "import subprocess\nsubprocess.ru",
-    "import asyncio\nasyncio.sl",
 )
 _done = 0
 _ready = False

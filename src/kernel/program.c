@@ -21,7 +21,7 @@
 #define CONTROL_FD 3
 
 struct options {
-        bool zygote, completion, runtime;
+        bool zygote, runtime;
         const char *preload, *env;
         int log_level;
 };
@@ -29,22 +29,17 @@ struct options {
 static void usage(FILE *f)
 {
         fprintf(f,
-                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--runtime DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
+                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--runtime DIR] [--preload MODULE,...] [--log-level 0..3]\n"
                 "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
 }
 
 static int parse_options(int argc, char **argv, struct options *o)
 {
         static const struct option names[] = {
-                { "zygote", no_argument, NULL, 'z' },
-                { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' },
-                { "completion", no_argument, NULL, 'c' },
-                { "kernel-env", required_argument, NULL, 'e' },
-                { "runtime", required_argument, NULL, 'r' },
-                { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'V' },
-                { NULL, 0, NULL, 0 },
+                { "zygote", no_argument, NULL, 'z' },          { "preload", required_argument, NULL, 'p' },
+                { "log-level", required_argument, NULL, 'l' }, { "kernel-env", required_argument, NULL, 'e' },
+                { "runtime", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
         };
         int c;
 
@@ -62,9 +57,6 @@ static int parse_options(int argc, char **argv, struct options *o)
                 case 'r':
                         cg_installed_below(optarg);
                         o->runtime = true;
-                        break;
-                case 'c':
-                        o->completion = true;
                         break;
                 case 'l':
                         o->log_level = atoi(optarg);
@@ -110,8 +102,6 @@ static int run(const struct options *o, cg_start_python *start, const struct cg_
          * From here on the socket reports the supervisor's end. A signal would skip the clean-up.
          */
         prctl(PR_SET_PDEATHSIG, 0);
-        if (r == 0 && o->completion)
-                cg_zygote_prepare_completion(z);
         if (r == 0)
                 r = cg_zygote_serve(z, err);
         if (r < 0 && err->sys_errno == EPIPE)

@@ -2,6 +2,7 @@
 #ifndef CG_KERNEL_SPEC_H
 #define CG_KERNEL_SPEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
 
@@ -11,6 +12,7 @@ struct cg_spawn_spec {
         struct cg_sandbox *plan;
         /* landlock tier: the folder for temporary files, not made yet; else NULL */
         char *tmp;
+        bool notebook; /* its kernel serves a Jupyter front-end */
         /* for cellgate_kernel: JSON text with the session's variables */
         char *config;
         size_t config_len;

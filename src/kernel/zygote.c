@@ -29,6 +29,11 @@
 #define IDLE_MS 200
 /* Kernels that do not wait for the warm-up, without which each takes some MB more. */
 #define COLD_FORKS 4
+/*
+ * Kernels of notebooks that are forked before completion is prepared here, since it takes seconds
+ * and some 40 MB: a notebook and its spare prepare it themselves.
+ */
+#define NOTEBOOK_FORKS 2
 
 struct child {
         LIST_ENTRY(child) entry;
@@ -47,6 +52,7 @@ struct cg_zygote {
         LIST_HEAD(child_list, child) children;
         bool cold;           /* the warm-up is not finished */
         unsigned cold_forks; /* kernels that were forked before that */
+        unsigned notebooks;  /* kernels of notebooks that were forked */
         bool completion;     /* to be prepared while there are no requests */
 };
 
@@ -261,6 +267,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds,
         if (r == 0) {
                 r = add_child(z, id, &child, err);
                 if (r == 0) {
+                        z->completion |= spec.notebook && z->notebooks++ == NOTEBOOK_FORKS;
                         r = send_spawned(z, id, &child, spec.plan, err);
                 } else {
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);
@@ -323,11 +330,6 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                                  NULL, 0, err);
         }
         return 0;
-}
-
-void cg_zygote_prepare_completion(struct cg_zygote *z)
-{
-        z->completion = true;
 }
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)

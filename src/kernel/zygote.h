@@ -29,8 +29,6 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 /* Reports to the supervisor that kernels can be requested, or the @failure (@v is ignored then). */
 int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
                          struct cg_err *err);
-/* For notebooks: prepare completion, too, while there are no requests. */
-void cg_zygote_prepare_completion(struct cg_zygote *z);
 /* Serves until the supervisor closes its end (0) or something fails. */
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err);
 /* Ends all kernels that still run. Returns NULL. */

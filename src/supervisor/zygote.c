@@ -285,8 +285,6 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
                 argv[n++] = "--kernel-env";
                 argv[n++] = s->kernel_env;
         }
-        if (!s->private_mode) /* it serves notebooks, which request completions */
-                argv[n++] = "--completion";
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "socketpair");
         ours = pair[0];

@@ -75,16 +75,37 @@ def test_new_objects_are_on_pages_of_their_own(prefix: Path, workspace: Path) ->
     assert shared > 4000 and copied < 300
 
 
-def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:
-    def ticks(z: Zygote) -> int:
-        return int(Path(f"/proc/{z.process.pid}/stat").read_text().rpartition(")")[2].split()[11])
+def ticks(z: Zygote) -> int:
+    return int(Path(f"/proc/{z.process.pid}/stat").read_text().rpartition(")")[2].split()[11])
 
+
+def wait_until_idle(z: Zygote, work: int) -> None:
+    """Wait until the zygote has worked for so many ticks more, and then does nothing."""
+    before = ticks(z)
+    eventually(lambda: ticks(z) >= before + work)
+    while (now := ticks(z)) != before:
+        before = now
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(("front", "prepared"), [("", [False] * 4), ("jupyter", [False, False, False, True])])
+def test_completion_is_prepared_once_there_are_several_notebooks(
+    prefix: Path, workspace: Path, front: str, prepared: list[bool]
+) -> None:
+    with Zygote(prefix) as z, contextlib.ExitStack() as kernels:
+        wait_until_idle(z, 3)
+        found = []
+        for wanted in prepared:
+            if wanted:
+                wait_until_idle(z, 20)
+            kernel = kernels.enter_context(z.spawn(workspace, front=front, spare=True))
+            found.append(kernel.run("'jedi' in __import__('sys').modules").result == "True")
+    assert found == prepared
+
+
+def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:
     with Zygote(prefix) as z:
-        before = ticks(z)
-        eventually(lambda: ticks(z) >= before + 3)  # 30 ms of work
-        while (now := ticks(z)) != before:
-            before = now
-            time.sleep(0.5)
+        wait_until_idle(z, 3)
         with z.spawn(workspace) as kernel:
             assert kernel.run(WARM).result == "(True, True, True)"
             assert kernel.run("len(In), len(Out), [n for n in dir() if n[0] != '_']").result.startswith("(3, 1, [")
