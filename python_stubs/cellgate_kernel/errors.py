@@ -39,9 +39,13 @@ _MAX_FOLDED = 200
 _MAX_CAPTURED = 400
 
 
+# Fewer characters are not left out: the note about them would be as long.
+_MIN_CUT = 40
+
+
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
     """Both ends of `text`, about `limit` characters, and the number of characters left out."""
-    if len(text) <= limit:
+    if len(text) <= limit + _MIN_CUT:
         return text
     half = limit // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -55,6 +55,7 @@ int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err)
         char above[PATH_MAX];
         struct stat st;
         size_t n;
+        int why;
 
         if (!cg_state_dir(ret))
                 return cg_fail(err, CG_E_NOTFOUND,
@@ -65,11 +66,13 @@ int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err)
         snprintf(ret + n, PATH_MAX - n, "/%s", name);
         if (cg_make_state_dir(above) && cg_make_own_dir(ret))
                 return 0;
+        why = errno;
         if (lstat(ret, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
                 return cg_fail(err, CG_E_NOTFOUND,
-                               "%s cannot be made, or too much of its path is missing; end all sandboxes, "
-                               "which could not hide it, and make the folder with mode 0700",
-                               above);
+                               "%s cannot be made%s%s; end all sandboxes, which could not hide it, and make "
+                               "the folder with mode 0700",
+                               above, why == EROFS ? ": " : ", or too much of its path is missing",
+                               why == EROFS ? strerror(why) : "");
         return cg_fail(err, CG_E_STATE, "%s is not a folder of this user with mode 0700: chmod or remove it",
                        ret);
 }

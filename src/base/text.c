@@ -274,7 +274,7 @@ static int render(struct cg_buf *b, const char *text, size_t len, size_t max, en
                 uint32_t c = 0;
                 size_t n = next_utf8(p, end, &c);
 
-                if (max && b->len - start + 74 > max)
+                if (max && b->len - start + 74 > max && end - p > 6) /* these fit into the 64 */
                         return cg_buf_addf(b, err, "... [%zu more bytes not shown]", (size_t)(end - p));
                 if (n && cg_text_shown(&s, p, end, c) && !(what == CG_TEXT_LINE && c < 0x20))
                         r = cg_buf_add(b, p, n, err);

@@ -257,9 +257,14 @@ static int install(const char *dir, bool made_here, bool whole, const char *cons
         const char *const pinned[] = { "-r", CG_INSTALLED(REQUIREMENTS) }, *const names[] = {
                 "ipython>=9.0", "comm", "matplotlib-inline"
         };
+        /* A name that is wrong is found before the packages that kernels need are downloaded. */
+        const char *find[3 + MAX_PACKAGES] = { "--quiet", "--dry-run", "--no-deps" };
         char list[512] = "";
         int r = 0;
 
+        memcpy(find + 3, packages, n * sizeof(*packages));
+        if (n && !has_package(dir, "IPython") && run_pip(dir, find, 3 + n, err) < 0)
+                return err->code;
         if (made_here)
                 r = run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
         else if (!whole || !has_package(dir, "IPython") || !has_package(dir, "comm") ||

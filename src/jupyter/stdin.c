@@ -77,12 +77,12 @@ static int show_connection(const struct cg_event *e, const char *digits, struct 
         int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
 
         if (r == 0)
-                r = cg_buf_addf(
-                        text, NULL,
-                        "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
-                        "[cellgate] Allow? y%s once, a%s until the kernel ends, n no, d no until the kernel ends; any other"
-                        " text refuses and is the reason: ",
-                        safe, json_integer_value(json_object_get(o, "port")), digits, digits);
+                r = cg_buf_addf(text, NULL,
+                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
+                                "[cellgate] Allow? y%s once, a%s until the kernel ends,\n"
+                                "           n no, d no until the kernel ends;\n"
+                                "           any other text refuses and is the reason: ",
+                                safe, json_integer_value(json_object_get(o, "port")), digits, digits);
         cg_free(safe);
         return r;
 }

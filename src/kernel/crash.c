@@ -1,7 +1,7 @@
 /*
- * Removes the frames of IPython and cellgate from tracebacks of crashes. faulthandler writes to a
- * memory file, and the crash handler (io.c), which runs next, copies the other frames to standard
- * error. A cell that calls faulthandler.enable() itself gets all frames.
+ * Removes the frames of IPython and cellgate, and the list of extension modules, from tracebacks of
+ * crashes. faulthandler writes to a memory file, and the crash handler (io.c), which runs next,
+ * copies the rest to standard error. A cell that calls faulthandler.enable() itself gets all.
  */
 #include "kernel/crash.h"
 
@@ -52,13 +52,19 @@ static bool begins(const char *line, const char *end, const char *with)
         return (size_t)(end - line) >= len && memcmp(line, with, len) == 0;
 }
 
-/* Is this line of the dump a frame of the code that runs cells? */
-static bool is_internal(const char *line, const char *end)
+/*
+ * Is this line of the dump a frame of the code that runs cells, or the list of extension modules
+ * that ends it (with the empty line before it)?
+ */
+static bool is_left_out(const char *line, const char *end, const char *dump_end)
 {
         static const char shell[] = "/IPython/core/interactiveshell.py\"";
         const char *ours = CG_WHEEL ? "/_cellgate_kernel/cellgate_" : "/cellgate/python/cellgate_";
+        static const char modules[] = "Extension modules: ";
         size_t len = (size_t)(end - line);
 
+        if (begins(line, end, modules) || (len == 1 && begins(end, dump_end, modules)))
+                return true;
         return begins(line, end, "  File \"") &&
                (memmem(line, len, ours, strlen(ours)) || memmem(line, len, shell, sizeof(shell) - 1));
 }
@@ -91,7 +97,7 @@ void cg_crash_show(void)
         for (const char *line = dump, *next; line < end; line = next) {
                 next = memchr(line, '\n', (size_t)(end - line));
                 next = next ? next + 1 : end;
-                if (!is_internal(line, next))
+                if (!is_left_out(line, next, end))
                         write_out(line, (size_t)(next - line));
         }
         /* A forked process shares the file with its parent, which may crash as well. */

@@ -200,7 +200,8 @@ def test_cells_read_it_only(cellgate: Env, science: Path) -> None:
 
 @pytest.mark.sanitized
 def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path: Path) -> None:
-    failed = cellgate("env", "create", "half", "no-such-package")
+    # Without an index: it is found before what kernels need is looked for.
+    failed = cellgate("env", "create", "half", "no-such-package", PIP_FIND_LINKS=str(tmp_path))
     assert failed.returncode == 1
     assert "No matching distribution found for no-such-package" in failed.stderr  # what pip said last
     assert not (data / "cellgate/envs/half").exists()

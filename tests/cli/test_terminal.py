@@ -40,6 +40,16 @@ def test_yes(person, server) -> None:
     assert server.ran() == ["read_file"]
 
 
+def test_question_fits_into_60_columns(person, server) -> None:
+    code = "from mcptools.fs import read_file\nread_file.run(path='/x of some words' * 20)"
+    p = person("run", "--mcp", server.mcp, "-c", code, columns=60)
+    shown = p.answer("n")
+    shown = shown[shown.index("[cellgate] Cell 1") :]
+    assert max(map(len, shown.splitlines())) <= 60
+    assert not re.search(r"[a-z]\n  ~ [a-z]", shown)  # between words
+    assert p.end() == 4
+
+
 @pytest.mark.parametrize("typed", ["n", "no", "N"])
 def test_no(person, server, typed: str) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)

@@ -103,7 +103,7 @@ def test_view_shows_everything_and_then_yes_counts(opened: Any, server: Any) -> 
     client = opened()
     code = "from mcptools.fs import read_file; read_file.run(path='x' * 15000 + 'MIDDLE' + 'x' * 5000 + 'END')"
     request, question = ask(client, code)
-    prompt = question["content"]["prompt"]
+    prompt = question["content"]["prompt"].replace("\n  ~ ", "")
     assert "MIDDLE" not in prompt and "xxEND" in prompt
     assert re.search("arguments 2002\\d bytes\n  SHA-256   [0-9a-f]{64}\n", prompt)
     assert "v shows everything in parts, n no;" in prompt and "Allow?" not in prompt
@@ -325,7 +325,7 @@ def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str
         at_once(client, question, "y")
         question = client.receive("stdin")
     for typed in "y", "Yes", "a", "always", "y1", "y 000":
-        assert re.search(r"Allow\? y(\d{3}) yes, n no, a\1 always", question["content"]["prompt"])
+        assert re.search(r"Allow\? y(\d{3}) yes, n no,\n +a\1 always", question["content"]["prompt"])
         time.sleep(READ_S)
         at_once(client, question, typed)
         question = client.receive("stdin")
@@ -540,7 +540,7 @@ def test_always_is_not_for_programs_that_cells_can_change(start: Any) -> None:
     client = start("--exec=ask").client()
     code = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
     request, question = ask(client, code)
-    prompt = question["content"]["prompt"]
+    prompt = question["content"]["prompt"].replace("\n  ~ ", "")
     assert re.search("wants to start a program:\n  program   /.*/own\n  called as echo\n", prompt)
     assert "cells can change this program" in prompt and "always for" not in prompt
     answer(client, question, "a")

@@ -76,7 +76,7 @@ def test_an_error_of_our_own_code_alone_is_shown_whole(kernel: Kernel) -> None:
 def test_a_crash_shows_the_cells_frames(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn()
     kernel.execute("import os\ndef f():\n    os.abort()\nf()")
-    text = kernel.wait_for_text("Extension modules")
+    text = kernel.wait_for_text("line 4 in <module>")
     assert "Fatal Python error: Aborted" in text
     assert re.findall(r'File "([^"]*)", line (\d+)', text) == [("<Cell In[1]>", "3"), ("<Cell In[1]>", "4")], text
     kernel = spawn()

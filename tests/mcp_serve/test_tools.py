@@ -193,6 +193,10 @@ def test_long_output_is_cut_in_the_middle_and_says_so(sdk: Sdk, run: Callable) -
             assert notice and "read_output(start=2500)" in tail
             assert head == "H" * 2500 + "\n" and tail.endswith("]\n" + "T" * 2499)
             assert len(await ok(session, "print('x' * 4000)\nprint('y' * 4000)", max_output_chars=100_000)) == 8001
+            # The note is 170 characters long: it never takes the place of fewer.
+            for n, cut in ((5200, False), (5201, True)):
+                text = await ok(session, f"print('Z' * {n - 1})")
+                assert ("Output truncated" in text) is cut and text.count("Z") == (5000 if cut else n) - 1
             text = await ok(session, "print('\\U0001f600' * 1000)", max_output_chars=10)
             assert text.count("\U0001f600") == 9
             assert (await ok(session, "print('secret')", max_output_chars=0)) == (

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/common/approve.h"
 #include "cli/common/args.h"
 #include "cli/common/pretty.h"
@@ -218,6 +219,42 @@ static void test_call(void **state)
         assert_false(cut);
 }
 
+/* Lines are broken before words. The blank is kept, so that a break shows whether there is one. */
+static void test_lines_are_broken_between_words(void **state)
+{
+        static const char args[] = "{\"text\":\"Dear colleagues, the meeting is on "
+                                   "https://example.org/a/very/long/path/of/more/than/a/line and later\"}";
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        show("s", "t", args, 40, false, &b, &cut);
+        if (!strstr(b.data, "    \"text\": \"Dear colleagues, the\n"
+                            "  ~  meeting is on https://example.org/a\n"
+                            "  ~ /very/long/path/of/more/than/a/line\n"
+                            "  ~  and later\"\n"))
+                fail_msg("%s", b.data);
+}
+
+/* The note about what is left out never takes the place of less. */
+static void test_no_note_takes_more_room_than_what_is_left_out(void **state)
+{
+        (void)state;
+        for (size_t n = 100; n < 600; n++) {
+                cg_auto_buf struct cg_buf name = { .max = 4000 }, line = { .max = 4000 };
+                char text[600], json[700];
+                bool cut;
+
+                memset(text, 'x', n);
+                text[n] = '\0';
+                snprintf(json, sizeof(json), "{\"a\":\"%s\"}", text);
+                assert_int_equal(cg_pretty_json(parse(json), 300, NULL, &line, &cut, NULL), 0);
+                assert_true(line.len <= n + 20 && cut == (n > 440));
+                assert_int_equal(cg_text_render(&name, text, n, 200, NULL), 0);
+                assert_true(name.len <= 200 && (n > 133) == !!strstr(name.data, "not shown"));
+        }
+}
+
 /*
  * Every line starts with our indentation and none is wider than the terminal, whatever a call
  * holds.
@@ -417,6 +454,8 @@ int main(void)
                 cmocka_unit_test(test_pretty_marks_what_it_cuts),
                 cmocka_unit_test(test_blanks_are_folded),
                 cmocka_unit_test(test_call),
+                cmocka_unit_test(test_lines_are_broken_between_words),
+                cmocka_unit_test(test_no_note_takes_more_room_than_what_is_left_out),
                 cmocka_unit_test(test_call_cannot_leave_its_box),
                 cmocka_unit_test(test_wide_characters),
                 cmocka_unit_test(test_long_calls_are_cut_visibly),

@@ -40,31 +40,47 @@ static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
         return cg_buf_adds(w->b, "\n", err) < 0 ? CG_E_NOMEM : cg_buf_adds(w->b, indent, err);
 }
 
+/*
+ * How much of @text fits on the line: up to a newline or the blank before a word; words longer than
+ * half a line are broken. Beyond ASCII, terminals use at most two columns for a character.
+ */
+static size_t fitting(const struct wrapped *w, const char *text, size_t len)
+{
+        unsigned column = w->column;
+        size_t word = 0;
+
+        for (size_t i = 0; i < len; i++) {
+                unsigned char c = (unsigned char)text[i];
+
+                if (c == '\n')
+                        return i;
+                if (c == ' ' && column > w->width / 2)
+                        word = i;
+                column += (c < 0x80) + 2 * (c >= 0xc0);
+                if (column > w->width)
+                        return word ? word : i;
+        }
+        return len;
+}
+
 /* @text is rendered already: what is left of controls is newline and tab. */
 static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *err)
 {
-        int r = 0;
+        for (;;) {
+                size_t n = fitting(w, text, len), from = w->b->len;
 
-        for (size_t i = 0; i < len && r == 0; i++) {
-                /*
-                 * Columns that a character may take. Terminals disagree about those beyond ASCII:
-                 * two is the most that any of them uses, and breaking a line early does no harm,
-                 * while breaking it late would let its rest begin in the first column.
-                 */
-                unsigned char first = (unsigned char)text[i];
-                unsigned c = first < 0x80 ? 1 : (first & 0xc0) == 0x80 ? 0 : 2;
-
-                if (text[i] == '\n') {
-                        r = new_line(w, INDENT, err);
-                        continue;
-                }
-                if (w->column + c > w->width)
-                        r = new_line(w, INDENT_REST, err);
-                w->column += c;
-                if (r == 0)
-                        r = cg_buf_add(w->b, text[i] == '\t' ? " " : &text[i], 1, err);
+                if (cg_buf_add(w->b, text, n, err) < 0)
+                        return -1;
+                for (char *p = w->b->data + from; n && (p = strchr(p, '\t'));)
+                        *p = ' ';
+                if (n == len)
+                        return 0;
+                if (new_line(w, text[n] == '\n' ? INDENT : INDENT_REST, err) < 0)
+                        return -1;
+                n += text[n] == '\n';
+                text += n;
+                len -= n;
         }
-        return r;
 }
 
 int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
@@ -100,18 +116,17 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
         const char *from = at;
         struct cg_fold f;
         size_t n;
-        int r = 0;
 
-        for (; r == 0 && at < to && (n = cg_fold_next(next_utf8, at, end, &f)) > 0; at += n) {
+        for (; at < to && (n = cg_fold_next(next_utf8, at, end, &f)) > 0; at += n) {
                 if (!f.blanks)
                         continue;
-                r = cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err);
                 /* No name has a line break: what begins a line comes from here. */
-                if (r == 0)
-                        r = cg_buf_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks);
+                if (cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err) < 0 ||
+                    cg_buf_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks) < 0)
+                        return -1;
                 from = at + n;
         }
-        return r < 0 ? r : cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
+        return cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
 }
 
 /*
@@ -120,14 +135,14 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
 static int add_name(struct cg_buf *b, const char *name, size_t max, struct cg_err *err)
 {
         const char *end = name + strlen(name), *head = end, *tail = end;
-        int r;
 
         if (max)
                 cg_fold_cut(next_utf8, name, end, max, &head, &tail);
-        r = add_part(b, name, head, end, err);
-        if (r == 0 && tail > head)
-                r = cg_buf_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head));
-        return r < 0 ? r : add_part(b, tail, end, end, err);
+        if (add_part(b, name, head, end, err) < 0 ||
+            (tail > head &&
+             cg_buf_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head)) < 0))
+                return -1;
+        return add_part(b, tail, end, end, err);
 }
 
 static const char *last_name(const char *path)
@@ -177,25 +192,25 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
         bool other = named_otherwise(args, program);
         struct cg_slice v = CG_SLICE_NONE;
         size_t n = 0;
-        int r = 0;
 
-        for (size_t i = 0; i < N_LINES && r == 0; i++) {
+        for (size_t i = 0; i < N_LINES; i++) {
                 size_t k = other && i <= PROGRAM ? PROGRAM - i : i;
                 cg_auto_free char *text = member_text(args, program_keys[k]);
 
                 if (!args.p || !cg_json_find(args, program_keys[k], &v))
                         continue;
-                r = cg_buf_addf(b, err, "%s%s", i ? "\n" : "",
-                                other && k == COMMAND ? "called as " : titles[k]);
-                if (r == 0) /* not UTF-8: the arguments show it */
-                        r = add_name(b, text ? text : "(not UTF-8)", whole ? 0 : SHORT_NAME, err);
+                /* not UTF-8: the arguments show it */
+                if (cg_buf_addf(b, err, "%s%s", i ? "\n" : "",
+                                other && k == COMMAND ? "called as " : titles[k]) < 0 ||
+                    add_name(b, text ? text : "(not UTF-8)", whole ? 0 : SHORT_NAME, err) < 0)
+                        return -1;
                 if (text)
                         shown[n++] = program_keys[k];
         }
         shown[n] = NULL;
-        if (r == 0 && args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
-                r = cg_buf_adds(b, "\nnote      cells can change this program", err);
-        return r;
+        if (args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
+                return cg_buf_adds(b, "\nnote      cells can change this program", err);
+        return 0;
 }
 
 /* The line that names the tool, the resource or the prompt. */
@@ -237,27 +252,22 @@ static int add_call(const struct cg_call *call, unsigned width, bool whole, bool
         bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0, cut;
         bool program = strcmp(call->method, CG_METHOD_EXEC) == 0;
         const char *shown[N_LINES + 1] = { NULL };
-        int r = program ? add_program(args, whole, shown, &text, err) : cg_buf_adds(&text, "server    ", err);
 
-        if (r == 0 && !program)
-                r = add_name(&text, call->server, whole ? 0 : SHORT_NAME, err);
-        if (r == 0 && !program)
-                r = add_subject(call, args, whole, &text, err);
-        if (r == 0)
-                r = add_size(call, digest, &text, err);
-        if (r == 0 && is_object) {
-                r = cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err);
-        } else if (r == 0) {
-                /* Should not happen; a person is shown what came nevertheless. */
-                r = cg_buf_adds(&text, "(not one JSON object) ", err);
-                if (r == 0)
-                        r = cg_text_render(&text, call->args, call->args_len, 0, err);
-        }
-        if (r == 0)
-                r = cg_buf_adds(b, INDENT, err);
-        if (r == 0)
-                r = wrap(&w, text.data, text.len, err);
-        return r < 0 ? r : cg_buf_adds(b, "\n", err);
+        if (program ? add_program(args, whole, shown, &text, err) < 0
+                    : cg_buf_adds(&text, "server    ", err) < 0 ||
+                              add_name(&text, call->server, whole ? 0 : SHORT_NAME, err) < 0 ||
+                              add_subject(call, args, whole, &text, err) < 0)
+                return -1;
+        if (add_size(call, digest, &text, err) < 0)
+                return -1;
+        /* One that is no object should not happen; a person is shown what came nevertheless. */
+        if (is_object ? cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err) < 0
+                      : cg_buf_adds(&text, "(not one JSON object) ", err) < 0 ||
+                                cg_text_render(&text, call->args, call->args_len, 0, err) < 0)
+                return -1;
+        if (cg_buf_adds(b, INDENT, err) < 0 || wrap(&w, text.data, text.len, err) < 0)
+                return -1;
+        return cg_buf_adds(b, "\n", err);
 }
 
 int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err)

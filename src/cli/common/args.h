@@ -30,10 +30,10 @@ struct cg_call_view {
 
 /*
  * Appends a description: server, tool (or resource, or prompt) and arguments as indented JSON.
- * Every line begins with two blanks and is broken before @width columns, so that no text of the
- * call can begin where a line of cellgate begins. Long runs of blanks are folded. In a first view
- * that does not show all, the middle of long strings and of many lines is left out, and a digest
- * says what was left out; each cut is marked.
+ * Every line begins with two blanks and is broken before @width columns, if possible between words,
+ * so that no text of the call can begin where a line of cellgate begins. Long runs of blanks are
+ * folded. In a first view that does not show all, the middle of long strings and of many lines is
+ * left out, and a digest says what was left out; each cut is marked.
  */
 int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err);
 

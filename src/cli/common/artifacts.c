@@ -15,7 +15,6 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_bu
         const json_t *files;
         const char *why, *text;
         size_t n, len;
-        int r = 0;
 
         text = cg_event_artifacts(e, &len);
         if (!text)
@@ -24,19 +23,18 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_bu
                 return -1;
         files = json_object_get(found, "files");
         n = json_array_size(files);
-        for (size_t i = 0; i < n && i < MAX_FILES && r == 0; i++) {
+        for (size_t i = 0; i < n && i < MAX_FILES; i++) {
                 const json_t *f = json_array_get(files, i), *path = json_object_get(f, "path");
                 const char *name = json_string_value(path ?: json_object_get(f, "path_hex")) ?: "";
 
-                r = cg_buf_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ");
-                if (r == 0)
-                        r = cg_text_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err);
-                if (r == 0)
-                        r = cg_buf_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
-                                        json_integer_value(json_object_get(f, "size")));
+                if (cg_buf_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ") < 0 ||
+                    cg_text_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err) < 0 ||
+                    cg_buf_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
+                                json_integer_value(json_object_get(f, "size"))) < 0)
+                        return -1;
         }
-        if (r == 0 && n > MAX_FILES)
-                r = cg_buf_addf(b, err, "%s %zu more\n", prefix, n - MAX_FILES);
+        if (n > MAX_FILES && cg_buf_addf(b, err, "%s %zu more\n", prefix, n - MAX_FILES) < 0)
+                return -1;
         why = json_string_value(json_object_get(found, "truncated"));
-        return r == 0 && why ? cg_buf_addf(b, err, "%s perhaps others: %s\n", prefix, why) : r;
+        return why ? cg_buf_addf(b, err, "%s perhaps others: %s\n", prefix, why) : 0;
 }

@@ -17,6 +17,7 @@
 /* Longer runs of blanks are folded, because they push what follows out of sight. */
 #define MAX_BLANKS 40u
 #define MAX_BREAKS 4u
+#define MIN_CUT    40u /* less is not left out: the note would be as long */
 /* A container that is not longer than this is shown on one line. */
 #define ONE_LINE 60u
 
@@ -72,7 +73,7 @@ void cg_fold_cut(cg_fold_char *next, const char *p, const char *end, size_t max,
                 lines += !f.blanks && f.c == '\n';
         }
         *tail = *head;
-        if (*head < end && seen > CG_FOLD_TAIL && last[seen % CG_FOLD_TAIL] > *head)
+        if (*head < end && seen > CG_FOLD_TAIL && last[seen % CG_FOLD_TAIL] > *head + MIN_CUT)
                 *tail = last[seen % CG_FOLD_TAIL];
 }
 
@@ -118,38 +119,31 @@ static int put_chars(struct pretty *p, const char *at, const char *to, const cha
         struct cg_text_scan scan = { .next = cg_json_char, .judged = true };
         struct cg_fold f;
         size_t n;
-        int r = 0;
 
-        for (; r == 0 && at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
-                if (f.blanks) {
-                        r = cg_buf_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks);
-                        continue;
-                }
-                r = put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c));
-                if (r == 0 && f.c == '\n' && lines && at + n < to)
-                        r = indent(p, depth + 1);
+        for (; at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
+                if (f.blanks ? cg_buf_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks) < 0
+                             : put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c)) < 0)
+                        return -1;
+                if (!f.blanks && f.c == '\n' && lines && at + n < to && indent(p, depth + 1) < 0)
+                        return -1;
         }
-        return r;
+        return 0;
 }
 
 /* @s: the bytes between the quotes. */
 static int put_string(struct pretty *p, struct cg_slice s, unsigned depth)
 {
         const char *end = s.p + s.len, *head = end, *tail = end;
-        int r = cg_buf_adds(p->b, "\"", p->err);
 
         if (p->string_max)
                 cg_fold_cut(cg_json_char, s.p, end, p->string_max, &head, &tail);
-        if (r == 0)
-                r = put_chars(p, s.p, head, end, !p->one_line, depth);
-        if (r == 0 && tail > head) {
-                p->cut = true;
-                r = cg_buf_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
-                                (size_t)(tail - head));
-        }
-        if (r == 0)
-                r = put_chars(p, tail, end, end, false, depth);
-        return r < 0 ? r : cg_buf_adds(p->b, "\"", p->err);
+        p->cut = p->cut || tail > head;
+        if (cg_buf_adds(p->b, "\"", p->err) < 0 || put_chars(p, s.p, head, end, !p->one_line, depth) < 0 ||
+            (tail > head && cg_buf_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
+                                        (size_t)(tail - head)) < 0) ||
+            put_chars(p, tail, end, end, false, depth) < 0)
+                return -1;
+        return cg_buf_adds(p->b, "\"", p->err);
 }
 
 static int put_value(struct pretty *p, struct cg_slice v, unsigned depth);
@@ -177,16 +171,11 @@ static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
         while (r == 0 && cg_json_walk_next(&w, &key, &value, NULL) == 0) {
                 if (!depth && key.p && is_skipped(p, key))
                         continue;
-                if (count++)
-                        r = cg_buf_adds(p->b, p->one_line ? ", " : ",", p->err);
-                if (r == 0 && !p->one_line)
-                        r = indent(p, depth + 1);
-                if (r == 0 && key.p)
-                        r = put_string(p, key, depth + 1);
-                if (r == 0 && key.p)
-                        r = cg_buf_adds(p->b, ": ", p->err);
-                if (r == 0)
-                        r = put_value(p, value, depth + 1);
+                if ((count++ && cg_buf_adds(p->b, p->one_line ? ", " : ",", p->err) < 0) ||
+                    (!p->one_line && indent(p, depth + 1) < 0) ||
+                    (key.p && (put_string(p, key, depth + 1) < 0 || cg_buf_adds(p->b, ": ", p->err) < 0)))
+                        return -1;
+                r = put_value(p, value, depth + 1);
         }
         if (r == 0 && count && !p->one_line)
                 r = indent(p, depth);

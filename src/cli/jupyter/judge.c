@@ -10,10 +10,12 @@
 #include "cli/common/args.h"
 #include "cli/common/rule_check.h"
 
-#define WIDTH 100
+/* Notebooks break longer lines at any letter. */
+#define WIDTH 60
 /* Lines of a view of a call. */
 #define VIEW_LINES 40
-#define PART_LINES 100
+#define PART_LINES 150
+#define REASON     "           any other text refuses and is the reason: "
 
 static enum cg_front_answer decide(void *data, const struct cg_event *e, struct cg_buf *why)
 {
@@ -68,17 +70,13 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
         if (r < 0)
                 return r;
         if (!view.last && !all_shown)
-                return cg_buf_addf(text, NULL,
-                                   "[cellgate] v shows %s, n no; any other text refuses and is the reason: ",
+                return cg_buf_addf(text, NULL, "[cellgate] v shows %s, n no;\n" REASON,
                                    part ? "the next part" : "everything in parts");
         if (!may_last(data, e))
-                return cg_buf_addf(text, NULL,
-                                   "[cellgate] Allow? y%s yes, n no;"
-                                   " any other text refuses and is the reason: ",
-                                   digits);
+                return cg_buf_addf(text, NULL, "[cellgate] Allow? y%s yes, n no;\n" REASON, digits);
         return cg_buf_addf(text, NULL,
-                           "[cellgate] Allow? y%s yes, n no, a%s always for %s in this session;"
-                           " any other text refuses and is the reason: ",
+                           "[cellgate] Allow? y%s yes, n no,\n"
+                           "           a%s always for %s in this session;\n" REASON,
                            digits, digits, cg_approve_scope(call.method));
 }
 

@@ -19,6 +19,8 @@
 #define MAX_CHARS 4000000u
 /* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
 #define TAIL_SLACK ((size_t)64 << 10)
+/* Fewer characters are not left out of an answer that may have any: the note would be as long. */
+#define MIN_CUT 200u
 /*
  * Images in one answer, and base64 of one and of all. What is over is in files only: models refuse
  * more.
@@ -32,12 +34,13 @@
 
 struct cg_answer {
         size_t head_max, tail_max; /* characters */
-        size_t head_chars, total;  /* total: also those that are kept no more */
-        struct cg_buf head, tail;
-        struct cg_buf whole;  /* the output from its beginning, as far as it is kept */
-        struct cg_buf notes;  /* paragraphs of ours */
-        struct cg_buf files;  /* list of saved images */
-        struct cg_buf blocks; /* image blocks, each with a comma before it */
+        size_t min_cut;            /* fewer characters are not left out */
+        size_t total;              /* characters, also those that are kept no more */
+        struct cg_buf whole;       /* the output from its beginning, as far as it is kept */
+        struct cg_buf tail;        /* its end */
+        struct cg_buf notes;       /* paragraphs of ours */
+        struct cg_buf files;       /* list of saved images */
+        struct cg_buf blocks;      /* image blocks, each with a comma before it */
         size_t n_files, n_blocks;
         char last; /* last byte of the output; 0: none yet */
         /* what comes next must begin a line: the newline before it is not there yet */
@@ -55,7 +58,7 @@ struct cg_answer *cg_answer_new(size_t max_chars)
                 max_chars = MAX_CHARS;
         a->tail_max = max_chars / 2;
         a->head_max = max_chars - a->tail_max;
-        cg_buf_init(&a->head, a->head_max * 4);
+        a->min_cut = max_chars ? MIN_CUT : 0;
         cg_buf_init(&a->tail, a->tail_max * 4 + TAIL_SLACK * 2);
         cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
         cg_buf_init(&a->notes, MAX_NOTES);
@@ -68,7 +71,6 @@ struct cg_answer *cg_answer_free(struct cg_answer *a)
 {
         if (!a)
                 return NULL;
-        cg_buf_fini(&a->head);
         cg_buf_fini(&a->tail);
         cg_buf_fini(&a->whole);
         cg_buf_fini(&a->notes);
@@ -106,20 +108,12 @@ static void trim_tail(struct cg_answer *a)
 
 static void add_text(struct cg_answer *a, const char *text, size_t len)
 {
-        size_t n = 0, space = CG_SERVE_MAX_OUTPUT - 1 - a->whole.len;
+        size_t space = CG_SERVE_MAX_OUTPUT - 1 - a->whole.len;
 
         a->total += count_chars(text, len);
         cg_buf_add(&a->whole, text, len < space ? len : space, NULL);
-        if (!a->tail.len && a->head_chars < a->head_max) {
-                size_t room = a->head_max - a->head_chars;
-
-                while (n < len && (!starts_char(text[n]) || room-- > 0))
-                        n++;
-                if (cg_buf_add(&a->head, text, n, NULL) == 0)
-                        a->head_chars += count_chars(text, n);
-        }
         a->last = text[len - 1];
-        for (size_t piece; n < len; n += piece) {
+        for (size_t piece, n = 0; n < len; n += piece) {
                 piece = len - n < TAIL_SLACK ? len - n : TAIL_SLACK;
                 if (a->tail.len + piece > a->tail_max * 4 + TAIL_SLACK)
                         trim_tail(a);
@@ -243,24 +237,43 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
                     name, path, why ? " " : "", why ? why : "");
 }
 
-/* ------------------------------------------------------------------ the result */
+/* The place of character @n, or the end. */
+static size_t char_place(const struct cg_buf *b, size_t from, size_t n)
+{
+        size_t i = from;
+
+        while (i < b->len && (!starts_char(b->data[i]) || n-- > 0))
+                i++;
+        return i;
+}
+
+/* The bytes of the beginning that are shown, and the characters: all, if nothing is left out. */
+static size_t shown_head(const struct cg_answer *a, size_t *chars)
+{
+        bool fits = a->total <= a->head_max + a->tail_max + a->min_cut;
+        size_t len = fits ? a->whole.len : char_place(&a->whole, 0, a->head_max);
+
+        *chars = count_chars(a->whole.data, len);
+        return len;
+}
 
 static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
 {
-        size_t n;
-        int r;
+        size_t chars, len = shown_head(a, &chars);
 
+        if (cg_buf_add(b, a->whole.data, len, err) < 0)
+                return -1;
+        if (chars == a->total)
+                return 0;
         trim_tail(a);
-        n = a->head_chars + count_chars(a->tail.data, a->tail.len);
-        r = cg_buf_add(b, a->head.data, a->head.len, err);
-        if (r == 0 && n < a->total)
-                r = cg_buf_addf(
-                        b, err,
-                        "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
-                        " here. read_output(start=%zu) returns them; better print just the part you need]\n",
-                        a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "",
-                        a->head_max + a->tail_max, a->total - n, a->total, a->head_chars);
-        return r < 0 ? r : cg_buf_add(b, a->tail.data, a->tail.len, err);
+        if (cg_buf_addf(
+                    b, err,
+                    "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
+                    " here. read_output(start=%zu) returns them; better print just the part you need]\n",
+                    len && a->whole.data[len - 1] != '\n' ? "\n" : "", a->head_max + a->tail_max,
+                    a->total - chars - count_chars(a->tail.data, a->tail.len), a->total, chars) < 0)
+                return -1;
+        return cg_buf_add(b, a->tail.data, a->tail.len, err);
 }
 
 static int paragraph(struct cg_buf *b, struct cg_err *err)
@@ -282,29 +295,21 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
         cg_answer_lines(to, b.data, b.len);
         if (after)
                 cg_answer_lines(to, after, strlen(after));
-        from->whole.len = from->head.len = from->tail.len = from->head_chars = from->total = 0;
+        from->whole.len = from->tail.len = from->total = 0;
         from->last = '\0';
         from->own_line = false;
 }
 
 void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret)
 {
-        trim_tail(a);
-        if (a->head_chars + count_chars(a->tail.data, a->tail.len) >= a->total)
+        size_t chars;
+
+        shown_head(a, &chars);
+        if (chars == a->total)
                 return;
         cg_buf_fini(ret);
         *ret = a->whole;
         cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
-}
-
-/* The place of character @n, or the end. */
-static size_t char_place(const struct cg_buf *b, size_t from, size_t n)
-{
-        size_t i = from;
-
-        while (i < b->len && (!starts_char(b->data[i]) || n-- > 0))
-                i++;
-        return i;
 }
 
 void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max)
@@ -331,35 +336,25 @@ int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, stru
                      struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
-        int r = add_output(a, &text, err);
 
-        if (r == 0 && a->notes.len)
-                r = paragraph(&text, err);
-        if (r == 0)
-                r = cg_buf_add(&text, a->notes.data, a->notes.len, err);
-        if (r == 0 && a->files.len) {
-                r = paragraph(&text, err);
-                if (r == 0)
-                        r = cg_buf_adds(&text, "Generated images:\n\n", err);
-                if (r == 0)
-                        r = cg_buf_add(&text, a->files.data, a->files.len, err);
-                if (r == 0 && a->n_files > MAX_FILES)
-                        r = cg_buf_addf(&text, err, "- and %zu more in the same folder\n",
-                                        a->n_files - MAX_FILES);
-        }
-        if (r == 0)
-                cg_secrets_redact_buf(secrets, &text);
+        if (add_output(a, &text, err) < 0 || (a->notes.len && paragraph(&text, err) < 0) ||
+            cg_buf_add(&text, a->notes.data, a->notes.len, err) < 0)
+                return -1;
+        if (a->files.len &&
+            (paragraph(&text, err) < 0 || cg_buf_adds(&text, "Generated images:\n\n", err) < 0 ||
+             cg_buf_add(&text, a->files.data, a->files.len, err) < 0))
+                return -1;
+        if (a->n_files > MAX_FILES &&
+            cg_buf_addf(&text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
+                return -1;
+        cg_secrets_redact_buf(secrets, &text);
         while (text.len && text.data[text.len - 1] == '\n')
                 text.len--;
-        if (r == 0 && !text.len) /* some hosts and models refuse empty text */
-                r = cg_buf_adds(&text, "(no output)", err);
-        if (r == 0)
-                r = cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err);
-        if (r == 0)
-                r = cg_json_quote(b, text.data, text.len, err);
-        if (r == 0)
-                r = cg_buf_adds(b, "}", err);
-        if (r == 0)
-                r = cg_buf_add(b, a->blocks.data, a->blocks.len, err);
-        return r < 0 ? r : cg_buf_addf(b, err, "],\"isError\":%s}", a->error ? "true" : "false");
+        /* Some hosts and models refuse empty text. */
+        if ((!text.len && cg_buf_adds(&text, "(no output)", err) < 0) ||
+            cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
+            cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_adds(b, "}", err) < 0 ||
+            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0)
+                return -1;
+        return cg_buf_addf(b, err, "],\"isError\":%s}", a->error ? "true" : "false");
 }

@@ -235,7 +235,7 @@ void *cg_serve_worker(void *data);
 
 /* ---- answer.c */
 struct cg_answer;
-/* Text beyond @max_chars is left out in the middle. NULL: out of memory. */
+/* Text beyond @max_chars (and some more) is left out in the middle. NULL: out of memory. */
 struct cg_answer *cg_answer_new(size_t max_chars);
 struct cg_answer *cg_answer_free(struct cg_answer *a);
 /* Output as it comes. What cannot be kept for lack of memory is counted as left out. */

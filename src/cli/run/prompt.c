@@ -46,6 +46,7 @@
 #define MIN_VIEW       6u
 #define QUESTION_LINES 6u
 #define DEFAULT_LINES  24u
+#define ANSWER_COLUMNS 75u /* for all answers on a line */
 
 enum prompt_state { IDLE, CALL, REASON, INPUT, CONNECTION };
 
@@ -198,25 +199,34 @@ static bool may_last(const struct cg_prompt *p)
         return cg_approve_may_last(p->call->method, p->call->args);
 }
 
+static unsigned width(const struct cg_prompt *p)
+{
+        struct winsize ws;
+
+        return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
+}
+
 /* Asks for the answer. */
 static int question(struct cg_prompt *p, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 1024 };
         const char *d = p->confirm.digits;
-        int r = cg_buf_adds(&b, p->screen->style ? PASTE_ON : "", err);
+        int r;
 
-        if (r == 0)
-                r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
-        if (r == 0 && p->state == CONNECTION)
+        if (cg_buf_adds(&b, p->screen->style ? PASTE_ON : "", err) < 0 ||
+            cg_buf_adds(&b, cg_screen_mark(p->screen), err) < 0)
+                return -1;
+        if (p->state == CONNECTION)
                 r = cg_buf_addf(&b, err,
                                 " Allow? y%s yes once, s%s yes for this session, n no,\n"
                                 "           d never in this session: ",
                                 d, d);
-        else if (r == 0 && !p->all_shown)
+        else if (!p->all_shown)
                 r = cg_buf_addf(&b, err, " v shows %s, n no, r no with a reason: ",
                                 p->view.part ? "the next part" : "everything in parts");
-        else if (r == 0)
-                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason, v view everything%s", d,
+        else
+                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason,%sv view everything%s", d,
+                                width(p) < ANSWER_COLUMNS ? "\n           " : " ",
                                 may_last(p) ? ",\n" : ": ");
         if (r == 0 && p->state == CALL && p->all_shown && may_last(p))
                 r = cg_buf_addf(&b, err, "           a%s always for %s in this session: ", d,
@@ -279,13 +289,6 @@ int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
                 return -1;
         p->ignored = false;
         return question(p, err);
-}
-
-static unsigned width(const struct cg_prompt *p)
-{
-        struct winsize ws;
-
-        return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
 }
 
 /* Lines that a call may take in one view. */
