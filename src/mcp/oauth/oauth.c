@@ -45,7 +45,7 @@ static int renew(const struct cg_oauth_server *s, json_t *record, const char *me
         cg_auto_free char *wanted = NULL;
         struct cg_oauth_client client = { 0 };
         struct cg_oauth_place p = { 0 };
-        char error[CG_OAUTH_ERROR_SIZE];
+        char error[CG_OAUTH_ERROR_SIZE] = "";
         int r;
 
         if (!refresh && !s->config->client_credentials)
