@@ -106,7 +106,8 @@ int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, co
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
 {
         for (size_t i = 0; i < rules->n; i++) {
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(path, rules->v[i].path))
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE &&
+                    (!path || cg_path_within(path, rules->v[i].path)))
                         return true;
         }
         return false;

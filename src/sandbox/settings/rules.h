@@ -107,7 +107,7 @@ int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *n
                        bool absent_too, struct cg_err *err);
 /* True if cellgate.writableNames has a name of @path. */
 bool cg_rules_is_opened(const struct cg_rules *rules, const char *path);
-/* True if a write root holds @path, denials aside. */
+/* True if a write root holds @path, denials aside; NULL: if there is a write root. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
 /*
