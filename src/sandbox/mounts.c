@@ -70,6 +70,15 @@ static int collect_masks(struct view *v, struct cg_err *err)
         return 0;
 }
 
+/* A write root with nothing protected or hidden in it, which could have another name now. */
+static bool holds_no_rule(const struct cg_sandbox *sb, const struct cg_plan_mount *m)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++)
+                if (&sb->mounts[i] != m && cg_path_within(sb->mounts[i].path, m->path))
+                        return false;
+        return m->kind == CG_PLAN_WRITE;
+}
+
 static int collect(struct view *v, struct cg_err *err)
 {
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
@@ -84,8 +93,7 @@ static int collect(struct view *v, struct cg_err *err)
                 if (!m->src || !m->path[1])
                         continue;
                 fd = cg_mount_open(m->src);
-                /* A write root that was removed since the plan was made stays read-only. */
-                if (fd < 0 && errno == ENOENT && m->kind == CG_PLAN_WRITE)
+                if (fd < 0 && errno == ENOENT && holds_no_rule(v->sb, m))
                         continue;
                 copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
                 if (fd < 0 && errno == EACCES && getuid() == 0)
@@ -186,13 +194,9 @@ static int place_cover(struct view *v, const char *hidden, struct cg_err *err)
         return cg_cover_path(&v->cover, hidden, err);
 }
 
-/*
- * It is about a path of the host that a folder of the sandbox's own covers, such as /tmp, or about
- * one in a write root that was removed.
- */
-static bool is_out_of_view(const struct view *v, size_t i)
+/* It is about a path of the host that a folder of the sandbox's own covers, such as /tmp. */
+static bool is_covered(const struct cg_sandbox *sb, size_t i)
 {
-        const struct cg_sandbox *sb = v->sb;
         const struct cg_plan_mount *m = &sb->mounts[i], *above = NULL;
         struct stat st;
 
@@ -206,10 +210,7 @@ static bool is_out_of_view(const struct view *v, size_t i)
                     cg_path_within(m->path, o->path))
                         above = o;
         }
-        return above &&
-               (above->kind == CG_PLAN_TMPFS ||
-                (above->kind == CG_PLAN_WRITE && above->path[1] && v->sources[above - sb->mounts] < 0)) &&
-               lstat(m->path, &st) < 0 && errno == ENOENT;
+        return above && above->kind == CG_PLAN_TMPFS && lstat(m->path, &st) < 0 && errno == ENOENT;
 }
 
 static int place(struct view *v, size_t i, struct cg_err *err)
@@ -222,7 +223,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         cg_auto_fd int target = -1, fs = -1;
         struct stat st;
 
-        if (is_out_of_view(v, i))
+        if (is_covered(v->sb, i))
                 return 0;
         switch (m->kind) {
         case CG_PLAN_TMPFS:

@@ -586,11 +586,15 @@ static int write_file(void *path)
         return fd < 0 ? errno : close(fd);
 }
 
-/* Another process removes a folder of the workspace after the plan was made. */
+/*
+ * Another process removes a folder of the workspace after the plan was made. If something in it is
+ * protected it may have been renamed, and the start fails.
+ */
 static void removed_write_root_is_left_out(void **state)
 {
         struct cg_sandbox *sb = *state;
         struct cg_sandbox_child child;
+        struct cg_err err = { 0 };
         char work[256], kept[300], gone[300], in[310], file[310];
         struct cg_plan_mount protected = { .kind = CG_PLAN_READ, .path = in, .why = (char *)"test" };
 
@@ -604,13 +608,15 @@ static void removed_write_root_is_left_out(void **state)
         assert_int_equal(mkdir(in, 0700), 0);
         assert_int_equal(cg_sandbox_add_write(sb, kept, NULL), 0);
         assert_int_equal(cg_sandbox_add_write(sb, gone, NULL), 0);
-        assert_int_equal(cg_plan_insert(sb, &protected, NULL), 0);
         assert_int_equal(rmdir(in), 0);
         assert_int_equal(rmdir(gone), 0);
         spawn_ok(sb, NULL, 0, write_file, file, &child);
         assert_int_equal(finish(&child).exit_code, 0);
         spawn_ok(sb, NULL, 0, write_file, gone, &child);
         assert_int_equal(finish(&child).exit_code, EROFS);
+        assert_int_equal(cg_plan_insert(sb, &protected, NULL), 0);
+        assert_true(cg_sandbox_spawn(sb, NULL, 0, write_file, gone, &child, &err) < 0);
+        assert_non_null(strstr(err.msg, gone));
         assert_int_equal(unlink(file), 0);
         assert_int_equal(rmdir(kept), 0);
 }
