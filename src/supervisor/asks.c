@@ -39,11 +39,11 @@ static const struct limit {
 
 static const struct limit *limit_of(enum ask_kind kind)
 {
-        const struct limit *l = limits;
-
-        while (l->kind != kind)
-                l++;
-        return l;
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
+                if (limits[i].kind == kind)
+                        return &limits[i];
+        }
+        return &limits[0]; /* a kind that was forgotten there: the strictest */
 }
 
 bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind)

@@ -201,7 +201,7 @@ static enum cg_operation operation_of(const struct stat *st)
 }
 
 /* It is in a repository's own folder, and its name is not one of cellgate.writableNames. */
-static bool is_held_in_git(const struct cg_med_call *call, const struct cg_path_arg *arg)
+static bool is_protected_in_git(const struct cg_med_call *call, const struct cg_path_arg *arg)
 {
         return arg->region == CG_REGION_ROOT && cg_git_is_within(arg->path, arg->root) &&
                !cg_med_is_writable_name(call->mediator->sb, arg->path, arg->root);
@@ -232,9 +232,9 @@ static int decide_move(struct cg_med_call *call, const struct cg_path_arg *from,
          * No folder is moved into, out of, or within a repository's own folder: names there depend
          * on their place.
          */
-        if (is_held_in_git(call, to))
+        if (is_protected_in_git(call, to))
                 return cg_med_deny(call, to, NULL);
-        if (is_held_in_git(call, from))
+        if (is_protected_in_git(call, from))
                 return cg_med_deny(call, from, NULL);
         if (from->region != CG_REGION_ROOT)
                 return 0;

@@ -104,7 +104,7 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
 
         if (r == 0 && !cg_homes_get(rules->base->homes, folder, p)) {
                 r = cg_present_scan(p, folder, what, NULL, err);
-                /* Links matter that lead to where the sandbox may write. */
+                /* Only links to places that the sandbox may write are denied. */
                 if (r == 0 && cg_rules_may_write(rules, NULL))
                         r = cg_name_links_find(p, NULL, err);
         }
