@@ -90,11 +90,16 @@ def make_seed(seed: Path) -> None:
     for name, text in files.items():
         (seed / name).parent.mkdir(parents=True, exist_ok=True)
         (seed / name).write_text(text)
-    shell("npm pack --silent ./package", seed)
+    if shutil.which("npm"):
+        shell("npm pack --silent ./package", seed)
+
+
+class Failed(Exception):
+    """A command did not end with success."""
 
 
 def measure(argv: list[str], cwd: Path, env: dict[str, str], stat: Path) -> list[float]:
-    """One sample. A command that fails ends the program."""
+    """One sample."""
     events = "task-clock,context-switches,raw_syscalls:sys_enter"
     began = time.perf_counter()
     p = subprocess.run(
@@ -108,7 +113,7 @@ def measure(argv: list[str], cwd: Path, env: dict[str, str], stat: Path) -> list
     )
     wall = (time.perf_counter() - began) * 1e3
     if p.returncode:
-        sys.exit(f"{argv} ended with {p.returncode}: {p.stdout[-1000:]}")
+        raise Failed(f"`{argv[-1]}` ended with {p.returncode}: {' '.join(p.stdout.split())[-200:]}")
     fields = [line.split(",") for line in stat.read_text().splitlines() if "," in line]
     cpu, switches, calls = (float(f[0]) for f in fields)
     return [cpu, wall, switches, calls]
@@ -120,6 +125,7 @@ class Measurement:
         self.base = base
         self.work = base / "work"
         self.samples: dict[str, dict[str, list[list[float]]]] = {w: {} for w in opt.only}
+        self.skipped: list[str] = []
         python = bench.REPO / ".deps/test-env/bin/python"
         self.env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -149,11 +155,22 @@ class Measurement:
             for peer in names[turn % len(names) :] + names[: turn % len(names)]:
                 shutil.rmtree(self.work)
                 self.work.mkdir()
-                for name in self.opt.only:
-                    argv = [*self.peers[peer], "bash", "-c", WORK[name][0]]
-                    sample = measure(argv, self.work, self.env, self.base / "stat")
-                    self.samples[name].setdefault(peer, []).append(sample)
+                for name in list(self.samples):
+                    self.sample(name, peer)
             print(f"bench: round {turn + 1} of {self.opt.rounds}", file=sys.stderr, flush=True)
+
+    def sample(self, name: str, peer: str) -> None:
+        """A command that fails outside (there is no npm, say) is left out; one that fails inside ends the program."""
+        argv = [*self.peers[peer], "bash", "-c", WORK[name][0]]
+        try:
+            sample = measure(argv, self.work, self.env, self.base / "stat")
+        except Failed as e:
+            if peer != OUTSIDE:
+                sys.exit(f"bench: {name} in {peer}: {e}")
+            del self.samples[name]
+            self.skipped.append(f"skipped: {name}: {e}")
+        else:
+            self.samples[name].setdefault(peer, []).append(sample)
 
     def median(self, name: str, peer: str, place: int) -> float:
         return statistics.median(sample[place] for sample in self.samples[name][peer])
@@ -181,12 +198,18 @@ def table(m: Measurement) -> str:
             for p in m.peers
         )
         lines.append(f"{name:26}{values}{m.ratio(name, BWRAP, CPU):15.2f}{m.ratio(name, BWRAP, WALL):14.2f}")
-    return "\n".join([*lines, "", *targets(m).lines(40)])
+    return "\n".join([*lines, *m.skipped, "", *targets(m).lines(40)])
 
 
 def figures(m: Measurement) -> dict[str, object]:
     columns = ["cpu_ms", "wall_ms", "switches", "calls"]
-    return {"machine": report.machine(), "columns": columns, "rows": m.samples, "targets": targets(m).report()}
+    return {
+        "machine": report.machine(),
+        "columns": columns,
+        "rows": m.samples,
+        "skipped": m.skipped,
+        "targets": targets(m).report(),
+    }
 
 
 def main() -> int:
