@@ -243,20 +243,15 @@ json_t *cg_json_expand_server(const json_t *definition, const char *where, struc
         cg_auto_json json_t *values = json_array(), *out = NULL;
         cg_auto_free char *identity = NULL;
 
-        if (!values) {
-                cg_fail(err, CG_E_NOMEM, "%s", where);
-                return NULL;
-        }
-        out = expand(definition, values, where, err);
+        cg_fail(err, CG_E_NOMEM, "%s", where); /* what does not say more is out of memory */
+        out = values ? expand(definition, values, where, err) : NULL;
         if (!out)
                 return NULL;
         for (size_t i = 0; i < CG_ARRAY_LEN(internal); i++)
                 json_object_del(out, internal[i]);
         identity = cg_json_mcp_identity(definition);
         if (!identity || json_object_set_new(out, "identity", json_string(identity)) < 0 ||
-            json_object_set(out, "secrets", values) < 0) {
-                cg_fail(err, CG_E_NOMEM, "%s", where);
+            json_object_set(out, "secrets", values) < 0)
                 return NULL;
-        }
         return CG_STEAL(out);
 }

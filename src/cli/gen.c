@@ -158,7 +158,7 @@ static int print_report(const struct gen *g, const char *report_text)
         if (counts.rejected)
                 cg_buf_addf(&b, NULL, "; %zu rejected", counts.rejected);
         cg_buf_adds(&b, "\n", NULL);
-        r = cg_cli_print(b.data);
+        r = cg_cli_print(b.data ?: "");
         return r != CG_EXIT_OK ? r : counts.rejected ? CG_EXIT_RAISED : CG_EXIT_OK;
 }
 

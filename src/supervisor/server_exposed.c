@@ -81,6 +81,14 @@ int cg_sup_server_refuse(struct check *c, const char *what, const char *path, co
                        c->name, what, path, why, whose);
 }
 
+int cg_sup_server_fail(struct check *c, const char *path, const char *why)
+{
+        return cg_fail(c->err, CG_E_LIMIT,
+                       "MCP server \"%s\": whether cells can write its files cannot be checked: %s: %s. Keep "
+                       "its program elsewhere, or give the server a \"sandbox\" of its own",
+                       c->name, path, why);
+}
+
 /* The home folder of the user that "~NAME/..." names. */
 static bool named_home(const char *spelled, char ret[PATH_MAX])
 {
@@ -174,7 +182,7 @@ static bool words_are_exposed(const struct check *c, const char *text, char foun
         return false;
 }
 
-void cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret)
+bool cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret)
 {
         const json_t *env = json_object_get(c->def, "env");
 
@@ -190,11 +198,11 @@ void cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *
                         if (!value && strcmp(name, "HOME") == 0)
                                 value = c->scope->home;
                 }
-                if (value && cg_buf_adds(ret, value, NULL) == 0)
-                        text = p + n + (braces && p[n] == '}');
-                else if (cg_buf_add(ret, text++, 1, NULL) < 0)
-                        return;
+                if ((value ? cg_buf_adds(ret, value, NULL) : cg_buf_add(ret, text, 1, NULL)) < 0)
+                        return false;
+                text = value ? p + n + (braces && p[n] == '}') : text + 1;
         }
+        return true;
 }
 
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
@@ -205,6 +213,7 @@ bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[
                 return true;
         if (!strchr(text, '$'))
                 return false;
-        cg_sup_text_expand(c, text, &expanded);
-        return words_are_exposed(c, expanded.data ? expanded.data : "", found);
+        snprintf(found, PATH_MAX, "more than 1 MiB of text, which cannot be searched");
+        return !cg_sup_text_expand(c, text, &expanded) ||
+               words_are_exposed(c, expanded.data ? expanded.data : "", found);
 }

@@ -92,11 +92,14 @@ int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PA
  * path.
  */
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
-/* @text with variables expanded as by a shell. */
-void cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret);
+/* @text with variables expanded as by a shell. False: it is longer than @ret may be. */
+bool cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret);
 
 /* Fails: cells decide what @path is. @what names it in the definition, @why is the reason. */
 int cg_sup_server_refuse(struct check *c, const char *what, const char *path, const char *why);
+
+/* Fails: @path could not be searched, because of @why. */
+int cg_sup_server_fail(struct check *c, const char *path, const char *why);
 
 /* ---- server_tree.c */
 

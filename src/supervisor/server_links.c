@@ -6,7 +6,7 @@
 #include "supervisor/server_files_int.h"
 
 #include <dirent.h>
-#include <glob.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
+#include "base/path_glob.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 
@@ -109,8 +110,10 @@ static int search_node_folders(struct check *c, const char *what, const char *fo
         int r = 0;
 
         /* Once: what is found may lead here again. */
-        if (!key || cg_sup_list_has(c->searched, key) || json_array_append(c->searched, key) < 0)
+        if (key && cg_sup_list_has(c->searched, key))
                 return 0;
+        if (!key || json_array_append(c->searched, key) < 0)
+                return cg_sup_server_fail(c, folder, "its name is not UTF-8, or there is no memory");
         for (snprintf(at, sizeof(at), "%s", folder); at[1] && r == 0; cg_sup_path_cut_last(at)) {
                 snprintf(path, sizeof(path), "%s/node_modules", at);
                 if (!cg_sup_file_is_exposed(c, path))
@@ -206,14 +209,21 @@ static int guard_named_in(struct check *c, const char *folder, const char *name)
         size_t n = strlen(name), len;
         char path[PATH_MAX], *save = NULL;
         cg_auto_free char *text = NULL;
+        struct cg_err why;
+        struct stat st;
         int r = 0;
 
         if (!(n > 4 && strcmp(name + n - 4, ".pth") == 0) &&
             !(n > 9 && strcmp(name + n - 9, ".egg-link") == 0) && strncmp(name, "__editable__", 12) != 0)
                 return 0;
-        if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
-            cg_read_regular(path, (size_t)1 << 20, &text, &len, NULL) < 0)
+        if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+                return cg_sup_server_fail(c, folder, "a name in it is too long");
+        if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) /* nothing that Python could read */
                 return 0;
+        if (cg_read_regular(path, (size_t)1 << 20, &text, &len, &why) < 0)
+                return cg_sup_server_fail(c, path, why.msg);
+        for (size_t i = 0; i < len; i++) /* Python reads on after a NUL */
+                text[i] = text[i] ? text[i] : '\n';
         for (char *p = strtok_r(text, "\r\n'\"", &save); p && r == 0; p = strtok_r(NULL, "\r\n'\"", &save)) {
                 int len_path = p[0] == '/' ? snprintf(path, sizeof(path), "%s", p)
                                            : snprintf(path, sizeof(path), "%s/%s", folder, p);
@@ -228,21 +238,25 @@ static int guard_named_in(struct check *c, const char *folder, const char *name)
 /* The folders PREFIX/lib/python*\/{site,dist}-packages. */
 static int guard_modules(struct check *c, const char *prefix)
 {
-        char pattern[PATH_MAX + 64];
         glob_t g = { .gl_pathc = 0 };
-        int r = 0;
+        int r = cg_path_glob(prefix, "/lib/python3*/*-packages", &g);
 
-        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/*-packages", prefix);
-        if (glob(pattern, GLOB_NOSORT, NULL, &g) != 0)
+        if (r == GLOB_NOMATCH)
                 return 0;
+        if (r)
+                return cg_sup_server_fail(c, prefix, "its folders of modules cannot be listed");
         for (size_t i = 0; i < g.gl_pathc && r == 0; i++) {
                 DIR *dir = opendir(g.gl_pathv[i]);
                 const struct dirent *d;
 
-                if (!cg_sup_file_is_exposed(c, g.gl_pathv[i]))
+                if (!dir && errno != ENOTDIR)
+                        r = cg_sup_server_fail(c, g.gl_pathv[i], "it cannot be read");
+                if (r == 0 && !cg_sup_file_is_exposed(c, g.gl_pathv[i]))
                         r = cg_sup_tree_search_outside(c, "the modules of its Python,", g.gl_pathv[i], 0);
-                while (dir && r == 0 && (d = readdir(dir)))
+                while (dir && r == 0 && (errno = 0, d = readdir(dir)))
                         r = guard_named_in(c, g.gl_pathv[i], d->d_name);
+                if (dir && r == 0 && errno)
+                        r = cg_sup_server_fail(c, g.gl_pathv[i], "it cannot be read");
                 if (dir)
                         closedir(dir);
         }
@@ -321,7 +335,8 @@ int cg_sup_server_search_named(struct check *c, const char *what, const char *te
         cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
         int r = 0;
 
-        cg_sup_text_expand(c, text, &expanded);
+        if (!cg_sup_text_expand(c, text, &expanded))
+                return cg_sup_server_fail(c, what, "its text is longer than 1 MiB");
         for (size_t i = 0; i < CG_ARRAY_LEN(separators) && r == 0 && expanded.data; i++) {
                 cg_auto_free char *copy = strdup(expanded.data);
                 char *save = NULL;

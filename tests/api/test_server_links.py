@@ -377,17 +377,45 @@ def test_links_in_a_folder_that_a_definition_names(
         assert appended(s, "m.py") and appended(s, "free.py")
 
 
-def test_a_folder_of_modules_of_the_users_own(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """A *.pth file there names further folders."""
-    packages = tmp_path / "base" / "lib" / "python3.11" / "site-packages"
+@pytest.mark.parametrize(("base", "before"), [("base", ""), ("ba[1]s*e", ""), ("base", "# \0\n")])
+def test_a_folder_of_modules_of_the_users_own(
+    client: Client, workspace: Path, tmp_path: Path, base: str, before: str
+) -> None:
+    """A *.pth file there names further folders; the path is no pattern, and a NUL is not the end of the file."""
+    packages = tmp_path / base / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
     (workspace / "project" / "src").mkdir(parents=True)
-    (packages / "editable.pth").write_text(f"{workspace}/project/src\n")
-    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / "base")}}
+    (packages / "editable.pth").write_text(f"{before}{workspace}/project/src\n")
+    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / base)}}
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": server})
         assert not appended(s, "project/src/m.py")
         assert appended(s, "project/free.py")
+
+
+@pytest.mark.parametrize("case", ["long", "variable"])
+def test_text_that_is_too_long_to_be_searched(client: Client, workspace: Path, tmp_path: Path, case: str) -> None:
+    packages = tmp_path / "base" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    env = {"PYTHONUSERBASE": str(tmp_path / "base")}
+    if case == "long":
+        (packages / "editable.pth").write_text("#" * (1 << 20) + f"\n{workspace}\n")
+    else:
+        env |= {"BIG": "x" * 100000, "ALL": "$BIG" * 11 + " /opt"}
+    with client.session(workspace=workspace) as s:
+        why = refuse(s, {"command": PYTHON, "args": [str(SERVER)], "env": env})
+        assert ("editable.pth" if case == "long" else "more than 1 MiB") in why
+
+
+def test_packages_above_a_folder_whose_name_is_not_utf8(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """What cannot be noted as searched is refused, not left out."""
+    folder = os.fsdecode(os.fsencode(str(tmp_path)) + b"/above/\xff")
+    Path(folder).mkdir(parents=True)
+    (tmp_path / "above" / "node_modules").symlink_to(workspace)
+    (Path(folder) / "index.js").touch()
+    (tmp_path / "link.js").symlink_to(f"{folder}/index.js")
+    with client.session(workspace=workspace) as s:
+        assert "UTF-8" in refuse(s, {"command": "node", "args": [str(tmp_path / "link.js")]})
 
 
 def test_data_in_a_folder_with_links(client: Client, workspace: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
  */
 #include "cli/jupyter/jupyter.h"
 
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
+#include "base/path_glob.h"
 #include "base/util.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
@@ -76,15 +76,9 @@ static int make_argv(const struct cg_jup_options *o, char exe[PATH_MAX + 1], con
 
 static bool matches(const char *prefix, const char *rest)
 {
-        cg_auto_free char *pattern = NULL;
         glob_t found = { 0 };
-        bool yes;
+        bool yes = cg_path_glob(prefix, rest, &found) == 0;
 
-        if (asprintf(&pattern, "%s/%s", prefix, rest) < 0) {
-                pattern = NULL;
-                return false;
-        }
-        yes = glob(pattern, 0, NULL, &found) == 0;
         globfree(&found);
         return yes;
 }
@@ -93,7 +87,7 @@ static bool matches(const char *prefix, const char *rest)
 static bool has_debugger(const char *kernel_env)
 {
         return matches(kernel_env ? kernel_env : CG_INSTALLED(CG_KERNEL_ENV),
-                       "lib/python3*/site-packages/debugpy");
+                       "/lib/python3*/site-packages/debugpy");
 }
 
 /*
@@ -102,8 +96,8 @@ static bool has_debugger(const char *kernel_env)
  */
 static bool names_provisioner(const struct cg_jup_options *o)
 {
-        static const char *const rest[] = { "lib/python3*/site-packages/cellgate/jupyter_provisioner.py",
-                                            "lib/python3*/dist-packages/cellgate/jupyter_provisioner.py" };
+        static const char *const rest[] = { "/lib/python3*/site-packages/cellgate/jupyter_provisioner.py",
+                                            "/lib/python3*/dist-packages/cellgate/jupyter_provisioner.py" };
         const char *prefix = o->prefix ?: o->sys_prefix ? environment() : NULL;
 
         if (strcmp(o->provisioner, "auto") != 0)

@@ -426,7 +426,7 @@ int cg_beside_event(struct cg_beside *b, const struct cg_event *e, struct cg_err
                 status = cg_status_name(cg_event_status(e));
                 json = cg_event_json(e, &json_len);
                 cg_json_line_string(&l, "status", status, strlen(status));
-                if (cg_json_object(json, json_len, "result", &o, err) < 0)
+                if (cg_json_object(json, json_len, "result", &o, &l.err) < 0)
                         l.r = -1;
                 for (size_t i = 0; i < CG_ARRAY_LEN(how); i++)
                         if (json_is_integer(json_object_get(o, how[i])))

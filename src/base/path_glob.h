@@ -1,0 +1,13 @@
+/* Files whose paths match a pattern below a folder. Linked into every process. */
+#ifndef CG_BASE_PATH_GLOB_H
+#define CG_BASE_PATH_GLOB_H
+
+#include <glob.h>
+
+/*
+ * As glob(), for @dir, which is no pattern, with the pattern @rest behind it. GLOB_ABORTED: a
+ * folder cannot be listed, though it can be searched for names.
+ */
+int cg_path_glob(const char *dir, const char *rest, glob_t *ret);
+
+#endif
