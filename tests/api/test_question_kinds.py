@@ -30,13 +30,15 @@ KINDS = {
     "connection": (PROXY, HOST.EGRESS_REQUEST, b"403"),
     "input": ("print(input())", HOST.INPUT_REQUEST, b"EOFError"),
 }
+# In the body of each message what would accept a question of any kind: only the message's type tells them apart.
+ANY = {"accept": True, "answer": "session", "decline": False, "eof": False, "question": 1}
 # answers by the message: those that accept, and those that refuse
 ACCEPTING = [
-    (HOST.DECISION, {"accept": True}, None),
-    (HOST.EGRESS_DECISION, {"answer": "session"}, None),
-    (HOST.SERVER_ANSWER, {"decline": False}, b"{}"),
+    (HOST.DECISION, ANY, None),
+    (HOST.EGRESS_DECISION, ANY, None),
+    (HOST.SERVER_ANSWER, ANY, b"{}"),
     (HOST.FUNCTION_RETURN, None, RESULT),
-    (HOST.INPUT_REPLY, {"eof": False, "question": 1}, b"an answer"),
+    (HOST.INPUT_REPLY, ANY, b"an answer"),
 ]
 REFUSING = {
     HOST.APPROVAL_REQUEST: (HOST.DECISION, {"accept": False}, None),
