@@ -1191,6 +1191,17 @@ CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, stru
  */
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);
 
+/**
+ * cg_event_refuse() - refuse a question of any kind, as hosts do that cannot ask anybody about it
+ * @e:      any event: nothing is done about one that waits for no answer
+ * @reason: as of cg_approval_reject(); an input() reads the end of a file instead
+ * Return: 0, also when the question waits no more; negative.
+ *
+ * For the default case of a host that knows some kinds of questions: none waits for its time limit.
+ */
+CG_API int cg_event_refuse(struct cg_session *s, const struct cg_event *e, const char *reason,
+                           struct cg_err *err);
+
 /* ------------------------------------------------------------------ helpers */
 
 /**

@@ -183,6 +183,7 @@ def load() -> C.CDLL:
         ("cg_approval_expire", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_server_request_answer", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_server_request_decline", C.c_int, [p, C.c_uint64, p]),
+        ("cg_event_refuse", C.c_int, [p, p, C.c_char_p, p]),
         ("cg_egress_decide", C.c_int, [p, C.c_uint64, C.c_int, C.c_char_p, p]),
         ("cg_event_free", p, [p]),
         ("cg_event_type", C.c_int, [p]),
@@ -493,6 +494,13 @@ class Session:
         if r == CLOSED:
             raise EOFError
         return None if r == TIMEOUT else Event(self.lib, ptr)
+
+    def refuse_next(self, reason: str, timeout_ms: int = 30000) -> Event:
+        """The next event, which was given to cg_event_refuse() first."""
+        ptr = C.c_void_p()
+        assert self._call("cg_session_next_event", timeout_ms, C.byref(ptr)) == 0
+        self._call("cg_event_refuse", ptr, reason.encode())
+        return Event(self.lib, ptr)
 
     def until(self, type: str, timeout_ms: int = 30000) -> list[Event]:
         """All events up to and with the first of that type."""

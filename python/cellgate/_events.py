@@ -126,6 +126,10 @@ class Question(Event):
     number: int
     _core: Core = field(repr=False, compare=False)
 
+    def reject(self, reason: str | None = None) -> None:
+        """Refuses it: each kind of question can be refused."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest(Question):
@@ -749,7 +753,7 @@ def from_c(e: Any, core: Core) -> Event:
 def refuse(event: Event, why: str) -> bool:
     """Refuses a question that nobody will answer; other events are left alone. True: it was not decided before."""
     try:
-        if isinstance(event, (ApprovalRequest, EgressRequest, FunctionCall, ServerRequest)):
+        if isinstance(event, Question):
             event.reject(why)
             return True
     except (NotFoundError, ClosedError):

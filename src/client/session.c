@@ -868,3 +868,29 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
+
+CG_API int cg_event_refuse(struct cg_session *s, const struct cg_event *e, const char *reason,
+                           struct cg_err *err)
+{
+        int r = 0;
+
+        reason = reason ? reason : "";
+        switch (e->type) {
+        case CG_EVENT_APPROVAL_REQUEST:
+        case CG_EVENT_FUNCTION_CALL:
+                r = cg_session_reject(s, e->type, e->approval, reason, strlen(reason), err);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                r = cg_egress_decide(s, e->approval, CG_EGRESS_DENY_ONCE, reason, err);
+                break;
+        case CG_EVENT_SERVER_REQUEST:
+                r = cg_server_request_decline(s, e->approval, err);
+                break;
+        case CG_EVENT_INPUT_REQUEST:
+                r = cg_session_input(s, NULL, 0, err);
+                break;
+        default:
+                break;
+        }
+        return r == CG_E_NOTFOUND || r == CG_E_STATE ? 0 : r;
+}

@@ -511,6 +511,7 @@ static void dispatch(struct front *f, struct cg_event *e)
                 cg_front_stop(f);
                 break;
         default: /* of a later library */
+                cg_event_refuse(f->session, e, "notebooks cannot ask this", NULL);
                 break;
         }
         cg_event_free(e);

@@ -14,6 +14,10 @@ from wire_table import HOST
 
 from .test_functions import TOOLS, Raw
 
+NETWORK = {
+    "network": {"allowedDomains": ["localhost"], "deniedDomains": []},
+    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+}
 RESULT = b'{"content":[{"type":"text","text":"a result"}]}'
 PROXY = """
 import socket
@@ -59,8 +63,7 @@ def address(prefix: Path, tmp_path: Path) -> Iterator[str]:
 def open_session(raw: Raw, workspace: Path, mark: Path, **options: object) -> None:
     raw.session = 0
     base: dict = {"workspace": str(workspace), "sandbox": True, "env": [], "hide": [], "python_path": []}
-    network = {"network": {"allowedDomains": ["localhost"], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}
-    raw.send(HOST.SESSION_NEW, 2, base | {"exec": "ask", "ask_egress": True, "settings": network} | options)
+    raw.send(HOST.SESSION_NEW, 2, base | {"exec": "ask", "ask_egress": True, "settings": NETWORK} | options)
     raw.session = raw.wait(HOST.SESSION_OPENED)[0]
     server = Path(__file__).parent / "echo_server.py"
     servers = {
@@ -125,6 +128,24 @@ def test_no_answer_counts_after_its_time(address: str, workspace: Path, mark: Pa
         raw.wait(HOST.RESULT)
         assert not mark.exists()
         assert b"a result" not in raw.past and b"CompletedProcess" not in raw.past and b" 200 " not in raw.past
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_host_that_knows_no_kind_refuses_all_at_once(address: str, workspace: Path, mark: Path, kind: str) -> None:
+    with Client(address=address) as client, client.session(
+        workspace=workspace, settings=NETWORK, exec=b"ask", ask_egress=1
+    ) as s:
+        server = Path(__file__).parent / "echo_server.py"
+        s.add_servers({"echo": {"command": sys.executable, "args": [str(server)], "env": {"MARK": str(mark)}}})
+        s.add_functions("host", TOOLS)
+        s.add_functions("asked", TOOLS, ask=1)
+        s.execute(KINDS[kind][0], allow_stdin=1)
+        seen = []
+        while not seen or seen[-1].type != "result":
+            seen.append(s.refuse_next("nobody knows this kind"))
+        text = "".join(e.text + json.dumps(e.json) for e in seen)
+        assert KINDS[kind][2].decode() in text and ("nobody knows this kind" in text or kind == "input"), text
+        assert not mark.exists() and "approval_closed" not in [e.type for e in seen]
 
 
 def test_a_client_answers_the_input_of_its_own_cells_only(address: str, workspace: Path, mark: Path) -> None:

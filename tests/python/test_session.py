@@ -25,6 +25,19 @@ from shared_supervisor import find_supervisors, runtime_folder
 DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
 
 
+def test_a_question_of_any_kind_is_refused() -> None:
+    """Also one of a kind that the functions which refuse do not know."""
+    from cellgate import _events as events
+
+    reasons: list[str] = []
+
+    class Later(events.Question):
+        def reject(self, reason: str | None = None) -> None:
+            reasons.append(str(reason))
+
+    assert events.refuse(Later(1, False, 2, None), "nobody answers") and reasons == ["nobody answers"]  # type: ignore[arg-type]
+
+
 def test_cell_state_and_output(session: Any) -> None:
     first = session.run("import sys\nx = 20\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
     assert (first.status, first.stdout, first.stderr, first.value) == ("ok", "out\n", "err\n", "21")

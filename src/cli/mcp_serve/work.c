@@ -153,6 +153,7 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 sv->lost = strdup(cg_event_text(e, NULL));
                 break;
         default:
+                cg_event_refuse(sv->session, e, "`cellgate mcp serve` cannot ask this", NULL);
                 break;
         }
 }

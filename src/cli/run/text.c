@@ -195,7 +195,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 cg_screen_note(&run->screen, "%s", text);
                 return 0;
         default:
-                return 0;
+                return cg_event_refuse(run->session, e, "`cellgate run` cannot ask this", err);
         }
 }
 
@@ -298,6 +298,12 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 
         if (asking(t))
                 return hold(t, e, err);
+        if (cg_event_type(e) != CG_EVENT_EGRESS_REQUEST && cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST) {
+                int r = show(run, e, err);
+
+                cg_event_free(e);
+                return r;
+        }
         t->asked = e;
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
                 if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
