@@ -1,6 +1,6 @@
 """Writes the manual pages and the completions for shells, from the programs' own --help and docs/settings.md.
 
-  scripts/manual.py PROGRAM VERSION OUT    (run by meson, with the built cellgate-cli)
+  scripts/manual.py PROGRAM FRONT VERSION OUT    (run by meson, with the built cellgate-cli and cellgate)
 
 OUT gets cellgate.1, cellgate-sandbox.1, cellgate-settings.5, cellgate.bash, _cellgate (zsh) and cellgate.fish.
 """
@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 SETTINGS = Path(__file__).resolve().parent.parent / "docs/settings.md"
+FRONT = ("doctor", "sandbox")  # commands that the front runs itself
 GROUPS = ("", "daemon", "env", "jupyter", "mcp")  # commands whose help lists commands
 
 
 class Program:
     """The help texts of all commands, by their words: "", "run", "mcp", "mcp serve"."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, front: str) -> None:
         self.help: dict[str, str] = {}
         for group in GROUPS:
             self.help[group] = self._ask(path, group)
@@ -28,7 +29,7 @@ class Program:
                 words = f"{group} {name}".strip()
                 # `env create` and the like have no help of their own.
                 if words not in self.help and group not in ("daemon", "env") and name not in ("help", "version"):
-                    self.help[words] = self._ask(path, words)
+                    self.help[words] = self._ask(front if name in FRONT else path, words)
 
     @staticmethod
     def _ask(path: str, words: str) -> str:
@@ -215,8 +216,8 @@ def fish(program: Program) -> str:
 
 
 def main() -> int:
-    path, version, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    program = Program(path)
+    path, front, version, out = sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])
+    program = Program(path, front)
     for name, text in (
         ("cellgate.1", manual(program, version)),
         ("cellgate-sandbox.1", sandbox_manual(program, version)),

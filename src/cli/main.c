@@ -3,8 +3,11 @@
  * libcellgate like any other.
  */
 #include <stdio.h>
+#include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/text.h"
@@ -14,6 +17,18 @@
 #include "config.h"
 #include "vcs.h"
 
+/* Commands of the front, which only `help COMMAND` looks for here. */
+static int exec_front(int argc, char **argv)
+{
+        char *const words[] = { (char *)(uintptr_t) "cellgate", argv[0], argc > 1 ? argv[1] : NULL, NULL };
+        const char *front = CG_INSTALLED(CG_BINDIR "/cellgate");
+        struct cg_err err;
+
+        execv(front, words);
+        cg_fail_errno(&err, "%s", front);
+        return cg_cli_fail(argv[0], &err);
+}
+
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
@@ -21,11 +36,10 @@ static const struct cg_cli_command commands[] = {
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
-        { "doctor", cg_cli_doctor,
-          "check what sandboxes need on this machine, and how to get missing parts" },
+        { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest,
           "try to get out of a sandbox on this machine, in several hundred ways" },
-        { "sandbox", cg_cli_sandbox,
+        { "sandbox", exec_front,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
 

@@ -14,7 +14,7 @@ PAGES = ["man1/cellgate.1", "man1/cellgate-sandbox.1", "man5/cellgate-settings.5
 
 @pytest.fixture(scope="module")
 def program(prefix: Path) -> manual.Program:
-    return manual.Program(str(prefix / "bin/cellgate"))
+    return manual.Program(*[str(prefix / "bin/cellgate")] * 2)
 
 
 def test_every_command_and_option_is_in_the_manual(prefix: Path, program: manual.Program) -> None:

@@ -9,10 +9,10 @@ from layering.test_circles import object_files
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
     "bin/cellgate": 27_100,
-    "libexec/cellgate/cellgate-cli": 64_100,
+    "libexec/cellgate/cellgate-cli": 43_800,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
-    "libexec/cellgate/cellgate-run": 26_200,
+    "libexec/cellgate/cellgate-run": 24_200,
     "libexec/cellgate/cellgate-supervisor": 30_300,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 7_500,

@@ -17,8 +17,6 @@
 #include "sandbox/notify/access.h"
 #include "sandbox/setid.h"
 
-/* The most bytes of one text from inside in a sentence. */
-#define SHOWN_MAX 2048u
 /* The most bytes of further paths in a sentence, and the most that are counted in it. */
 #define OTHERS_MAX 60u
 #define EXACT_MAX  50
@@ -458,36 +456,6 @@ void cg_denial_stamp(json_t *o)
                                                  text_of(o, "why")));
 }
 
-/* Escapes line ends as well: a text from inside must not begin a line of its own. */
-static int add_safe(struct cg_buf *b, const char *text, struct cg_err *err)
-{
-        return cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
-}
-
-int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
-{
-        const char *host = text_of(o, "host"), *address = text_of(o, "address"),
-                   *protocol = text_of(o, "protocol");
-        bool v6 = strchr(host, ':') && host[0] != '[';
-        json_int_t port = json_integer_value(json_object_get(o, "port"));
-        int r = cg_buf_adds(b, v6 ? "[" : "", err);
-
-        if (r == 0)
-                r = add_safe(b, *host ? host : "?", err);
-        if (r == 0)
-                r = cg_buf_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
-        /* A tunnel's bytes are not inspected: only the port indicates https. */
-        if (strcmp(protocol, "connect") == 0)
-                protocol = port == 443 ? "https" : "tunnel";
-        if (r == 0)
-                r = add_safe(b, *protocol ? protocol : "unknown protocol", err);
-        if (r == 0 && *address)
-                r = cg_buf_adds(b, ", ", err);
-        if (r == 0 && *address)
-                r = add_safe(b, address, err);
-        return r < 0 ? r : cg_buf_adds(b, ")", err);
-}
-
 /* Further paths that the same rule refused: ", /etc/b and 3 more". */
 static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
 {
@@ -505,7 +473,7 @@ static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
                         break;
                 r = cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ", err);
                 if (r == 0)
-                        r = add_safe(b, json_string_value(path), err);
+                        r = cg_denial_add_text(b, json_string_value(path), err);
                 if (r < 0)
                         return r;
         }
@@ -543,7 +511,7 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
         } else if (r == 0 && !limit) {
                 r = cg_buf_adds(b, verb, err);
                 if (r == 0)
-                        r = add_safe(b, target_of(o), err);
+                        r = cg_denial_add_text(b, target_of(o), err);
                 if (r == 0)
                         r = add_others(b, o, err);
         }
@@ -554,15 +522,15 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
         if (r == 0 && !limit && process && strcmp(text_of(o, "source"), "kernel") != 0) {
                 r = cg_buf_adds(b, " (", err);
                 if (r == 0)
-                        r = add_safe(b, *name ? name : "?", err);
+                        r = cg_denial_add_text(b, *name ? name : "?", err);
                 if (r == 0)
                         r = cg_buf_adds(b, ")", err);
         }
         if (r == 0 && !limit)
                 r = cg_buf_adds(b, ": ", err);
         if (r == 0)
-                r = add_safe(b, text_of(o, "why"), err);
+                r = cg_denial_add_text(b, text_of(o, "why"), err);
         if (r == 0 && *how)
                 r = cg_buf_adds(b, ". To allow it: ", err);
-        return r < 0 ? r : add_safe(b, how, err);
+        return r < 0 ? r : cg_denial_add_text(b, how, err);
 }

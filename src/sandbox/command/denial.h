@@ -33,6 +33,12 @@ void cg_denial_stamp(json_t *o);
  */
 int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err);
 /*
+ * Appends a text from inside, at most 2 KiB. Line ends are escaped as well: it must not begin a
+ * line of its own.
+ */
+int cg_denial_add_text(struct cg_buf *b, const char *text, struct cg_err *err);
+
+/*
  * Appends the other side of a connection: "example.org:443 (https)", "127.0.0.1:80 (http, a
  * loopback address)"; rendered.
  */
