@@ -2,7 +2,8 @@
 
 jedi first reads the stubs of the standard library, which takes a second; forked processes share the
 result. A kernel of the first notebook, and its spare, prepare it when they are idle. Once there are more,
-the zygote prepares it between requests, for the kernels that are forked afterwards.
+the zygote prepares it between requests, for the kernels that are forked afterwards; those that were forked
+before it has finished prepare it after their first completion.
 """
 
 # mypy: allow-untyped-calls
@@ -38,6 +39,8 @@ _STEPS = (
     "import sys\nsys.pa",
 )
 _done = 0
+# Whether an idle kernel prepares it.
+wanted = True
 _ready = False
 _given_up = False
 # While a part is prepared, in its thread: "requested" returns True when a request waits, which ends the part.

@@ -98,6 +98,7 @@ class Requests:
                 hook(kind, *rest)
 
         sys.excepthook = on_error
+        completion.wanted = True
         try:
             if completer.use_jedi and not completion.ready():
                 completer.use_jedi = False

@@ -193,7 +193,8 @@ class Worker:
         if loop is not None and loop.has_work():
             self.runner.run_idle(_cellgate.request_fd(self.name))
             return _cellgate.next_request(self.name, -1, False)
-        if self.name == MAIN and completion.pending() and self._shell.for_notebook and not self._spare:
+        notebook = self.name == MAIN and self._shell.for_notebook and not self._spare
+        if notebook and completion.wanted and completion.pending():
             self._prepare_completion()
         request = _cellgate.next_request(self.name, loop.poll_fd() if loop is not None else -1, True)
         if request is None:  # the loop has something to do

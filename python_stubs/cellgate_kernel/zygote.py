@@ -161,6 +161,11 @@ def warm_up() -> bool:
     return bool(_todo)
 
 
+def plan_completion() -> None:
+    """Leave the preparation of completion to this process: kernels do not begin it before they complete."""
+    completion.wanted = False
+
+
 def prepare_completion() -> bool:
     """Prepare a part of completion while no kernel is requested; returns True if there is more."""
     more = completion.step(lambda: bool(_control.poll(0)))

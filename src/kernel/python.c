@@ -163,6 +163,14 @@ int cg_py_prepare_completion(struct cg_err *err)
         return step("prepare_completion", err);
 }
 
+int cg_py_plan_completion(struct cg_err *err)
+{
+        PyObject *r = call("cellgate_kernel.zygote", "plan_completion", NULL, 0, err);
+
+        Py_XDECREF(r);
+        return r ? 0 : CG_E_STATE;
+}
+
 /* Python has no context for such a list. 1 MiB each, or 256 KiB in Python 3.9. */
 static struct {
         PyObjectArenaAllocator python;

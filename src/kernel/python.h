@@ -37,6 +37,8 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
  */
 int cg_py_warm_up(struct cg_err *err);
 int cg_py_prepare_completion(struct cg_err *err);
+/* Kernels that are forked from here on do not prepare completion while they are idle. */
+int cg_py_plan_completion(struct cg_err *err);
 
 /* Before Python allocates: notes which memory its small objects are in. */
 void cg_py_track_arenas(void);

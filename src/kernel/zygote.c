@@ -31,7 +31,9 @@
 #define COLD_FORKS 4
 /*
  * Kernels of notebooks that are forked before completion is prepared here, since it takes seconds
- * and some 40 MB: a notebook and its spare prepare it themselves.
+ * and some 40 MB: a notebook and its spare prepare it themselves. Those that are forked later, but
+ * before that has finished, prepare it at their first completion only: ten notebooks that are
+ * opened at once do not each take these 40 MB.
  */
 #define NOTEBOOK_FORKS 2
 
@@ -52,7 +54,7 @@ struct cg_zygote {
         LIST_HEAD(child_list, child) children;
         bool cold;           /* the warm-up is not finished */
         unsigned cold_forks; /* kernels that were forked before that */
-        unsigned notebooks;  /* kernels of notebooks that were forked */
+        unsigned notebooks;  /* kernels of notebooks that were requested */
         bool completion;     /* to be prepared while there are no requests */
 };
 
@@ -249,6 +251,10 @@ static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds,
                 r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
         if (r == 0 && z->cold && (spare || z->cold_forks++ >= COLD_FORKS))
                 r = warm_up(z, err);
+        if (r == 0 && spec.notebook && z->notebooks++ == NOTEBOOK_FORKS) {
+                z->completion = true;
+                r = cg_py_plan_completion(err);
+        }
         if (r == 0) {
                 start = (struct cg_kernel_start){ .config = spec.config,
                                                   .config_len = spec.config_len,
@@ -267,7 +273,6 @@ static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds,
         if (r == 0) {
                 r = add_child(z, id, &child, err);
                 if (r == 0) {
-                        z->completion |= spec.notebook && z->notebooks++ == NOTEBOOK_FORKS;
                         r = send_spawned(z, id, &child, spec.plan, err);
                 } else {
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);

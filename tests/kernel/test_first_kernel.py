@@ -75,16 +75,16 @@ def test_new_objects_are_on_pages_of_their_own(prefix: Path, workspace: Path) ->
     assert shared > 4000 and copied < 300
 
 
-def ticks(z: Zygote) -> int:
-    return int(Path(f"/proc/{z.process.pid}/stat").read_text().rpartition(")")[2].split()[11])
+def ticks(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
-def wait_until_idle(z: Zygote, work: int) -> None:
-    """Wait until the zygote has worked for so many ticks more, and then does nothing."""
-    start = ticks(z)
-    eventually(lambda: ticks(z) >= start + work)
+def wait_until_idle(pid: int, work: int) -> None:
+    """Wait until the process has worked for so many ticks more, and then does nothing."""
+    start = ticks(pid)
+    eventually(lambda: ticks(pid) >= start + work)
     before = -1
-    while (now := ticks(z)) != before:
+    while (now := ticks(pid)) != before:
         before = now
         time.sleep(0.5)  # no event says that it is idle, and it begins what it prepares after 0.2 s
 
@@ -94,11 +94,11 @@ def test_completion_is_prepared_once_there_are_several_notebooks(prefix: Path, w
     with Zygote(prefix) as z:
 
         def has_completion() -> bool:
-            wait_until_idle(z, 0)
+            wait_until_idle(z.process.pid, 0)
             with z.spawn(workspace, front=front, spare=True) as kernel:
                 return kernel.run("'jedi' in __import__('sys').modules").result == "True"
 
-        wait_until_idle(z, 3)
+        wait_until_idle(z.process.pid, 3)
         assert [has_completion() for _ in range(3)] == [False] * 3
         if front:
             eventually(has_completion, 60)
@@ -106,9 +106,28 @@ def test_completion_is_prepared_once_there_are_several_notebooks(prefix: Path, w
             assert not has_completion()
 
 
+def test_notebooks_that_are_opened_at_once_do_not_each_prepare_completion(prefix: Path, workspace: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        z = stack.enter_context(Zygote(prefix))
+        kernels = [stack.enter_context(z.spawn(workspace, front="jupyter")) for _ in range(4)]
+        for kernel in kernels:
+            kernel.run("pass")
+
+        def prepared(kernel: Kernel) -> bool:
+            init = kernel.pid
+            wait_until_idle(int(Path(f"/proc/{init}/task/{init}/children").read_text().split()[0]), 0)
+            return kernel.run("__import__('cellgate_kernel').completion.pending()").result == "False"
+
+        assert [prepared(kernel) for kernel in kernels[:2]] == [True] * 2
+        wait_until_idle(z.process.pid, 0)
+        assert [kernel.run("'jedi' in __import__('sys').modules").result for kernel in kernels[2:]] == ["False"] * 2
+        assert kernels[2].ask("complete_request", {"code": "import os\nos.path.joi"})["matches"] == ["join"]
+        assert [prepared(kernel) for kernel in kernels[2:]] == [True, False]
+
+
 def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:
     with Zygote(prefix) as z:
-        wait_until_idle(z, 3)
+        wait_until_idle(z.process.pid, 3)
         with z.spawn(workspace) as kernel:
             assert kernel.run(WARM).result == "(True, True, True)"
             assert kernel.run("len(In), len(Out), [n for n in dir() if n[0] != '_']").result.startswith("(3, 1, [")
