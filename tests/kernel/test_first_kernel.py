@@ -137,18 +137,20 @@ def test_an_idle_zygote_warms_up(prefix: Path, workspace: Path) -> None:
 def test_before_its_sandbox_a_kernel_uses_no_files(
     prefix: Path, workspace: Path, tmp_path: Path, spec: dict[str, object]
 ) -> None:
-    env = tmp_path / "env"
-    packages = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-    (env / packages).mkdir(parents=True)
-    (env / packages / "probe.py").write_text(PROBE)
-    for package in (KERNEL_ENV / packages).iterdir():
-        (env / packages / package.name).symlink_to(package.resolve())
+    env, own = tmp_path / "env", prefix / "lib/cellgate/kernel-env"  # of another version of Python
+    like = own if own.exists() else KERNEL_ENV
+    (found,) = like.glob("lib/python3*/site-packages")
+    packages = env / found.relative_to(like)
+    packages.mkdir(parents=True)
+    (packages / "probe.py").write_text(PROBE)
+    for package in found.iterdir():
+        (packages / package.name).symlink_to(package.resolve())
     (env / "bin").mkdir()
-    (env / "bin/python").symlink_to(os.path.realpath(KERNEL_ENV / "bin/python"))
-    (env / "pyvenv.cfg").write_text((KERNEL_ENV / "pyvenv.cfg").read_text())
+    (env / "bin/python").symlink_to(os.path.realpath(like / "bin/python"))
+    (env / "pyvenv.cfg").write_text((like / "pyvenv.cfg").read_text())
     with Zygote(prefix, "--preload", "probe", kernel_env=env) as z:
         assert z.ready["ready"] is True, z.ready
-        z.libraries.append([str(KERNEL_ENV.resolve()), str(KERNEL_ENV.resolve())])
+        z.libraries.append([str(like.resolve())] * 2)
         with z.spawn(workspace, **spec) as one, z.spawn(workspace, **spec) as two:
             for kernel in (one, two):
                 assert kernel.run("import probe; print(probe.configured, probe.seen)").out == "True []\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel.harness import Kernel
+from kernel.harness import Kernel, Zygote
 from wire_table import KERNEL
 
 
@@ -46,7 +46,7 @@ def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
         assert signed == [bool(signature) for _, _, signature in row["found"]], row["code"]
 
 
-def test_preparing_completion_ends_for_a_request(kernel: Kernel) -> None:
+def test_preparing_completion_ends_for_a_request(prefix: Path, workspace: Path) -> None:
     """In the middle of a part, which is taken again and continues with what has been parsed."""
     code = """
 from cellgate_kernel import completion
@@ -56,8 +56,9 @@ early = completion.step(lambda: asked.append(1) or len(asked) > 50), completion.
 again = completion.step(lambda: False), completion.given_up(), completion._done - done
 early, again, len(asked)
 """
-    assert kernel.run(code).result == "((True, True, 0), (True, False, 1), 51)"
-    assert complete(kernel, "import os\nos.path.joi")["matches"] == ["join"]
+    with Zygote(prefix) as zygote, zygote.spawn(workspace) as kernel:  # not one that has prepared it
+        assert kernel.run(code).result == "((True, True, 0), (True, False, 1), 51)"
+        assert complete(kernel, "import os\nos.path.joi")["matches"] == ["join"]
 
 
 def test_completion_writes_and_reads_no_files(kernel: Kernel) -> None:

@@ -224,6 +224,8 @@ KEYS = "rows = [{'id': 1, 'region': 'a', 'total amount': 2}]\nclass D(dict): pas
 )  # fmt: skip
 def test_a_missing_key_names_those_that_are_there(kernel: Kernel, code: str, line: str | None) -> None:
     kernel.run(KEYS)
+    if "for row" in code and kernel.run("import sys\nsys.version_info >= (3, 12)").result == "True":
+        line = None  # a comprehension has no frame of its own, and Python has deleted row
     r = kernel.run(code)
     assert r.error["ename"] == "KeyError"
     found = [x for x in r.error["traceback"] if "Keys: " in x]

@@ -1,5 +1,6 @@
 """The zygote: control protocol, ends, and many forks."""
 
+import contextlib
 import json
 import os
 import re
@@ -212,15 +213,17 @@ def test_kernels_at_the_same_time(spawn: Callable[..., Kernel]) -> None:
 
 
 @pytest.mark.no_sanitizer  # the sanitizer has its own memory
-def test_memory_of_a_kernel(spawn: Callable[..., Kernel]) -> None:
+def test_memory_of_a_kernel(prefix: Path, workspace: Path) -> None:
     """A kernel's own memory: its proportional share with ten siblings, in kB."""
-    kernels = [spawn() for _ in range(10)]
-    for k in kernels:
-        k.run("1")
-    shares = []
-    for k in kernels:
-        r = k.run("print(open('/proc/self/smaps_rollup').read())")
-        shares += [int(line.split()[1]) for line in r.out.splitlines() if line.startswith("Pss:")]
+    with contextlib.ExitStack() as stack:
+        zygote = stack.enter_context(Zygote(prefix))
+        kernels = [stack.enter_context(zygote.spawn(workspace)) for _ in range(10)]
+        for k in kernels:
+            k.run("1")
+        shares = []
+        for k in kernels:
+            r = k.run("print(open('/proc/self/smaps_rollup').read())")
+            shares += [int(line.split()[1]) for line in r.out.splitlines() if line.startswith("Pss:")]
     assert sorted(shares)[5] < 8 * 1024, shares
 
 
