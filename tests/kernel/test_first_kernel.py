@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
