@@ -371,9 +371,23 @@ class ZMQInteractiveShell(InteractiveShell):
         return result
 
     def forget_cells(self) -> None:
-        """Free the name of the last cell, which was not the host's."""
+        """Remove the traces of the first cell, which was not the host's: its name, number, input and result."""
         compiler: Any = self.compile
+        history: Any = self.history_manager
+        hook: Any = self.displayhook
         compiler.forget()
+        if self.execution_count == 1:
+            return
+        self.execution_count = 1
+        for names in (self.user_ns, self.user_ns_hidden):
+            for name in ("_", "__", "___", "_1", "_i", "_ii", "_iii", "_i1"):
+                names.pop(name, None)
+        self.user_ns.update(dict.fromkeys(("_", "__", "___"), ""))
+        history.input_hist_parsed[:] = history.input_hist_raw[:] = [""]
+        for cache in (history.db_input_cache, history.db_output_cache, history.output_hist, history.output_hist_reprs):
+            cache.clear()
+        history._i00 = history._i = history._ii = history._iii = ""
+        hook._ = hook.__ = hook.___ = ""
 
     def system(self, cmd: str) -> None:
         """`!cmd`."""

@@ -368,7 +368,7 @@ bool cg_sup_spare_ready(struct session *ss)
                 return false;
         ss->warming = true;
         cg_sup_kernel_send(ss->kernel, &out,
-                           json_pack("{s:b, s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin",
+                           json_pack("{s:b, s:b, s:b, s:b}", "silent", 0, "store_history", 1, "allow_stdin",
                                      0, "warm", 1));
         return true;
 }

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -510,9 +511,29 @@ def test_a_deep_traceback_is_shortened(kernel: Kernel) -> None:
     assert "[49,99" in "".join(kernel.run(code + "f(50_000)").error["traceback"])  # frames that were left out
 
 
+def test_the_supervisors_own_cell_leaves_no_trace(spawn: Callable[..., Kernel]) -> None:
+    code = """
+shell = get_ipython()
+history, hook, db = shell.history_manager, shell.displayhook, shell.history_manager.db
+found = [sorted((n, repr(v)) for n, v in d.items() if n[:1] == "_") for d in (shell.user_ns, shell.user_ns_hidden)]
+found += [In, Out, shell.execution_count, shell.compile, hook._, hook.__, hook.___, history.output_hist_reprs]
+found += [history.input_hist_raw, history.input_hist_parsed, history._i, history._ii, history._iii, history._i00]
+found += [history.db_input_cache, history.db_output_cache, history.output_hist]
+found += [db.execute(f"select * from {table}").fetchall() for table in ("history", "output_history")]
+print(found)
+"""
+    kernels = [spawn(), spawn()]
+    kernels[0].run("1", warm=True)
+    one, other = (re.sub("0x[0-9a-f]+", "", k.run(code, silent=True, store_history=False).out) for k in kernels)
+    assert one == other
+    code = "2; _, __, _i, In, Out, get_ipython().execution_count"
+    one, other = ([k.run(c).result for c in (code, "_, __, _i, _ii, _1, _i1, In, Out")] for k in kernels)
+    assert one == other
+
+
 def test_the_supervisors_own_cell_leaves_no_name(kernel: Kernel) -> None:
     """The supervisor's cell in a kernel that is started ahead; uncounted cells of hosts keep their name."""
     cell = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()"
-    kernel.run("1", silent=True, store_history=False, warm=True)
+    kernel.run("1", warm=True)
     assert '"<Cell In[1]>", line 2' in kernel.run(cell, silent=True, store_history=False).err
     assert '"<Cell In[1].2>", line 3' in kernel.run("0\n" + cell).err
